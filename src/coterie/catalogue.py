@@ -1,0 +1,60 @@
+"""A folder as a catalogue: adding a file adds an entry.
+
+`Catalogue("losses", Loss, "loss")` imports every module of `coterie.losses` and collects the concrete subclasses of
+`Loss` by their `name`. The command line, the documentation table and the law tests all read from here, so a new file is
+the only change a new loss, penalty or method needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from coterie.errors import UnknownName
+
+__all__ = ["Catalogue"]
+
+T = TypeVar("T")
+
+
+class Catalogue(Mapping[str, type[T]], Generic[T]):
+    """The concrete subclasses of `base` in the package `coterie.<folder>`, by their `name`, sorted."""
+
+    def __init__(self, folder: str, base: type[T], kind: str):
+        self._folder, self._base, self._kind = folder, base, kind
+
+    @cached_property
+    def _entries(self) -> dict[str, type[T]]:
+        package = importlib.import_module(f"coterie.{self._folder}")
+        found: dict[str, type[T]] = {}
+        for module_info in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{module_info.name}")
+            for cls in vars(module).values():
+                if (
+                    inspect.isclass(cls)
+                    and issubclass(cls, self._base)
+                    and cls.__module__ == module.__name__
+                    and "name" in vars(cls)
+                ):
+                    name: Any = vars(cls)["name"]
+                    found[name] = cls
+        return dict(sorted(found.items()))
+
+    def __getitem__(self, name: str) -> type[T]:
+        try:
+            return self._entries[name]
+        except (KeyError, TypeError):
+            raise UnknownName(self._kind, name, self._entries) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

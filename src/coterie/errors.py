@@ -1,0 +1,98 @@
+"""Everything that can go wrong, as a tree. Catch `CoterieError` to catch them all.
+
+    CoterieError
+    ├── InvalidInput (also a ValueError)   something the caller gave; the message names the fix
+    │   ├── InvalidData                    a party's data: names party, column and count
+    │   ├── InvalidNetwork                 not connected, asymmetric, negative, ...
+    │   ├── InvalidProblem                 settings that do not fit together
+    │   └── UnknownName                    no such loss, method, ...; suggests close names
+    ├── MissingExtra (also an ImportError) an optional dependency is not installed
+    ├── CorruptFile                        a model, certificate or checkpoint that was changed or truncated
+    ├── ProtocolError                      two agents said different words at the same step
+    ├── NumericalError                     a message was not finite
+    └── PartyLost                          an agent stopped answering
+
+Each class carries the `Status` with which a run ends because of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from coterie.statuses import Status
+
+__all__ = [
+    "CorruptFile",
+    "CoterieError",
+    "InvalidData",
+    "InvalidInput",
+    "InvalidNetwork",
+    "InvalidProblem",
+    "MissingExtra",
+    "NumericalError",
+    "PartyLost",
+    "ProtocolError",
+    "UnknownName",
+]
+
+
+class CoterieError(Exception):
+    """The root of all errors that Coterie raises on purpose."""
+
+    status: Status = Status.INVALID_DATA
+
+
+class InvalidInput(CoterieError, ValueError):
+    """Something the caller gave cannot be used; nothing was sent."""
+
+
+class InvalidData(InvalidInput):
+    """A party's data cannot be used; the message names party, column, count and fix."""
+
+
+class InvalidNetwork(InvalidInput):
+    """The graph cannot carry a computation; the message lists components or entries."""
+
+
+class InvalidProblem(InvalidInput):
+    """Settings that do not fit together; the message names an alternative."""
+
+
+class UnknownName(InvalidInput):
+    """No such name in a catalogue; the message lists the close ones, or all."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]):
+        known = sorted(known)
+        close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+        hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else f"Known: {', '.join(known) or 'none'}."
+        super().__init__(f"there is no {kind} called {name!r}. {hint}")
+
+
+class MissingExtra(CoterieError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str):
+        super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'coterie[{extra}]'")
+
+
+class CorruptFile(CoterieError):
+    """A model, certificate or checkpoint file that was changed, truncated, or is of another kind."""
+
+
+class ProtocolError(CoterieError):
+    """Two agents said different words at the same step, or one fell silent."""
+
+    status = Status.PROTOCOL_ERROR
+
+
+class NumericalError(CoterieError):
+    """An agent tried to send something that is not a finite number."""
+
+    status = Status.NUMERICAL_ERROR
+
+
+class PartyLost(CoterieError):
+    """An agent stopped answering."""
+
+    status = Status.PARTY_LOST

@@ -1,0 +1,19 @@
+"""Losses: one file each, found by name. See `docs/add-a-loss.md`.
+
+    from coterie.losses import loss
+    loss("huber", threshold=1.35)
+"""
+
+from __future__ import annotations
+
+from coterie.catalogue import Catalogue
+from coterie.losses.loss import Loss
+
+__all__ = ["LOSSES", "Loss", "loss"]
+
+LOSSES: Catalogue[Loss] = Catalogue("losses", Loss, "loss")
+
+
+def loss(name: str | Loss, **parameters: float) -> Loss:
+    """The loss of that name with its parameters, e.g. `loss("quantile", level=0.9)`; a `Loss` is returned as it is."""
+    return name if isinstance(name, Loss) else LOSSES[name](**parameters)

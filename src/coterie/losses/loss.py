@@ -1,0 +1,79 @@
+"""What every loss can do.
+
+A loss is ℓ(u; y), convex in the score u, for a label y. All sums run over samples and are never divided by their
+number: the only place where 1/n appears is `problem.py`.
+
+    ℓ*(v; y) = sup_u  u v − ℓ(u; y)                       conjugate, +∞ outside an interval [lower, upper] that holds 0
+    prox_{sℓ}(u)  = argmin_x  s ℓ(x; y) + ½ (x − u)²
+    prox_{sℓ*}(u) = argmin_v  s ℓ*(v; y) + ½ (v − u)²     dual_prox; Moreau: prox_{sℓ}(u) = u − s prox_{ℓ*/s}(u/s)
+
+Every function here works sample by sample on arrays; `step` may be a number or one number per sample.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+
+__all__ = ["Loss", "Step"]
+
+Step = float | FloatArray
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A convex loss of a score and a label. Subclasses are frozen dataclasses of their parameters."""
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    """"regression" (any label) or "classification" (labels −1 and +1)."""
+    smoothness: ClassVar[float]
+    """Lipschitz constant of the gradient in u; infinite where there is a kink."""
+    lipschitz: ClassVar[float] | property
+    """Lipschitz constant of the loss in u; infinite for losses that grow quadratically."""
+
+    @abstractmethod
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        """ℓ(u_i; y_i) for every sample."""
+
+    @abstractmethod
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        """ℓ'(u_i; y_i), at a kink one element of the subdifferential."""
+
+    @abstractmethod
+    def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
+        """ℓ*(v_i; y_i), +∞ outside the domain."""
+
+    @abstractmethod
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The interval [lower_i, upper_i] on which ℓ*(·; y_i) is finite; it always holds 0."""
+
+    @abstractmethod
+    def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        """prox_{step ℓ*}(u), inside the domain exactly."""
+
+    def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        """prox_{step ℓ}(u), from Moreau's identity; a loss with a better-conditioned closed form overrides this."""
+        result: FloatArray = u - step * self.dual_prox(u / step, y, 1.0 / step)
+        return result
+
+    def value(self, u: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
+        """Σ_i weights_i ℓ(u_i; y_i): a sum, never a mean."""
+        return _total(self.each(u, y), weights)
+
+    def conjugate(self, v: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
+        """Σ_i weights_i ℓ*(v_i; y_i): a sum, never a mean; +∞ as soon as one v_i is outside its domain."""
+        return _total(self.conjugate_each(v, y), weights)
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters as plain values: what `loss(**settings)` needs to make this loss again."""
+        return {"name": self.name, **asdict(self)}
+
+
+def _total(values: FloatArray, weights: FloatArray | None) -> float:
+    return float(values.sum(dtype=np.float64)) if weights is None else float(np.dot(values, weights))

@@ -1,0 +1,43 @@
+"""ℓ(u; y) = ½ (u − y)², with ℓ*(v; y) = ½ v² + y v."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.losses.loss import Loss, Step
+
+__all__ = ["Squared"]
+
+
+@dataclass(frozen=True)
+class Squared(Loss):
+    """Least squares: ℓ(u; y) = ½ (u − y)²."""
+
+    name: ClassVar[str] = "squared"
+    kind: ClassVar[str] = "regression"
+    smoothness: ClassVar[float] = 1.0
+    lipschitz: ClassVar[float] = np.inf
+
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        r = u - y
+        return 0.5 * r * r
+
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return u - y
+
+    def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
+        return v * (0.5 * v + y)
+
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.full_like(y, -np.inf), np.full_like(y, np.inf)
+
+    def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        # s v + s y + v − u = 0
+        return (u - step * y) / (1.0 + step)
+
+    def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        return (u + step * y) / (1.0 + step)

@@ -1,0 +1,21 @@
+"""Penalties: one file each, found by name.
+
+    from coterie.penalties import penalty
+    penalty("elasticnet", strength=0.1, l1_ratio=0.5)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.catalogue import Catalogue
+from coterie.penalties.penalty import Penalty
+
+__all__ = ["PENALTIES", "Penalty", "penalty"]
+
+PENALTIES: Catalogue[Penalty] = Catalogue("penalties", Penalty, "penalty")
+
+
+def penalty(name: str | Penalty, **parameters: Any) -> Penalty:
+    """The penalty of that name with its parameters; a `Penalty` is returned as it is."""
+    return name if isinstance(name, Penalty) else PENALTIES[name](**parameters)

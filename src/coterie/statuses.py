@@ -1,0 +1,50 @@
+"""How a run can end. Every result carries one of these, and each says what to do next."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Status"]
+
+
+class Status(StrEnum):
+    """The outcome of a run. Compares equal to its name; `advice` says what to do next, `exit_code` is the CLI's."""
+
+    OPTIMAL = "optimal"
+    ITERATION_LIMIT = "iteration_limit"
+    TIME_LIMIT = "time_limit"
+    COMMUNICATION_LIMIT = "communication_limit"
+    STALLED = "stalled"
+    DIVERGED = "diverged"
+    NUMERICAL_ERROR = "numerical_error"
+    UNBOUNDED = "unbounded"
+    INVALID_DATA = "invalid_data"
+    PARTY_LOST = "party_lost"
+    PROTOCOL_ERROR = "protocol_error"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def advice(self) -> str:
+        """What this outcome means and what to do about it, in one or two sentences."""
+        return _ADVICE[self]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit status of the command line: 0 for optimal, 10 and up for the rest, in the order above."""
+        return 0 if self is Status.OPTIMAL else 9 + list(Status).index(self)
+
+
+_ADVICE = {
+    Status.OPTIMAL: "The certified gap is within the tolerance. Nothing to do.",
+    Status.ITERATION_LIMIT: "The rounds ran out first. Raise max_rounds, loosen tol, or continue from the checkpoint.",
+    Status.TIME_LIMIT: "The time ran out first. Raise max_seconds, loosen tol, or continue from the checkpoint.",
+    Status.COMMUNICATION_LIMIT: "The budget of bits ran out first. Raise max_bits, or try a method that sends less.",
+    Status.STALLED: "The gap stopped falling before the tolerance. Loosen tol, use float64, or scale the columns.",
+    Status.DIVERGED: "The iterates grew without bound. Leave the step sizes to 'auto', or add a penalty.",
+    Status.NUMERICAL_ERROR: "A message was not a finite number. Scale the columns, or leave the step sizes to 'auto'.",
+    Status.UNBOUNDED: "The objective has no lower bound. Add a penalty or bounds.",
+    Status.INVALID_DATA: "The data was refused before any message was sent. The error names party, column and fix.",
+    Status.PARTY_LOST: "An agent stopped answering. Restart it, and continue from the checkpoint.",
+    Status.PROTOCOL_ERROR: "The agents did not say the same word. Check that all run the same version and settings.",
+    Status.INTERRUPTED: "Stopped by hand. This is the best model so far; continue from the checkpoint.",
+}
