@@ -85,7 +85,7 @@ class Design:
         return result
 
     def squared_norm(self, scale: FloatArray | None = None, tolerance: float = 1e-4) -> float:
-        """λmax(X̃ᵀ diag(scale) X̃) from Lanczos vectors, rounded up by the tolerance so that it can be used as a bound."""
+        """λmax(X̃ᵀ diag(scale) X̃) by Lanczos, rounded up by the tolerance so that it can serve as a bound."""
         n, d = self.shape
         if n == 0 or d == 0:
             return 0.0

@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Catalogue(Mapping[str, type[T]], Generic[T]):
     """The concrete subclasses of `base` in the package `coterie.<folder>`, by their `name`, sorted."""
 
-    def __init__(self, folder: str, base: type[T], kind: str):
+    def __init__(self, folder: str, base: Any, kind: str):
         self._folder, self._base, self._kind = folder, base, kind
 
     @cached_property

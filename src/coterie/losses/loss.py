@@ -32,10 +32,16 @@ class Loss(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """"regression" (any label) or "classification" (labels −1 and +1)."""
-    smoothness: ClassVar[float]
-    """Lipschitz constant of the gradient in u; infinite where there is a kink."""
-    lipschitz: ClassVar[float] | property
-    """Lipschitz constant of the loss in u; infinite for losses that grow quadratically."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """Lipschitz constant of the gradient in u; infinite where there is a kink."""
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """Lipschitz constant of the loss in u; infinite for losses that grow quadratically."""
 
     @abstractmethod
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:

@@ -19,8 +19,14 @@ class Squared(Loss):
 
     name: ClassVar[str] = "squared"
     kind: ClassVar[str] = "regression"
-    smoothness: ClassVar[float] = 1.0
-    lipschitz: ClassVar[float] = np.inf
+
+    @property
+    def smoothness(self) -> float:
+        return 1.0
+
+    @property
+    def lipschitz(self) -> float:
+        return np.inf
 
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         r = u - y

@@ -19,15 +19,15 @@ __all__ = ["L2"]
 class L2(Penalty):
     """Ridge: g(w) = (strength / 2) ‖w‖²."""
 
-    strength: float
     name: ClassVar[str] = "l2"
+    strength: float
 
     def __post_init__(self) -> None:
         if not (self.strength > 0 and math.isfinite(self.strength)):
             raise InvalidProblem(f"the l2 strength must be a positive number, not {self.strength!r}; for 0 use 'none'.")
 
     @property
-    def strong_convexity(self) -> float:  # type: ignore[override]
+    def strong_convexity(self) -> float:
         return self.strength
 
     def value(self, w: FloatArray) -> float:

@@ -5,9 +5,9 @@ A penalty is a convex g(w) that contains its own strength. It need not be finite
     g*(u) = sup_w ⟨u, w⟩ − g(w)                            conjugate, +∞ outside its domain
     prox_{s g}(w) = argmin_x  s g(x) + ½ ‖x − w‖²
 
-A duality gap needs a dual point inside the domain of g*. Two ways lead there: `scale_into_domain` shrinks a point towards
-0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim to models of norm at most `radius` (all that
-is possible where g has no growth, as for `none`); the certificate says which of the two its number rests on.
+A duality gap needs a dual point inside the domain of g*. Two ways lead there: `scale_into_domain` shrinks a point
+towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim to models of norm at most `radius`
+(all that is possible where g has no growth, as for `none`); the certificate says which of the two its number rests on.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class Penalty(ABC):
     """A convex penalty of the coefficients. Subclasses are frozen dataclasses of their parameters."""
 
     name: ClassVar[str]
-    strong_convexity: ClassVar[float] | property = 0.0
-    """The largest m for which g − (m/2)‖·‖² is convex."""
+
+    @property
+    def strong_convexity(self) -> float:
+        """The largest m for which g − (m/2)‖·‖² is convex."""
+        return 0.0
 
     @abstractmethod
     def value(self, w: FloatArray) -> float:
@@ -50,7 +53,7 @@ class Penalty(ABC):
 
     @abstractmethod
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        """An upper bound on sup over ‖w‖₂ ≤ radius of ⟨u, w⟩ − g(w): finite for every u, exact where a closed form exists."""
+        """sup over ‖w‖₂ ≤ radius of ⟨u, w⟩ − g(w), or an upper bound on it: finite for every u."""
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
         """The part of this penalty that acts on those columns (for data split by features)."""
