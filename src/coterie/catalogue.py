@@ -33,6 +33,7 @@ class Catalogue(Mapping[str, type[T]], Generic[T]):
         found: dict[str, type[T]] = {}
         for module_info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{module_info.name}")
+            cls: Any
             for cls in vars(module).values():
                 if (
                     inspect.isclass(cls)
@@ -40,8 +41,7 @@ class Catalogue(Mapping[str, type[T]], Generic[T]):
                     and cls.__module__ == module.__name__
                     and "name" in vars(cls)
                 ):
-                    name: Any = vars(cls)["name"]
-                    found[name] = cls
+                    found[cls.name] = cls
         return dict(sorted(found.items()))
 
     def __getitem__(self, name: str) -> type[T]:
