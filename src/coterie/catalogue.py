@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from coterie.errors import UnknownName
 
@@ -33,16 +33,13 @@ class Catalogue(Mapping[str, type[T]], Generic[T]):
         found: dict[str, type[T]] = {}
         for module_info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{module_info.name}")
-            cls: Any
             for cls in vars(module).values():
-                if (
-                    inspect.isclass(cls)
-                    and issubclass(cls, self._base)
-                    and cls.__module__ == module.__name__
-                    and "name" in vars(cls)
-                ):
-                    found[cls.name] = cls
+                if inspect.isclass(cls) and cls.__module__ == module.__name__ and self._is_entry(cls):
+                    found[vars(cls)["name"]] = cls
         return dict(sorted(found.items()))
+
+    def _is_entry(self, cls: Any) -> TypeGuard[type[T]]:
+        return issubclass(cls, self._base) and "name" in vars(cls)
 
     def __getitem__(self, name: str) -> type[T]:
         try:
