@@ -5,6 +5,7 @@
     │   ├── InvalidData                    a party's data: names party, column and count
     │   ├── InvalidNetwork                 not connected, asymmetric, negative, ...
     │   ├── InvalidProblem                 settings that do not fit together
+    │   ├── MissingData                    a public data file is not here; says where it is published and what to set
     │   └── UnknownName                    no such loss, method, ...; suggests close names
     ├── MissingExtra (also an ImportError) an optional dependency is not installed
     ├── CorruptFile                        a model, certificate or checkpoint that was changed or truncated
@@ -29,6 +30,7 @@ __all__ = [
     "InvalidInput",
     "InvalidNetwork",
     "InvalidProblem",
+    "MissingData",
     "MissingExtra",
     "NumericalError",
     "PartyLost",
@@ -57,6 +59,10 @@ class InvalidNetwork(InvalidInput):
 
 class InvalidProblem(InvalidInput):
     """Settings that do not fit together; the message names an alternative."""
+
+
+class MissingData(InvalidInput):
+    """A public data file is not here; the message says which, where it is published, and what to set."""
 
 
 class UnknownName(InvalidInput):

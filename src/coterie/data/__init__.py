@@ -1,1 +1,29 @@
+"""Data: read it, match its rows across parties, check it, and cut it into what each agent holds.
 
+read → align → validated_all, encode_labels → split
+"""
+
+from __future__ import annotations
+
+from coterie.data import datasets
+from coterie.data.align import align, order_digest
+from coterie.data.check import SPLITS, encode_labels, validated, validated_all
+from coterie.data.datasets import Dataset
+from coterie.data.read import read
+from coterie.data.split import Agents, split
+from coterie.data.table import Table
+
+__all__ = [
+    "SPLITS",
+    "Agents",
+    "Dataset",
+    "Table",
+    "align",
+    "datasets",
+    "encode_labels",
+    "order_digest",
+    "read",
+    "split",
+    "validated",
+    "validated_all",
+]

@@ -1,7 +1,9 @@
-"""Losses: one file each, found by name. See `docs/add-a-loss.md`.
+"""Losses: one file each, found by name.
 
     from coterie.losses import loss
     loss("huber", threshold=1.35)
+
+To add one, see `docs/add-a-loss.md`.
 """
 
 from __future__ import annotations

@@ -7,20 +7,23 @@ number: the only place where 1/n appears is `problem.py`.
     prox_{sℓ}(u)  = argmin_x  s ℓ(x; y) + ½ (x − u)²
     prox_{sℓ*}(u) = argmin_v  s ℓ*(v; y) + ½ (v − u)²     dual_prox; Moreau: prox_{sℓ}(u) = u − s prox_{ℓ*/s}(u/s)
 
-Every function here works sample by sample on arrays; `step` may be a number or one number per sample.
+Every function here works sample by sample on arrays and leaves its arguments alone; `step` may be a number or one
+number per sample. Arrays of float32 stay float32, also beside a plain Python number.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 
 from coterie.arrays import FloatArray
 
-__all__ = ["Loss", "Step"]
+__all__ = ["Loss", "Step", "as_number", "towards_zero"]
 
 Step = float | FloatArray
 
@@ -81,5 +84,17 @@ class Loss(ABC):
         return {"name": self.name, **asdict(self)}
 
 
+def as_number(value: object) -> float:
+    """The value as a float, and NaN, which passes no comparison, for what is not a number."""
+    return float(value) if isinstance(value, Real) else math.nan
+
+
+def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:
+    """The last number of that precision before the bound, seen from 0: what fits in float32 also fits in float64."""
+    rounded = dtype.type(bound)
+    return float(np.nextafter(rounded, dtype.type(0)) if abs(float(rounded)) > abs(bound) else rounded)
+
+
 def _total(values: FloatArray, weights: FloatArray | None) -> float:
-    return float(values.sum(dtype=np.float64)) if weights is None else float(np.dot(values, weights))
+    values = values.astype(np.float64, copy=False)
+    return float(values.sum() if weights is None else np.dot(values, weights))

@@ -1,7 +1,9 @@
-"""Penalties: one file each, found by name.
+"""Penalties: one file each.
 
     from coterie.penalties import penalty
     penalty("elasticnet", strength=0.1, l1_ratio=0.5)
+
+A new file is found by its `name`.
 """
 
 from __future__ import annotations

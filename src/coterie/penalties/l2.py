@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from coterie.arrays import FloatArray
-from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import Penalty
+from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive
 
 __all__ = ["L2"]
 
@@ -23,24 +19,25 @@ class L2(Penalty):
     strength: float
 
     def __post_init__(self) -> None:
-        if not (self.strength > 0 and math.isfinite(self.strength)):
-            raise InvalidProblem(f"the l2 strength must be a positive number, not {self.strength!r}; for 0 use 'none'.")
+        object.__setattr__(self, "strength", positive(self.strength, "l2 strength", "for 0 use 'none'"))
 
     @property
     def strong_convexity(self) -> float:
         return self.strength
 
     def value(self, w: FloatArray) -> float:
-        return 0.5 * self.strength * float(np.vdot(w, w))
+        size = norm(w)
+        return 0.5 * self.strength * size * size
 
     def prox(self, w: FloatArray, step: float) -> FloatArray:
-        return w / (1.0 + step * self.strength)
+        return w / (1.0 + float(step) * self.strength)
 
     def conjugate(self, u: FloatArray) -> float:
-        return float(np.vdot(u, u)) / (2.0 * self.strength)
+        size = norm(u)
+        return 0.5 * size * (size / self.strength)
 
     def scale_into_domain(self, u: FloatArray) -> float:
         return 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
-        return self.conjugate(u)
+        return ball_supremum(norm(u), self.strength, radius)

@@ -8,20 +8,28 @@ A penalty is a convex g(w) that contains its own strength. It need not be finite
 A duality gap needs a dual point inside the domain of g*. Two ways lead there: `scale_into_domain` shrinks a point
 towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim to models of norm at most `radius`
 (all that is possible where g has no growth, as for `none`); the certificate says which of the two its number rests on.
+
+Values and conjugates are summed in double precision; `prox` keeps the precision of its argument and never changes it.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
 
-__all__ = ["Penalty"]
+__all__ = ["Penalty", "as_number", "ball_supremum", "norm", "positive", "shrink_factor"]
+
+DOMAIN_TOLERANCE = 1e-12
+"""A dual point this far (relatively) outside the domain of g* was put there by rounding and counts as inside."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,11 @@ class Penalty(ABC):
     def strong_convexity(self) -> float:
         """The largest m for which g − (m/2)‖·‖² is convex."""
         return 0.0
+
+    @property
+    def coercive(self) -> bool:
+        """Whether g grows in every direction, so that `scale_into_domain` never has to go down to 0."""
+        return True
 
     @abstractmethod
     def value(self, w: FloatArray) -> float:
@@ -62,3 +75,32 @@ class Penalty(ABC):
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values: what `penalty(**settings)` needs to make this penalty again."""
         return {"name": self.name, **asdict(self)}
+
+
+def as_number(value: object) -> float:
+    """The value as a float, and NaN, which passes no comparison, for what is not a number."""
+    return float(value) if isinstance(value, Real) else math.nan
+
+
+def positive(value: object, what: str, advice: str) -> float:
+    """The value as a float; refused, with the advice, unless it is a positive and finite number."""
+    number = as_number(value)
+    if not 0 < number < math.inf:
+        raise InvalidProblem(f"the {what} must be a positive number, not {value!r}; {advice}.")
+    return number
+
+
+def norm(w: FloatArray) -> float:
+    """‖w‖₂ of all entries, in double precision."""
+    return float(np.linalg.norm(w.astype(np.float64, copy=False).ravel()))
+
+
+def ball_supremum(slope: float, curvature: float, radius: float) -> float:
+    """max over 0 ≤ ρ ≤ radius of ρ slope − ½ curvature ρ²: what the ball leaves of a conjugate on its best ray."""
+    reach = slope / curvature if slope < radius * curvature else radius
+    return reach * (slope - 0.5 * curvature * reach)
+
+
+def shrink_factor(excess: float, dtype: np.dtype[Any]) -> float:
+    """The largest c ≤ 1 for which c·excess ≤ 1 still holds after c·u was rounded to that precision."""
+    return 1.0 if excess <= 1.0 + DOMAIN_TOLERANCE else (1.0 - 2.0 * float(np.finfo(dtype).eps)) / excess

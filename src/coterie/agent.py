@@ -1,0 +1,77 @@
+"""What one agent may see: its own data, its neighbours' numbers, its random streams, and what all agreed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from coterie.arrays import Design, FloatArray
+from coterie.data import Table
+from coterie.problem import Problem
+
+__all__ = ["Agent", "Facts"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all agents learned about the whole in their first conversation (see `certificate.introduce`)."""
+
+    total: float
+    """n: the number of samples, or the sum of their weights."""
+    primal_at_zero: float
+    """P(0): the unit of the relative gap."""
+    reach: float
+    """P(0) / ‖∇P(0)‖: a length on the scale of the model, the least radius that a bounded certificate speaks of."""
+    residual: float
+    """‖∇ℓ(0)‖ over all samples: a length on the scale of the dual."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """One holder of data, as a method sees it."""
+
+    index: int
+    count: int
+    data: Table
+    problem: Problem
+    split: str
+    neighbours: tuple[int, ...] = ()
+    seed: int = 0
+    facts: Facts | None = None
+
+    @cached_property
+    def design(self) -> Design:
+        """The data as a linear map. A split by features gives the intercept's column to the agent with the labels."""
+        here = self.problem.intercept and (self.split != "features" or self.data.y is not None)
+        return Design(self.data.X, here)
+
+    @cached_property
+    def labels(self) -> FloatArray:
+        """This agent's labels; an empty array where it has none."""
+        return np.empty(0, self.design.dtype) if self.data.y is None else self.data.y
+
+    @property
+    def total(self) -> float:
+        """n, once introduced."""
+        assert self.facts is not None, "the agents have not introduced themselves yet"
+        return self.facts.total
+
+    def weighted(self, v: FloatArray) -> FloatArray:
+        """s∘v: one number per sample times its weight."""
+        return v if self.data.weights is None else v * self.data.weights
+
+    def random(self, round: int) -> np.random.Generator:
+        """This agent's own random stream for that round: a function of (seed, agent, round) alone."""
+        return np.random.default_rng([self.seed, 1 + self.index, round])
+
+    def common_random(self, round: int) -> np.random.Generator:
+        """The random stream that all agents share in that round, without a message."""
+        return np.random.default_rng([self.seed, 0, round])
+
+    def one_hot(self, value: float) -> FloatArray:
+        """A vector with one place per agent and `value` in mine: its `Sum` tells everybody everybody's value."""
+        places = np.zeros(self.count)
+        places[self.index] = value
+        return places

@@ -1,0 +1,235 @@
+"""The bill: the only file that counts communication.
+
+What a word costs follows from the network:
+
+| word             | with a server                        | on a graph with m agents and E edges                         |
+|------------------|--------------------------------------|--------------------------------------------------------------|
+| `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                     |
+| `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                    |
+| `Ask` p peers    | p published letters                  | p published letters                                          |
+
+The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept apart: `scalars`, `bits` and
+`messages` are those of the rounds, which the papers count; `total` is everything that was sent, and is what `max_bits` limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.networks import Network
+
+__all__ = ["PURPOSES", "Bill", "Cost"]
+
+PURPOSES = ("setup", "rounds", "tuning", "proof")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """So much was sent: messages, numbers, bits."""
+
+    messages: int = 0
+    scalars: int = 0
+    bits: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.messages + other.messages, self.scalars + other.scalars, self.bits + other.bits)
+
+    def seconds(self, latency: float, bandwidth: float, turns: int) -> float:
+        """Time on a link with that latency (seconds a turn) and bandwidth (bits a second), for what one agent sends."""
+        return turns * latency + self.bits / bandwidth
+
+
+class Bill:
+    """Every bit that was sent: in total, per agent, per word, per purpose, per round."""
+
+    def __init__(self, network: Network):
+        self._network = network
+        self._links = _links(network)
+        # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents send alike
+        self._alike: dict[tuple[str, str], list[int]] = {}
+        # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
+        self._apart: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
+        self._rounds: list[tuple[int, int]] = []
+
+    # -- counting, called by carriers ---------------------------------------------------------------------------------
+
+    def say(self, purpose: str, word: str, size: int, itemsize: int) -> None:
+        """All agents said `word` with `size` numbers each."""
+        entry = self._alike.get((purpose, word))
+        if entry is None:
+            entry = self._alike[purpose, word] = [0, 0, 0]
+        entry[0] += 1
+        entry[1] += size
+        entry[2] += 8 * itemsize * size
+
+    def send(self, purpose: str, word: str, agent: int, messages: int, scalars: int, bits: int) -> None:
+        """One agent sent so much with `word`."""
+        table = self._apart.get((purpose, word))
+        if table is None:
+            table = self._apart[purpose, word] = np.zeros((self._network.agents, 3), np.int64)
+        table[agent] += (messages, scalars, bits)
+
+    def end_round(self) -> None:
+        """A round is over."""
+        cost = self._cost("rounds")
+        self._rounds.append((cost.scalars, cost.bits))
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were run."""
+        return len(self._rounds)
+
+    @property
+    def messages(self) -> int:
+        """Messages that the rounds sent."""
+        return self._cost("rounds").messages
+
+    @property
+    def scalars(self) -> int:
+        """Numbers that the rounds sent."""
+        return self._cost("rounds").scalars
+
+    @property
+    def bits(self) -> int:
+        """Bits that the rounds sent, headers not counted."""
+        return self._cost("rounds").bits
+
+    @property
+    def total(self) -> Cost:
+        """Everything that was sent: rounds, set-up, tuning and proofs."""
+        return self._cost(*PURPOSES)
+
+    @property
+    def per_purpose(self) -> dict[str, Cost]:
+        """What each purpose cost, for those that cost something."""
+        costs = {purpose: self._cost(purpose) for purpose in PURPOSES}
+        return {purpose: cost for purpose, cost in costs.items() if cost.messages}
+
+    @property
+    def per_word(self) -> dict[str, Cost]:
+        """What each word cost, over all purposes."""
+        words = sorted({word for _, word in (*self._alike, *self._apart)})
+        return {word: self._cost(*PURPOSES, word=word) for word in words}
+
+    @property
+    def per_agent(self) -> list[Cost]:
+        """What each agent sent; with a server, its own account is the last."""
+        accounts = self._network.agents + self._network.server
+        sent = np.zeros((accounts, 3), np.int64)
+        for (_, word), (utterances, scalars, bits) in self._alike.items():
+            sent += self._links[word][:, None] * np.array([utterances, scalars, bits])
+        for table in self._apart.values():
+            sent[: len(table)] += table
+        return [Cost(*map(int, row)) for row in sent]
+
+    @property
+    def per_round(self) -> list[int]:
+        """How many numbers each round sent."""
+        cumulated = [0, *(scalars for scalars, _ in self._rounds)]
+        return [after - before for before, after in zip(cumulated, cumulated[1:], strict=False)]
+
+    @property
+    def per_edge(self) -> dict[tuple[int, int], int]:
+        """How many bits each link carried, both directions together; agent −1 is the server."""
+        carried: dict[tuple[int, int], int] = {}
+
+        def carry(i: int, j: int, bits: int) -> None:
+            edge = (min(i, j), max(i, j))
+            carried[edge] = carried.get(edge, 0) + bits
+
+        sums = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word == "Sum")
+        mixes = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word != "Sum")
+        if self._network.server:
+            for agent in range(self._network.agents):
+                carry(-1, agent, 2 * sums)
+        else:
+            for child, parent in enumerate(self._network.tree().parents):
+                if parent >= 0:
+                    carry(child, int(parent), 2 * sums)
+            for i, j in self._network.edges:
+                carry(int(i), int(j), 2 * mixes)
+        return carried
+
+    def seconds(self, latency: float, bandwidth: float) -> float:
+        """How long all this would have travelled: `latency` seconds a hop, `bandwidth` bits a second on each agent's link.
+
+        Sums climb and descend the tree (or go to the server and back); the busiest sender sets the pace.
+        """
+        hops = 2 if self._network.server else 2 * self._network.tree().depth
+        turns = sum(
+            utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, _, _) in self._alike.items()
+        ) + sum(int(table[:, 0].max()) for table in self._apart.values())
+        busiest = max(self.per_agent, key=lambda cost: cost.bits, default=Cost())
+        return busiest.seconds(latency, bandwidth, turns)
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row per purpose and word, for printing and for JSON."""
+        rows = []
+        for purpose in PURPOSES:
+            for word in ("Sum", "Mix", "Exchange", "Ask"):
+                cost = self._cost(purpose, word=word)
+                if cost.messages:
+                    row = {"messages": cost.messages, "scalars": cost.scalars, "bits": cost.bits}
+                    rows.append({"purpose": purpose, "word": word, **row})
+        return rows
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bill) and self.state() == other.state()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        total = self.total
+        return f"Bill(rounds={self.rounds}, scalars={self.scalars}, total bits={total.bits}, messages={total.messages})"
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Everything counted so far, as plain values."""
+        return {
+            "alike": [[*key, *entry] for key, entry in sorted(self._alike.items())],
+            "apart": [[*key, table.tolist()] for key, table in sorted(self._apart.items())],
+            "rounds": [list(pair) for pair in self._rounds],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue counting from what `state()` gave."""
+        self._alike = {(purpose, word): list(entry) for purpose, word, *entry in state["alike"]}
+        self._apart = {(purpose, word): np.array(table, np.int64) for purpose, word, table in state["apart"]}
+        self._rounds = [(scalars, bits) for scalars, bits in state["rounds"]]
+
+    def _cost(self, *purposes: str, word: str | None = None) -> Cost:
+        messages = scalars = bits = 0
+        for (purpose, said), (utterances, size, bits_each) in self._alike.items():
+            if purpose in purposes and word in (None, said):
+                links = int(self._links[said].sum())
+                messages, scalars, bits = messages + links * utterances, scalars + links * size, bits + links * bits_each
+        for (purpose, said), table in self._apart.items():
+            if purpose in purposes and word in (None, said):
+                sent = table.sum(axis=0)
+                messages, scalars, bits = messages + int(sent[0]), scalars + int(sent[1]), bits + int(sent[2])
+        return Cost(messages, scalars, bits)
+
+
+def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:
+    """For each word, how many copies of its letter each account sends."""
+    m = network.agents
+    if network.server:
+        up_and_down = np.ones(m + 1, np.int64)
+        up_and_down[m] = m
+        return {"Sum": up_and_down}
+    parents: Sequence[int] = network.tree().parents
+    sums = np.zeros(m, np.int64)
+    for child, parent in enumerate(parents):
+        if parent >= 0:
+            sums[child] += 1
+            sums[parent] += 1
+    neighbours = np.asarray(network.neighbour_counts, np.int64)
+    return {"Sum": sums, "Mix": neighbours, "Exchange": neighbours}

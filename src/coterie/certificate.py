@@ -1,0 +1,296 @@
+"""The certificate: the only file that proves. Gaps are computed from the data and the iterates, never from running values.
+
+For every w and every dual v in the domain, P(w) − P* ≤ P(w) − D(v). A method hands over any (w, v); here v is made feasible:
+
+1. clipped into the domain of ℓ* (an interval per sample that holds 0);
+2. with an intercept, D needs Σ s_i v_i = 0: the heavier of the positive and the negative side is scaled down to the other;
+3. shrunk by the largest c ≤ 1 that puts −Xᵀ(s∘cv)/n into the domain of g* (l1, groups).
+
+Each step moves v towards 0, inside every domain. Where the penalty has no growth (none, one-sided bounds), step 3 can leave
+nothing; then the bound is also computed against models of norm at most `radius` only, and the certificate says so.
+
+The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent, Facts
+from coterie.arrays import FloatArray, digest
+from coterie.errors import CorruptFile, NumericalError
+from coterie.files import write_atomically
+from coterie.words import Sum, Talk
+
+__all__ = ["Bound", "Certificate", "Participant", "Point", "certify", "introduce"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one agent puts on the table: its (copy or block of the) model w, and its dual v.
+
+    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is the own block, and v, one
+    entry per sample, is read at the agent that has the labels. Without v the gradient of the loss at w takes its place.
+    """
+
+    w: FloatArray
+    v: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """P(w) and a lower bound D on every P; `radius` if the bound speaks only of models of at most that norm."""
+
+    primal: float
+    dual: float
+    radius: float | None = None
+
+    @property
+    def gap(self) -> float:
+        """P(w) − D(v) ≥ P(w) − P*."""
+        return max(self.primal - self.dual, 0.0)
+
+
+# -- conversations --------------------------------------------------------------------------------------------------------
+
+
+def introduce(agent: Agent) -> Talk[Facts]:
+    """The first conversation: how much data there is, and the objective and its slope at w = 0."""
+    loss, y, s = agent.problem.loss, agent.labels.astype(float), agent.data.weights
+    slopes = loss.gradient(np.zeros(len(y)), y)
+    mine = [
+        float(len(y)) if s is None else float(s.sum(dtype=float)),
+        loss.value(np.zeros(len(y)), y, s),
+        float(np.dot(slopes, agent.weighted(slopes))),
+    ]
+    if agent.split == "features":
+        everybodys: FloatArray = yield Sum(_or_zeros(agent.weighted(slopes), agent.design.shape[0]))
+        column_slopes = agent.problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
+        total, losses, squares, slope_squared = yield Sum(np.array([*mine, column_slopes @ column_slopes]))
+    else:
+        column_slopes = agent.problem.coefficients(agent.design.adjoint(agent.weighted(slopes)))
+        sums = yield Sum(np.append(column_slopes, mine))
+        (total, losses, squares), slope_squared = sums[-3:], float(sums[:-3] @ sums[:-3])
+    steepness = math.sqrt(slope_squared) / total
+    at_zero = agent.problem.primal(float(losses), float(total), 0.0)
+    return Facts(float(total), at_zero, at_zero / steepness if steepness > 0 else 0.0, math.sqrt(squares))
+
+
+def certify(agent: Agent, point: Point) -> Talk[Bound]:
+    """Compute P(w) and a feasible D(v) together with the others. Every agent gets the same `Bound`."""
+    bound: Bound = yield from (_by_features if agent.split == "features" else _by_samples)(agent, point)
+    if bound.gap == 0.0 and bound.primal < bound.dual - 1e-6 * max(1.0, abs(bound.primal)):
+        raise NumericalError(f"the dual {bound.dual} is above the primal {bound.primal}; please report this.")
+    return bound
+
+
+def _by_samples(agent: Agent, point: Point) -> Talk[Bound]:
+    problem, loss, y, s = agent.problem, agent.problem.loss, agent.labels.astype(float), agent.data.weights
+    w = point.w.astype(float)
+    scores = agent.design.forward(w)
+    v = _in_domain(agent, scores, point.v)
+    if problem.intercept:
+        v = _balanced(v, *(yield Sum(_sides(agent.weighted(v)))))
+    adjoint = problem.coefficients(agent.design.adjoint(agent.weighted(v)))
+    sums = yield Sum(np.append(adjoint, [loss.value(scores, y, s), loss.conjugate(v, y, s)]))
+    slope, coefficients = problem.slope(sums[:-2], agent.total), problem.coefficients(w)
+    losses, conjugates = float(sums[-2]), float(sums[-1])
+    primal = problem.primal(losses, agent.total, problem.penalty.value(coefficients))
+
+    c = problem.penalty.scale_into_domain(slope)
+    shrunk = conjugates if c == 1.0 else float((yield Sum(np.array([loss.conjugate(c * v, y, s)])))[0])
+    dual = problem.dual(shrunk, agent.total, problem.penalty.conjugate(c * slope))
+    if problem.penalty.coercive:
+        return Bound(primal, dual)
+    radius = _radius(agent, float(np.linalg.norm(coefficients)))
+    bounded = problem.dual(conjugates, agent.total, problem.penalty.bounded_conjugate(slope, radius))
+    return Bound(primal, bounded, radius) if bounded > dual else Bound(primal, dual)
+
+
+def _by_features(agent: Agent, point: Point) -> Talk[Bound]:
+    problem, loss, y, s = agent.problem, agent.problem.loss, agent.labels.astype(float), agent.data.weights
+    here, rows = agent.data.y is not None, agent.design.shape[0]
+    w = point.w.astype(float)
+    scores = yield Sum(agent.design.forward(w))
+    v = _in_domain(agent, scores, point.v) if here else np.empty(0)
+    if here and problem.intercept:
+        v = _balanced(v, *_sides(agent.weighted(v)))
+    everybodys = yield Sum(_or_zeros(agent.weighted(v), rows))
+    adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
+    slope, coefficients = problem.slope(adjoint, agent.total), problem.coefficients(w, agent.design.intercept)
+    penalty = problem.penalty
+
+    # The common shrinkage is the least of everybody's, so each tells its own.
+    known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(slope)), coefficients @ coefficients))
+    c, radius = float(known[:-1].min()), _radius(agent, math.sqrt(known[-1]))
+    mine = [
+        loss.value(scores, y, s) if here else 0.0,
+        loss.conjugate(v, y, s) if here else 0.0,
+        loss.conjugate(c * v, y, s) if here else 0.0,
+        penalty.value(coefficients),
+        penalty.conjugate(c * slope),
+        penalty.bounded_conjugate(slope, radius),
+        0.0 if penalty.coercive else 1.0,
+    ]
+    losses, conjugates, shrunk, value, conjugate, bounded_conjugate, flat = map(float, (yield Sum(np.array(mine))))
+    primal = problem.primal(losses, agent.total, value)
+    dual = problem.dual(shrunk, agent.total, conjugate)
+    if not flat:
+        return Bound(primal, dual)
+    bounded = problem.dual(conjugates, agent.total, bounded_conjugate)
+    return Bound(primal, bounded, radius) if bounded > dual else Bound(primal, dual)
+
+
+def _in_domain(agent: Agent, scores: FloatArray, v: FloatArray | None) -> FloatArray:
+    y = agent.labels.astype(float)
+    if v is None:
+        return agent.problem.loss.gradient(scores, y)
+    return np.clip(v.astype(float), *agent.problem.loss.domain(y))
+
+
+def _sides(weighted: FloatArray) -> FloatArray:
+    return np.array([weighted[weighted > 0].sum(), -weighted[weighted < 0].sum()])
+
+
+def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
+    if up > down:
+        return np.where(v > 0, v * (down / up), v)
+    return np.where(v < 0, v * (up / down), v) if down > up else v
+
+
+def _radius(agent: Agent, norm: float) -> float:
+    assert agent.facts is not None
+    return max(10.0 * norm, agent.facts.reach)
+
+
+def _or_zeros(x: FloatArray, size: int) -> FloatArray:
+    return x if len(x) else np.zeros(size)
+
+
+# -- the document ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Participant:
+    """Who took part, with how much, and the digest of what it held."""
+
+    name: str
+    rows: int
+    columns: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A proof of how far a model can be from the best one, with all that is needed to check it again.
+
+    `witness` holds the dual vectors, one per participant: whoever has the data and the model recomputes the gap from them.
+    """
+
+    primal: float
+    dual: float
+    gap: float
+    relative_gap: float
+    tolerance: float
+    radius: float | None
+    primal_at_zero: float
+    participants: tuple[Participant, ...]
+    settings: Mapping[str, Any]
+    model_digest: str
+    witness: tuple[FloatArray, ...] = field(repr=False)
+    version: str
+
+    @property
+    def proves(self) -> str:
+        """What the numbers mean, in one sentence."""
+        claim = f"is within {self.gap:.3g} of the best possible objective ({self.relative_gap:.2g} of its value at w = 0)"
+        if self.radius is None:
+            return f"This model {claim}."
+        return f"This model {claim} among all models of norm at most {self.radius:.3g}."
+
+    @property
+    def data_digest(self) -> str:
+        """One digest over what all participants held."""
+        return digest(*(participant.digest for participant in self.participants))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the certificate as one JSON file, sealed by a digest of its content."""
+        content = {
+            "coterie_certificate": 1,
+            "version": self.version,
+            "proves": self.proves,
+            "primal": self.primal,
+            "dual": self.dual,
+            "gap": self.gap,
+            "relative_gap": self.relative_gap,
+            "tolerance": self.tolerance,
+            "radius": self.radius,
+            "primal_at_zero": self.primal_at_zero,
+            "participants": [vars(participant) for participant in self.participants],
+            "settings": self.settings,
+            "digests": {"data": self.data_digest, "model": self.model_digest, "settings": _seal(self.settings)},
+            "witness": [_encode(v) for v in self.witness],
+        }
+        text = json.dumps({**content, "seal": _seal(content)}, indent=1, allow_nan=False)
+        return write_atomically(path, text.encode())
+
+    @staticmethod
+    def load(path: str | Path) -> Certificate:
+        """Read a certificate; a file that was changed or truncated is refused."""
+        try:
+            content = json.loads(Path(path).read_text())
+            seal = content.pop("seal")
+            if content.pop("coterie_certificate") != 1:
+                raise CorruptFile(f"{path} is a certificate of a newer kind; update coterie to read it.")
+            if seal != _seal({"coterie_certificate": 1, **content}):
+                raise CorruptFile(f"{path} was changed after it was written: its seal does not match its content.")
+            claimed, proves = content.pop("digests"), content.pop("proves")
+            certificate = Certificate(
+                **{
+                    **content,
+                    "participants": tuple(Participant(**p) for p in content["participants"]),
+                    "witness": tuple(_decode(v) for v in content["witness"]),
+                },
+                model_digest=claimed["model"],
+            )
+            consistent = (
+                certificate.proves == proves
+                and certificate.data_digest == claimed["data"]
+                and _seal(certificate.settings) == claimed["settings"]
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptFile(f"{path} is not a readable certificate ({type(error).__name__}: {error}).") from error
+        if not consistent:
+            raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
+        return certificate
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+
+
+def _encode(v: FloatArray) -> dict[str, Any]:
+    little = np.ascontiguousarray(v, v.dtype.newbyteorder("<"))
+    return {"dtype": little.dtype.str, "size": v.size, "base64": base64.b64encode(little.tobytes()).decode()}
+
+
+def _decode(coded: Mapping[str, Any]) -> FloatArray:
+    if coded["dtype"] not in ("<f8", "<f4"):
+        raise ValueError(f"a witness of type {coded['dtype']!r}")
+    v: FloatArray = np.frombuffer(base64.b64decode(coded["base64"], validate=True), coded["dtype"])
+    if v.size != coded["size"]:
+        raise ValueError("a witness of the wrong length")
+    return v
+
+
+def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
+    """Who takes part, from the agents' data."""
+    return tuple(Participant(a.data.name, *map(int, a.data.X.shape), a.data.digest()) for a in agents)

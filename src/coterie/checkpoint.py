@@ -1,0 +1,106 @@
+"""Checkpoints: everybody's State at the end of a round, written so that a crash at any moment leaves a whole one.
+
+A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder that belongs to one run: the
+header carries the digest of the problem, the method, the data and the seed, and another run's folder is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.certificate import Point
+from coterie.errors import CorruptFile, InvalidInput
+from coterie.files import write_atomically
+
+__all__ = ["Checkpoint", "Snapshot"]
+
+
+@dataclass
+class Snapshot:
+    """All that a run needs to go on as if nothing had happened."""
+
+    round: int
+    states: list[Any]
+    bill: dict[str, Any] = field(default_factory=dict)
+    history: list[list[Any]] = field(default_factory=list)
+    bound: list[Any] = field(default_factory=list)
+    best: list[Point] | None = None
+
+
+class Checkpoint:
+    """A folder of snapshots of one run, the two newest kept."""
+
+    def __init__(self, folder: str | Path, identity: str, keep: int = 2):
+        self.folder, self.identity, self.keep = Path(folder), identity, keep
+
+    def save(self, snapshot: Snapshot) -> Path:
+        """Write a snapshot atomically, then drop the ones that are too old."""
+        header: dict[str, Any] = {
+            "coterie_checkpoint": 1,
+            "identity": self.identity,
+            "round": snapshot.round,
+            "bill": snapshot.bill,
+            "history": snapshot.history,
+            "bound": snapshot.bound,
+            "states": [],
+        }
+        arrays: dict[str, Any] = {}
+        for index, state in enumerate(snapshot.states):
+            plain = {}
+            for part in fields(state):
+                value = getattr(state, part.name)
+                if isinstance(value, np.ndarray):
+                    arrays[f"{index}/{part.name}"] = value
+                else:
+                    plain[part.name] = value
+            header["states"].append(plain)
+        for index, point in enumerate(snapshot.best or []):
+            arrays[f"{index}/best w"] = point.w
+            if point.v is not None:
+                arrays[f"{index}/best v"] = point.v
+        buffer = io.BytesIO()
+        np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+        path = write_atomically(self.folder / f"round-{snapshot.round:010d}.npz", buffer.getvalue())
+        for old in self._files()[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def load(self, state_class: type) -> Snapshot | None:
+        """The newest whole snapshot, or None if there is none; one of another run is refused."""
+        for path in reversed(self._files()):
+            try:
+                with np.load(path, allow_pickle=False) as stored:
+                    arrays = {name: stored[name] for name in stored.files}
+                header = json.loads(arrays.pop("header").tobytes())
+                if header["identity"] != self.identity:
+                    raise InvalidInput(
+                        f"the checkpoint in {self.folder} belongs to another run (other data, problem, method or seed). "
+                        "Use an empty folder, or repeat the call that wrote it."
+                    )
+                return _rebuild(header, arrays, state_class)
+            except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+                if isinstance(error, InvalidInput):
+                    raise
+                if path == self._files()[0]:
+                    raise CorruptFile(f"no readable checkpoint is left in {self.folder} ({error}).") from error
+        return None
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob("round-*.npz"))
+
+
+def _rebuild(header: dict[str, Any], arrays: dict[str, Any], state_class: type) -> Snapshot:
+    states, best = [], []
+    for index, plain in enumerate(header["states"]):
+        prefix = f"{index}/"
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        best.append(Point(own.pop("best w"), own.pop("best v", None)))
+        states.append(state_class(**plain, **own))
+    return Snapshot(header["round"], states, header["bill"], header["history"], header["bound"], best)

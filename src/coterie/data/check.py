@@ -1,0 +1,330 @@
+"""Refuse what cannot be learned from, before the first message; the error names party, column, count and fix.
+
+`validated` looks at one party alone (all that a party between organisations may do), `validated_all` at all of them
+together, and `encode_labels` turns any two labels into −1 and +1.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray, Matrix, is_sparse
+from coterie.data.align import refuse_mixed_ids
+from coterie.data.table import Table, canonical_csr, party_error
+from coterie.data.values import are, is_text, plain, plain_ids
+from coterie.errors import InvalidData, UnknownName
+
+__all__ = ["SPLITS", "encode_labels", "validated", "validated_all"]
+
+SPLITS = ("features", "samples", "users")
+
+_BLOCK = 1 << 20
+
+
+def validated(table: Table, *, classification: bool | None) -> Table:
+    """The table with float X, y and weights, or an `InvalidData`.
+
+    `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
+    takes any labels, also several per row. A party without rows or without columns is allowed.
+    """
+    table = replace(table, X=_float_matrix(table))
+    if table.columns is not None and len(table.columns) != table.d:
+        raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names.")
+    _refuse_infinite(table)
+    table = replace(
+        table,
+        y=_labels(table, classification),
+        weights=_weights(table),
+        ids=None if table.ids is None else plain_ids(table.ids, table.name),
+    )
+    for noun, values in (("label", table.y), ("weight", table.weights), ("id", table.ids)):
+        if values is not None and len(values) != table.n:
+            fix = f"Give one {noun} per row."
+            raise party_error(table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}")
+    if table.weights is not None and table.y is None and table.n:
+        fix = "Give the weights to the party with the labels."
+        raise party_error(table.name, f"has {table.n} weights but no labels. {fix}")
+    return table
+
+
+def validated_all(tables: Sequence[Table], *, split: str, classification: bool | None) -> list[Table]:
+    """All parties' tables, each `validated`, and fitting together for data that is split in that way."""
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    if not tables:
+        raise InvalidData("there are no parties. Give at least one.")
+    tables = [validated(table, classification=classification) for table in _told_apart(tables)]
+    by_features = split == "features"
+    n = max(table.n for table in tables)
+    d = max(table.d for table in tables)
+    if n == 0 or d == 0:
+        names = ", ".join(repr(table.name) for table in tables)
+        raise InvalidData(f"no party has any {'columns' if n else 'rows'} ({names}). Give at least one party data.")
+    tables = [_widened(table, (n, 0) if by_features else (0, d)) for table in tables]
+    return _fit_by_features(tables) if by_features else _fit_by_samples(tables)
+
+
+def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[Table], npt.NDArray[Any] | None]:
+    """Labels as −1 and +1 in X's dtype, and the two classes they stand for, sorted; (−1, +1) stay themselves.
+
+    The two classes are those of all parties together; one party may know only one of them. For a regression the tables
+    are returned as they are, with None.
+    """
+    if not classification:
+        return list(tables), None
+    labels = {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
+    labels = {k: values for k, values in labels.items() if values.size}
+    if not labels:
+        raise InvalidData("there are no labels at any party. Give labels with two different values.")
+    _refuse_mixed_labels({tables[k].name: values for k, values in labels.items()})
+    classes, counts = np.unique(np.concatenate(list(labels.values())), return_counts=True)
+    if len(classes) != 2:
+        shown = [f"{label!r} ({count} rows)" for label, count in zip(classes.tolist(), counts, strict=True)]
+        listed = ", ".join(shown[:10]) + (f", and {len(shown) - 10} more" if len(shown) > 10 else "")
+        parties = ", ".join(repr(tables[k].name) for k in labels)
+        if len(classes) == 1:
+            fix = "A classifier needs two classes: add rows of the other one."
+        else:
+            fix = "A classification loss takes two: use one-vs-rest through LinearClassifier, or merge classes."
+        raise InvalidData(
+            f"the labels ({parties}) have {len(classes)} class{'es' * (len(classes) > 1)}: {listed}. {fix}"
+        )
+    encoded = list(tables)
+    for k, table in enumerate(tables):
+        if table.y is not None:
+            positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
+            encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0).astype(table.X.dtype))
+    return encoded, classes
+
+
+# -- one party ---------------------------------------------------------------------------------------------------------
+
+
+def _float_matrix(table: Table) -> Matrix:
+    X = table.X
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        counts = np.ma.getmaskarray(X).reshape(len(X), -1).sum(axis=0)
+        j = int(np.argmax(counts > 0))
+        raise party_error(table.name, f"{table.column_name(j)} has {counts[j]} masked values. Drop or impute them.")
+    X = X if is_sparse(X) else np.asarray(X)
+    if X.ndim != 2:
+        fix = "For a single column use X.reshape(-1, 1)." if X.ndim == 1 else "Give one row per sample."
+        raise party_error(table.name, f"X has {X.ndim} dimension{'s' * (X.ndim != 1)}, not 2. {fix}")
+    if X.dtype.kind not in "biuf":
+        raise _not_numbers(replace(table, X=X))
+    if is_sparse(X):
+        X = canonical_csr(X)
+    precision = np.float32 if X.dtype.newbyteorder("=") == np.float32 else np.float64
+    with np.errstate(over="ignore"):
+        return X.astype(precision, copy=False)
+
+
+def _not_numbers(table: Table) -> InvalidData:
+    X, kind = table.X, table.X.dtype.kind
+    if kind == "c":
+        return party_error(
+            table.name,
+            f"{table.column_name(0)} and all others hold complex numbers ({X.shape[0]} rows). Use X.real, or give "
+            "X.real and X.imag as separate columns.",
+        )
+    if kind not in "OUST" or is_sparse(X):
+        return party_error(
+            table.name,
+            f"{table.column_name(0)} and all others have type {X.dtype} ({X.shape[0]} rows). Convert with "
+            "X.astype(float).",
+        )
+    for j in range(X.shape[1]):
+        values = X[:, j].tolist()
+        odd = [i for i, value in enumerate(values) if not isinstance(value, numbers.Real | np.bool_)]
+        if odd:
+            return party_error(
+                table.name,
+                f"{table.column_name(j)} has {len(odd)} value{'s' * (len(odd) > 1)} of {len(values)} that are not "
+                f"numbers (first at row {odd[0]}: {values[odd[0]]!r}). Encode or drop them; text that spells numbers "
+                "becomes numbers with X.astype(float).",
+            )
+    return party_error(
+        table.name,
+        f"X holds {X.size} numbers as objects, from {table.column_name(0) if X.shape[1] else 'no column'} on. "
+        "Convert with X.astype(float).",
+    )
+
+
+def _refuse_infinite(table: Table) -> None:
+    X = table.X
+    if _all_finite(X.data if is_sparse(X) else X):
+        return
+    if is_sparse(X):
+        where = np.flatnonzero(~np.isfinite(X.data))
+        counts = np.bincount(X.indices[where], minlength=table.d)
+        j = int(np.argmax(counts > 0))
+        first = np.searchsorted(X.indptr, where[X.indices[where] == j][0], side="right") - 1
+    else:
+        counts = np.array([table.n - np.count_nonzero(np.isfinite(X[:, j])) for j in range(table.d)])
+        j = int(np.argmax(counts > 0))
+        first = np.argmin(np.isfinite(X[:, j]))
+    others = np.count_nonzero(counts) - 1
+    what = "value that is" if counts[j] == 1 else "values that are"
+    more = f", and {others} other column{'s have' if others > 1 else ' has'} some too" if others else ""
+    raise party_error(
+        table.name,
+        f"{table.column_name(j)} has {counts[j]} {what} not finite (first at row {first}){more}. "
+        "Drop or impute them before fitting.",
+    )
+
+
+def _all_finite(x: FloatArray) -> bool:
+    """Whether all values are finite, without a mask of x's size.
+
+    NaN and ±∞ make every sum they enter NaN or ±∞, so a block with a finite sum is clean. A sum of finite values may
+    overflow: only then is the block looked at value by value.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return all(bool(np.isfinite(block.sum()) or np.isfinite(block).all()) for block in _blocks(x))
+
+
+def _blocks(x: FloatArray) -> Iterator[FloatArray]:
+    along = x.T if x.flags.f_contiguous else x
+    step = max(1, _BLOCK // max(1, along[:1].size))
+    for start in range(0, len(along), step):
+        yield along[start : start + step]
+
+
+def _labels(table: Table, classification: bool | None) -> FloatArray | None:
+    if table.y is None:
+        return None
+    y = plain(table.y, table.name, "label")
+    if y.ndim != 1 and not (classification is None and y.ndim == 2):
+        raise party_error(table.name, f"the labels have shape {y.shape}. Give one per row, e.g. with y.ravel().")
+    if classification is False and is_text(y):
+        fix = "Convert with y.astype(float), or use a classification loss."
+        raise party_error(table.name, f"{are(y.size, 'label')} text, e.g. {str(y[:1].squeeze())!r}. {fix}")
+    if classification or is_text(y):
+        return y
+    return _as_precise_as(table, y, "label")
+
+
+def _weights(table: Table) -> FloatArray | None:
+    if table.weights is None:
+        return None
+    weights = plain(table.weights, table.name, "weight")
+    if weights.ndim != 1 or is_text(weights):
+        raise party_error(table.name, f"the weights have shape {weights.shape} and type {weights.dtype}. Give numbers.")
+    weights = _as_precise_as(table, weights, "weight")
+    bad = np.flatnonzero(weights <= 0)
+    if bad.size:
+        raise party_error(
+            table.name,
+            f"{are(bad.size, 'weight')} zero or negative (first at row {bad[0]}: {weights[bad[0]]}). "
+            "Drop those rows, or give them a positive weight.",
+        )
+    return weights
+
+
+def _as_precise_as(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:
+    with np.errstate(over="ignore"):
+        floats: FloatArray = values.astype(table.X.dtype, copy=False)
+    too_large = int(np.count_nonzero(~np.isfinite(floats)))
+    if too_large:
+        raise party_error(table.name, f"{are(too_large, noun)} too large for {table.X.dtype}. Give X as float64.")
+    return floats
+
+
+# -- all parties -------------------------------------------------------------------------------------------------------
+
+
+def _told_apart(tables: Sequence[Table]) -> list[Table]:
+    """Parties of the same name get their number behind it, so that errors can tell them apart."""
+    times = Counter(table.name for table in tables)
+    return [
+        replace(table, name=f"{table.name} {k}") if times[table.name] > 1 else table for k, table in enumerate(tables)
+    ]
+
+
+def _widened(table: Table, shape: tuple[int, int]) -> Table:
+    """A party without rows and columns, in the shape that an empty party has among the others."""
+    if table.n or table.d:
+        return table
+    return Table(X=np.empty(shape, table.X.dtype), name=table.name)
+
+
+def _fit_by_samples(tables: list[Table]) -> list[Table]:
+    first = next((table for table in tables if table.columns is not None), tables[0])
+    for table in tables:
+        _refuse_other_columns(first, table)
+    unlabelled = [table for table in tables if table.n and table.y is None]
+    if unlabelled:
+        names = ", ".join(f"party {table.name!r} ({table.n} rows)" for table in unlabelled)
+        raise InvalidData(
+            f"there are no labels at {names}. Split by samples, every party labels its own rows: give (X, y), or "
+            "name the label column with target=."
+        )
+    return [table if table.y is not None else replace(table, y=np.empty(0, table.X.dtype)) for table in tables]
+
+
+def _refuse_other_columns(first: Table, other: Table) -> None:
+    fix = "Give every party the same columns in the same order"
+    if first.columns is not None and other.columns is not None and first.columns != other.columns:
+        if sorted(first.columns) == sorted(other.columns):
+            j = next(j for j in range(first.d) if first.columns[j] != other.columns[j])
+            raise party_error(
+                other.name,
+                f"has the {first.d} columns of party {first.name!r} in a different order (first, column {j} is "
+                f"{other.columns[j]!r} here and {first.columns[j]!r} there). {fix}: "
+                f"read them with columns=[...].",
+            )
+        alone = {
+            first.name: [c for c in first.columns if c not in other.columns],
+            other.name: [c for c in other.columns if c not in first.columns],
+        }
+        only = "; ".join(
+            f"{len(names)} only at party {party!r}, e.g. {names[0]!r}" for party, names in alone.items() if names
+        )
+        raise party_error(
+            other.name, f"has other columns than party {first.name!r} ({only or 'some names repeat'}). {fix}."
+        )
+    if first.d != other.d:
+        raise party_error(other.name, f"has {other.d} columns but party {first.name!r} has {first.d}. {fix}.")
+
+
+def _fit_by_features(tables: list[Table]) -> list[Table]:
+    first = next((table for table in tables if table.ids is not None), tables[0])
+    refuse_mixed_ids(tables)
+    for table in tables:
+        if table.n != first.n:
+            fix = "Match the rows by id with coterie.data.align(tables), or give every party the same rows."
+            raise party_error(table.name, f"has {table.n} rows but party {first.name!r} has {first.n}. {fix}")
+        if table.ids is not None and first.ids is not None:
+            _refuse_other_order(first.name, first.ids, table.name, table.ids)
+    holders = [table for table in tables if table.y is not None]
+    if len(holders) != 1:
+        count = f"at {len(holders)} parties: {', '.join(table.name for table in holders)}" if holders else "at no party"
+        raise InvalidData(f"labels {count}. Split by features, exactly one party has the labels (and the weights).")
+    return tables
+
+
+def _refuse_other_order(first: str, first_ids: npt.NDArray[Any], other: str, other_ids: npt.NDArray[Any]) -> None:
+    different = np.flatnonzero(first_ids != other_ids)
+    if different.size:
+        i = different[0]
+        raise party_error(
+            other,
+            f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at row {i}: "
+            f"{other_ids[i]} here and {first_ids[i]} there). Match the rows with coterie.data.align(tables).",
+        )
+
+
+def _refuse_mixed_labels(labels: dict[str, npt.NDArray[Any]]) -> None:
+    text = [name for name, values in labels.items() if is_text(values)]
+    if 0 < len(text) < len(labels):
+        number = next(name for name in labels if name not in text)
+        raise InvalidData(
+            f"the labels are text at party {text[0]!r} and numbers at party {number!r}. Convert them to one type."
+        )

@@ -1,0 +1,296 @@
+"""Read a party's data, wherever it is, as a `Table`.
+
+    read((X, y)), read(X)                     arrays or scipy.sparse matrices, which stay sparse
+    read(frame, target="price", id="person")  pandas, polars, pyarrow, ...
+    read("shop.parquet", target="price")      also .csv, and .svm, .svmlight, .libsvm, .txt (or .gz, .bz2), .npz
+
+Frames and files are read column by column; what is not a number is refused by name. Values are judged later, once, by
+`validated`.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from coterie.arrays import is_sparse
+from coterie.data.table import Table, canonical_csr, party_error
+from coterie.data.values import plain, plain_ids
+from coterie.errors import InvalidData, InvalidInput, UnknownName
+
+__all__ = ["read"]
+
+Frame: TypeAlias = "nw.DataFrame[Any]"
+Series: TypeAlias = "nw.Series[Any]"
+
+
+def read(
+    source: Any,
+    *,
+    target: str | None = None,
+    id: str | None = None,
+    weight: str | None = None,
+    columns: Sequence[str] | None = None,
+    name: str | None = None,
+) -> Table:
+    """One party's data as a `Table`.
+
+    In frames and files with named columns, `target`, `id` and `weight` name the columns of labels, row ids and sample
+    weights, and `columns` those of X (all the others, if not given). Elsewhere `columns` gives the columns their names.
+    `name` is how errors call this party.
+    """
+    roles = _Roles(target, id, weight, None if columns is None else tuple(map(str, columns)))
+    if isinstance(source, str | os.PathLike):
+        path = Path(source).expanduser()
+        return _read_path(path, roles, name or path.name.split(".")[0])
+    if isinstance(source, Table):
+        _refuse_roles(roles, "a Table", name or source.name)
+        named = source if name is None else replace(source, name=name)
+        return named if roles.columns is None else replace(named, columns=roles.columns)
+    party = name or "data"
+    if isinstance(source, tuple):
+        return _read_tuple(source, roles, party)
+    frame = _as_frame(source, party)
+    if frame is not None:
+        return _read_frame(frame, roles, party)
+    _refuse_roles(roles, "an array", party)
+    X = canonical_csr(source) if is_sparse(source) else np.asanyarray(source)
+    return Table(X=np.asarray(X) if isinstance(X, np.matrix) else X, columns=roles.columns, name=party)
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """Which column is what."""
+
+    target: str | None
+    id: str | None
+    weight: str | None
+    columns: tuple[str, ...] | None
+
+    def named(self) -> dict[str, str]:
+        """The columns that are not X's, by role."""
+        roles = {"target": self.target, "id": self.id, "weight": self.weight}
+        return {role: column for role, column in roles.items() if column is not None}
+
+
+def _refuse_roles(roles: _Roles, what: str, party: str) -> None:
+    for role, column in roles.named().items():
+        raise InvalidInput(
+            f"party {party!r}: {role}={column!r} names a column, but {what} has no such columns. "
+            "Give (X, y) or (X, y, weights), a data frame, or a Table."
+        )
+
+
+def _read_tuple(source: tuple[Any, ...], roles: _Roles, party: str) -> Table:
+    if len(source) not in (2, 3):
+        raise InvalidInput(f"party {party!r}: a tuple of {len(source)} was given. Give (X, y) or (X, y, weights).")
+    taken = [role for role in ("target", "weight")[: len(source) - 1] if role in roles.named()]
+    if taken:
+        raise InvalidInput(f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one.")
+    X, *given = source
+    table = read(X, id=roles.id, weight=roles.weight, columns=roles.columns, name=party)
+    table = replace(table, y=None if given[0] is None else _values(given[0], party, "label"))
+    if len(given) == 2 and given[1] is not None:
+        table = replace(table, weights=_values(given[1], party, "weight"))
+    return table
+
+
+def _values(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
+    series = nw.from_native(source, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return _column_values(series, party, f"the column of {noun}s", noun)
+    return plain(source, party, noun)
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def _as_frame(source: Any, party: str) -> Frame | None:
+    try:
+        frame = nw.from_native(source, pass_through=True)
+        if isinstance(frame, nw.LazyFrame):
+            frame = frame.collect()
+        if isinstance(frame, nw.DataFrame):
+            _ = frame.columns
+            return frame
+    except nw.exceptions.DuplicateError:
+        repeated = [str(column) for column, times in Counter(source.columns).items() if times > 1]
+        raise party_error(
+            party, f"{len(repeated)} column names occur more than once, e.g. {repeated[0]!r}. Rename them."
+        ) from None
+    return None
+
+
+def _read_frame(frame: Frame, roles: _Roles, party: str) -> Table:
+    series = {str(column): frame[column] for column in frame.columns}
+    for role, column in roles.named().items():
+        if column not in series:
+            raise party_error(party, f"{role}={column!r}: {UnknownName('column', column, series)}")
+    special = set(roles.named().values())
+    chosen = roles.columns if roles.columns is not None else tuple(c for c in series if c not in special)
+    for column in chosen:
+        if column not in series:
+            raise party_error(party, f"columns=: {UnknownName('column', column, series)}")
+        if column in special:
+            raise party_error(party, f"column {column!r} is in columns= and is also the target, id or weight.")
+    single = bool(chosen) and all(series[column].dtype == nw.Float32 for column in chosen)
+    X = np.empty((len(frame), len(chosen)), np.float32 if single else np.float64, order="F")
+    for j, column in enumerate(chosen):
+        X[:, j] = _numbers(series[column], party, f"column {column!r}")
+    values = {
+        role: _column_values(series[column], party, f"column {column!r}", {"target": "label"}.get(role, role))
+        for role, column in roles.named().items()
+    }
+    return Table(
+        X=X,
+        y=values.get("target"),
+        weights=values.get("weight"),
+        ids=plain_ids(values["id"], party) if "id" in values else None,
+        columns=chosen,
+        name=party,
+    )
+
+
+def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
+    """A column of X: numbers or booleans, none missing."""
+    _refuse_missing(series, party, column)
+    if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+        raise party_error(
+            party,
+            f"{column} holds {len(series)} values of type {series.dtype}, not numbers. Encode it, e.g. with "
+            "OneHotEncoder, or leave it out with columns=...",
+        )
+    if isinstance(series.dtype, nw.Decimal):
+        series = series.cast(nw.Float64)
+    return series.to_numpy()
+
+
+def _column_values(series: Series, party: str, column: str, noun: str) -> npt.NDArray[Any]:
+    """A column of labels, ids or weights: numbers, booleans or text, none missing."""
+    _refuse_missing(series, party, column)
+    if isinstance(series.dtype, nw.Categorical | nw.Enum):
+        series = series.cast(nw.String)
+    if isinstance(series.dtype, nw.Decimal):
+        series = series.cast(nw.Float64)
+    return plain(series.to_numpy(), party, noun)
+
+
+def _refuse_missing(series: Series, party: str, column: str) -> None:
+    missing = int(series.null_count())
+    if missing:
+        first = int(np.argmax(series.is_null().to_numpy()))
+        what = "missing value" if missing == 1 else "missing values"
+        raise party_error(
+            party, f"{column} has {missing} {what} (first at row {first}). Drop or impute them before fitting."
+        )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def _read_path(path: Path, roles: _Roles, party: str) -> Table:
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise party_error(party, f"the file {str(path)!r} {what}. Check the path, or name one file.")
+    endings = path.suffixes[:-1] if path.suffix in (".bz2", ".gz") else path.suffixes
+    reader = _READERS.get(endings[-1].lower() if endings else "")
+    if reader is None:
+        known = ", ".join(sorted(_READERS))
+        raise party_error(party, f"cannot tell from its name what the file {str(path)!r} is. Known endings: {known}.")
+    return reader(path, roles, party)
+
+
+def _unreadable(path: Path, party: str, kind: str, error: Exception) -> InvalidData:
+    return party_error(party, f"the file {str(path)!r} cannot be read as {kind}: {error}. Write it again.")
+
+
+def _read_parquet(path: Path, roles: _Roles, party: str) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, party, "Parquet", error) from error
+    return _read_frame(nw.from_native(table, eager_only=True), roles, party)
+
+
+def _read_csv(path: Path, roles: _Roles, party: str) -> Table:
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    # Ids are read as text first: "007" is not 7.
+    types = {} if roles.id is None else {roles.id: pa.string()}
+    try:
+        options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
+        table = csv.read_csv(path, convert_options=options)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, party, "CSV", error) from error
+    read_table = _read_frame(nw.from_native(table, eager_only=True), roles, party)
+    return replace(read_table, ids=None if read_table.ids is None else _integers_if_spelt_so(read_table.ids))
+
+
+def _integers_if_spelt_so(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    try:
+        numbers = ids.astype(np.int64)
+    except (ValueError, OverflowError):
+        return ids
+    return numbers if np.array_equal(numbers.astype(str), ids) else ids
+
+
+def _read_svmlight(path: Path, roles: _Roles, party: str) -> Table:
+    from sklearn.datasets import load_svmlight_file
+
+    _refuse_roles(roles, "an svmlight file", party)
+    try:
+        X, y = load_svmlight_file(str(path), n_features=None if roles.columns is None else len(roles.columns))
+    except (ValueError, OSError, EOFError) as error:
+        raise _unreadable(path, party, "svmlight", error) from error
+    return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party)
+
+
+def _read_npz(path: Path, roles: _Roles, party: str) -> Table:
+    """Dense: X. Sparse: data, indices, indptr, shape (CSR). Beside either: y, weights, ids, columns."""
+    _refuse_roles(roles, "an .npz archive", party)
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise _unreadable(path, party, "an archive of plain arrays", error) from error
+    sparse = ("data", "indices", "indptr", "shape")
+    if "X" in arrays:
+        X = arrays["X"]
+    elif all(key in arrays for key in sparse) and arrays.get("format", np.array(b"csr")) == b"csr":
+        data, indices, indptr, shape = (arrays[key] for key in sparse)
+        X = canonical_csr(sp.csr_array((data, indices.astype(np.int64), indptr), shape=tuple(shape)))
+    else:
+        found = ", ".join(arrays) or "nothing"
+        raise party_error(
+            party, f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, but {found}."
+        )
+    names = roles.columns or (tuple(map(str, arrays["columns"])) if "columns" in arrays else None)
+    return Table(
+        X=X, y=arrays.get("y"), weights=arrays.get("weights"), ids=arrays.get("ids"), columns=names, name=party
+    )
+
+
+_READERS = {
+    ".csv": _read_csv,
+    ".libsvm": _read_svmlight,
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    ".svm": _read_svmlight,
+    ".svmlight": _read_svmlight,
+    ".txt": _read_svmlight,
+}

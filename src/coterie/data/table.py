@@ -1,0 +1,112 @@
+"""One party's rows and columns: what `read` returns, `align` and `split` restrict, and an agent holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from coterie.arrays import FloatArray, Matrix, digest, is_sparse
+from coterie.errors import InvalidData
+
+__all__ = ["Table", "canonical_csr", "party_error"]
+
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A party's data. Nothing is checked here: `validated` does that, once, before the first message."""
+
+    X: Matrix
+    """Samples in rows: dense (C or Fortran order) or scipy.sparse CSR; float64, or float32 kept."""
+    y: FloatArray | None = None
+    """Labels, where this party has them (any two values, also text, until `encode_labels`)."""
+    weights: FloatArray | None = None
+    """Positive sample weights, one per row, only where labels are."""
+    ids: npt.NDArray[Any] | None = None
+    """Row ids, integers or text."""
+    columns: tuple[str, ...] | None = None
+    """Column names."""
+    name: str = "data"
+    """How errors call this party."""
+    rows: Indices | None = None
+    """Pooled row numbers, after a split by samples or users."""
+    cols: Indices | None = None
+    """Pooled column numbers, after a split by features."""
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def d(self) -> int:
+        """The number of columns."""
+        return int(self.X.shape[1])
+
+    def column_name(self, j: int) -> str:
+        """Column j as errors call it: "column 'age'", or "column 3" where there are no names."""
+        return f"column {j}" if self.columns is None else f"column {self.columns[j]!r}"
+
+    def digest(self) -> str:
+        """SHA-256 over values, labels and weights in their order, whatever the memory layout."""
+        return digest(self.X, self.y, self.weights)
+
+    def take_rows(self, rows: Indices) -> Table:
+        """Those rows in that order; a contiguous block shares memory with this table."""
+        where = _as_slice(rows)
+        return replace(
+            self,
+            X=_row_block(self.X, where) if is_sparse(self.X) and isinstance(where, slice) else self.X[where],
+            y=None if self.y is None else self.y[where],
+            weights=None if self.weights is None else self.weights[where],
+            ids=None if self.ids is None else self.ids[where],
+            rows=None if self.rows is None else self.rows[where],
+        )
+
+    def take_columns(self, cols: Indices) -> Table:
+        """Those columns in that order, dense ones in Fortran order; labels, weights and ids stay."""
+        X = self.X[:, _as_slice(cols)]
+        return replace(
+            self,
+            X=canonical_csr(X) if is_sparse(X) else np.asfortranarray(X),
+            columns=None if self.columns is None else tuple(self.columns[j] for j in cols),
+            cols=None if self.cols is None else self.cols[cols],
+        )
+
+
+def party_error(name: str, text: str) -> InvalidData:
+    """The error that says which party is meant."""
+    return InvalidData(f"party {name!r}: {text}")
+
+
+def canonical_csr(X: Matrix) -> Matrix:
+    """X as a CSR array with sorted, unique column numbers, int32 wherever they fit; the given matrix is not changed."""
+    csr = sp.csr_array(X)
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    if csr.indices.dtype != np.int32 and max(csr.nnz, *csr.shape) <= np.iinfo(np.int32).max:
+        csr.indices, csr.indptr = csr.indices.astype(np.int32), csr.indptr.astype(np.int32)
+    return csr
+
+
+def _as_slice(where: Indices) -> slice | Indices:
+    """A slice if the numbers are consecutive, because slices are views."""
+    if where.size == 0:
+        return slice(0, 0)
+    consecutive = where[-1] - where[0] == where.size - 1 and bool((np.diff(where) == 1).all())
+    return slice(int(where[0]), int(where[-1]) + 1) if consecutive else where
+
+
+def _row_block(X: Matrix, rows: slice) -> Matrix:
+    """X[rows] for consecutive rows of a CSR array, sharing memory (the constructor would copy)."""
+    entries = slice(X.indptr[rows.start], X.indptr[rows.stop])
+    block = sp.csr_array((rows.stop - rows.start, X.shape[1]), dtype=X.dtype)
+    block.data, block.indices = X.data[entries], X.indices[entries]
+    block.indptr = X.indptr[rows.start : rows.stop + 1] - X.indptr[rows.start]
+    return block

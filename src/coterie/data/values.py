@@ -1,0 +1,76 @@
+"""One value per row (labels, weights, ids, users) as a plain array: numbers or text, never objects."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.data.table import party_error
+
+__all__ = ["are", "is_text", "plain", "plain_ids"]
+
+
+def are(count: int, noun: str) -> str:
+    """How many there are: "1 label is", "3 labels are"."""
+    return f"{count} {noun} is" if count == 1 else f"{count} {noun}s are"
+
+
+def is_text(values: npt.NDArray[Any]) -> bool:
+    """Whether the values are text."""
+    return values.dtype.kind in "US"
+
+
+def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
+    """The values as an array of numbers or of text; refuses missing and infinite ones, other objects, and mixtures."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise party_error(party, f"{are(int(np.ma.getmaskarray(values).sum()), noun)} masked. Drop those rows.")
+    array = np.asarray(values)
+    if array.dtype.kind == "T":
+        array = array.astype(object)
+    if array.dtype.kind == "O":
+        array = _from_objects(array, party, noun)
+    if array.dtype.kind not in "biufUS":
+        raise party_error(
+            party, f"{are(array.size, noun)} of type {array.dtype}. Convert with .astype(float) or .astype(str)."
+        )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        bad = np.argwhere(~np.isfinite(array))
+        row = f" (first at row {bad[0][0]})" if array.ndim else ""
+        raise party_error(party, f"{are(len(bad), noun)} not finite{row}. Drop or impute those rows before fitting.")
+    return array
+
+
+def plain_ids(ids: object, party: str) -> npt.NDArray[Any]:
+    """Row ids as int64 or text."""
+    array = plain(ids, party, "id")
+    if array.ndim != 1:
+        raise party_error(party, f"the ids have shape {array.shape}. Give one id per row.")
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "utf-8")
+    if is_text(array):
+        return array
+    if array.dtype.kind in "bf" and array.size:
+        raise party_error(party, f"{are(array.size, 'id')} of type {array.dtype}. Convert them to integers or to text.")
+    if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
+        raise party_error(party, f"the ids go up to {array.max()}, more than int64 holds. Convert them to text.")
+    return array.astype(np.int64, copy=False)
+
+
+def _from_objects(array: npt.NDArray[Any], party: str, noun: str) -> npt.NDArray[Any]:
+    values = array.ravel().tolist()
+    types = set(map(type, values))
+    known = (str, numbers.Real, np.bool_)
+    if not all(issubclass(t, known) for t in types):
+        odd = [i for i, value in enumerate(values) if not isinstance(value, known)]
+        example = f"first at row {odd[0] // (array.size // len(array))}: {values[odd[0]]!r}" if array.ndim else ""
+        raise party_error(
+            party, f"{are(len(odd), noun)} neither a number nor text ({example}). Drop or impute those rows."
+        )
+    texts = sum(isinstance(value, str) for value in values)
+    if 0 < texts < len(values):
+        rest = len(values) - texts
+        raise party_error(party, f"{are(texts, noun)} text and {are(rest, noun)} a number. Convert them to one type.")
+    return np.array(values, dtype=str if texts else None).reshape(array.shape)

@@ -1,0 +1,66 @@
+"""What is installed, and does it work?"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coterie.engines import ENGINES
+from coterie.errors import CoterieError
+from coterie.problem import Problem
+from coterie.solve import solve
+
+__all__ = ["Finding", "diagnose"]
+
+EXTRAS = {"ray": "ray", "spark": "pyspark", "mpi": "mpi4py", "peers": "grpcio", "gpu": "torch", "report": "plotly"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    works: bool
+    detail: str
+    needed: bool = True
+
+
+def diagnose() -> list[Finding]:
+    """Look at the interpreter, the dependencies, the engines and the data folder."""
+    findings = [
+        Finding("python", sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}"),
+        Finding("cores", True, f"{os.cpu_count()}"),
+    ]
+    for package in ("coterie", "numpy", "scipy", "numba", "scikit-learn", "networkx", "narwhals", "pyarrow", "msgspec"):
+        findings.append(Finding(package, True, importlib.metadata.version(package)))
+    findings += [_try_engine(name) for name in ENGINES]
+    for extra, package in EXTRAS.items():
+        try:
+            found = importlib.metadata.version(package)
+            findings.append(Finding(f"extra {extra}", True, f"{package} {found}", needed=False))
+        except importlib.metadata.PackageNotFoundError:
+            advice = f"not installed: pip install 'coterie[{extra}]'"
+            findings.append(Finding(f"extra {extra}", False, advice, needed=False))
+    folder = os.environ.get("COTERIE_DATA")
+    there = folder is not None and Path(folder).is_dir()
+    detail = str(folder) if there else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
+    findings.append(Finding("datasets", there, detail, needed=False))
+    return findings
+
+
+def _try_engine(name: str) -> Finding:
+    """Fit a tiny problem on it."""
+    if (missing := ENGINES[name].missing()) is not None:
+        return Finding(f"engine {name}", False, missing, needed=False)
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    try:
+        result = solve(Problem("squared", "l2", 0.1), (X, X.sum(axis=1)), agents=2, engine=name, tol=1e-4, progress=False)
+    except (CoterieError, OSError, RuntimeError) as error:
+        return Finding(f"engine {name}", False, f"{type(error).__name__}: {error}", needed=name == "local")
+    return Finding(f"engine {name}", result.status == "optimal", f"a tiny fit ended {result.status}")

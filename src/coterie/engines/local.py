@@ -1,0 +1,62 @@
+"""The embedded engine: all agents in this process, in lockstep, without threads."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import ClassVar
+
+from coterie.agent import Agent
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.checkpoint import Checkpoint
+from coterie.engines.engine import Engine, Watch
+from coterie.networks import Network
+from coterie.rounds import Limits, Outcome, Steps, run
+
+__all__ = ["Local"]
+
+
+class Local(Engine):
+    """All agents in this process."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "all agents in this process, in lockstep"
+
+    def run(
+        self,
+        agents: Sequence[Agent],
+        steps: Steps,
+        network: Network,
+        limits: Limits,
+        checkpoint: Checkpoint | None,
+        watch: Watch,
+    ) -> Outcome:
+        carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents])
+        with _ctrl_c() as pressed:
+            return run(
+                agents, steps, carrier, limits, checkpoint=checkpoint, stop_wished=pressed.is_set, watch=watch
+            )
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[threading.Event]:
+    """The first Ctrl-C asks for a stop after the current round; the second one is Python's own."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+    previous = signal.getsignal(signal.SIGINT)
+
+    def first(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, previous)
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, previous)

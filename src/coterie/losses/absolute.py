@@ -1,0 +1,28 @@
+"""ℓ(u; y) = |u − y|, with ℓ*(v; y) = y v on |v| ≤ 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.losses.piecewise_linear import PiecewiseLinear
+
+__all__ = ["Absolute"]
+
+
+@dataclass(frozen=True)
+class Absolute(PiecewiseLinear):
+    """Least absolute deviations: ℓ(u; y) = |u − y|."""
+
+    name: ClassVar[str] = "absolute"
+    kind: ClassVar[str] = "regression"
+
+    @property
+    def lipschitz(self) -> float:
+        return 1.0
+
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.full_like(y, -1.0), np.full_like(y, 1.0)

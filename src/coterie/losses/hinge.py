@@ -1,0 +1,28 @@
+"""ℓ(u; y) = max(0, 1 − y u), with ℓ*(v; y) = y v on y v ∈ [−1, 0]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.losses.piecewise_linear import PiecewiseLinear
+
+__all__ = ["Hinge"]
+
+
+@dataclass(frozen=True)
+class Hinge(PiecewiseLinear):
+    """The loss of the support vector machine: ℓ(u; y) = max(0, 1 − y u)."""
+
+    name: ClassVar[str] = "hinge"
+    kind: ClassVar[str] = "classification"
+
+    @property
+    def lipschitz(self) -> float:
+        return 1.0
+
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.minimum(-y, 0), np.maximum(-y, 0)

@@ -1,0 +1,65 @@
+"""ℓ(u; y) = ½ r² for |r| ≤ h and h |r| − ½ h² beyond, r = u − y, h = threshold; ℓ*(v; y) = ½ v² + y v on |v| ≤ h."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
+from coterie.losses.loss import Loss, Step, as_number, towards_zero
+
+__all__ = ["Huber"]
+
+
+@dataclass(frozen=True)
+class Huber(Loss):
+    """Least squares that lets go of outliers: quadratic up to a residual of `threshold`, linear beyond."""
+
+    name: ClassVar[str] = "huber"
+    kind: ClassVar[str] = "regression"
+    threshold: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < as_number(self.threshold) < math.inf:
+            raise InvalidProblem(
+                f"the huber threshold must be a positive number, not {self.threshold!r}; "
+                "for no threshold use 'squared', for one of 0 use 'absolute'."
+            )
+        object.__setattr__(self, "threshold", float(self.threshold))
+
+    @property
+    def smoothness(self) -> float:
+        return 1.0
+
+    @property
+    def lipschitz(self) -> float:
+        return self.threshold
+
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        r = u - y
+        slope = np.clip(r, *self.domain(y))
+        return slope * (r - slope / 2)
+
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return np.clip(u - y, *self.domain(y))
+
+    def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
+        inside = np.clip(v, *self.domain(y))
+        return np.where(inside == v, inside * (inside / 2 + y), np.inf)
+
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        bound = towards_zero(self.threshold, y.dtype)
+        return np.full_like(y, -bound), np.full_like(y, bound)
+
+    def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        return np.clip((u - step * y) / (1 + step), *self.domain(y))
+
+    def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        # s (x − y) + x − u = 0 where that leaves |x − y| ≤ h; beyond, u moves by s h
+        slope = (u - y) / (1 + step)
+        inside = np.clip(slope, *self.domain(y))
+        return np.where(inside == slope, (u + step * y) / (1 + step), u - step * inside)

@@ -1,0 +1,62 @@
+"""ℓ(u; y) = log(1 + e^{−y u}), with ℓ*(v; y) = a log a + (1 − a) log(1 − a) for a = −y v ∈ [0, 1].
+
+Both proximal maps come from one root t of one equation, where σ(t) = 1 / (1 + e^{−t}):
+
+    prox_{sℓ*}(u) = −y σ(t),   s t + σ(t) = −y u
+    prox_{sℓ}(u)  = −y t,      t + s σ(t) = −y u
+
+so neither is a difference of large numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit, xlog1py, xlogy
+
+from coterie.arrays import FloatArray
+from coterie.kernels.logistic_prox import logistic_root
+from coterie.losses.loss import Loss, Step
+
+__all__ = ["Logistic"]
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
+    """Logistic regression: ℓ(u; y) = log(1 + e^{−y u})."""
+
+    name: ClassVar[str] = "logistic"
+    kind: ClassVar[str] = "classification"
+
+    @property
+    def smoothness(self) -> float:
+        return 0.25
+
+    @property
+    def lipschitz(self) -> float:
+        return 1.0
+
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return np.logaddexp(0, -y * u)
+
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        result: FloatArray = -y * expit(-y * u)
+        return result
+
+    def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
+        inside = np.clip(v, *self.domain(y))
+        a = -y * inside
+        return np.where(inside == v, xlogy(a, a) + xlog1py(1 - a, -a), np.inf)
+
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.minimum(-y, 0), np.maximum(-y, 0)
+
+    def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        result: FloatArray = -y * expit(logistic_root(-y * u, step, 1.0))
+        return result.astype(np.result_type(u, y, step), copy=False)
+
+    def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        result: FloatArray = -y * logistic_root(-y * u, 1.0, step)
+        return result.astype(np.result_type(u, y, step), copy=False)

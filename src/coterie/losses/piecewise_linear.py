@@ -1,0 +1,48 @@
+"""What absolute, quantile and hinge have in common: ℓ*(v; y) = y v on an interval [a, b] around 0.
+
+    ℓ(u; y) = max(a (u − y), b (u − y))
+    prox_{sℓ*}(u) = clip(u − s y, [a, b])
+    prox_{sℓ}(u)  = clip(y, [u − s b, u − s a])
+
+For labels −1 and +1 the hinge max(0, 1 − y u) is of this kind: [a, b] = [−1, 0] for y = 1 and [0, 1] for y = −1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.losses.loss import Loss, Step
+
+__all__ = ["PiecewiseLinear"]
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear(Loss):
+    """ℓ(u; y) = max(a (u − y), b (u − y)), where [a, b] is the `domain`: a subclass gives nothing else."""
+
+    @property
+    def smoothness(self) -> float:
+        return np.inf
+
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        r = u - y
+        lower, upper = self.domain(y)
+        return np.maximum(lower * r, upper * r)
+
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        lower, upper = self.domain(y)
+        return upper * (u > y) + lower * (u < y)
+
+    def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
+        inside = np.clip(v, *self.domain(y))
+        return np.where(inside == v, y * inside, np.inf)
+
+    def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        return np.clip(u - step * y, *self.domain(y))
+
+    def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        lower, upper = self.domain(y)
+        return np.clip(y, u - step * upper, u - step * lower)

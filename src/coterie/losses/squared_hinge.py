@@ -1,0 +1,52 @@
+"""ℓ(u; y) = max(0, 1 − y u)², with ℓ*(v; y) = y v + v²/4 on y v ≤ 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.losses.loss import Loss, Step
+
+__all__ = ["SquaredHinge"]
+
+
+@dataclass(frozen=True)
+class SquaredHinge(Loss):
+    """The smooth relative of the hinge: ℓ(u; y) = max(0, 1 − y u)²."""
+
+    name: ClassVar[str] = "squared_hinge"
+    kind: ClassVar[str] = "classification"
+
+    @property
+    def smoothness(self) -> float:
+        return 2.0
+
+    @property
+    def lipschitz(self) -> float:
+        return np.inf
+
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return np.maximum(0, 1 - y * u) ** 2
+
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return -2 * y * np.maximum(0, 1 - y * u)
+
+    def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
+        inside = np.clip(v, *self.domain(y))
+        return np.where(inside == v, inside * (y + inside / 4), np.inf)
+
+    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        zero, infinite = np.zeros_like(y), np.full_like(y, np.inf)
+        return np.where(y > 0, -infinite, zero), np.where(y > 0, zero, infinite)
+
+    def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        # s (y + v/2) + v − u = 0, where the solution has y v ≤ 0
+        return np.clip((u - step * y) / (1 + step / 2), *self.domain(y))
+
+    def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
+        # 2 s (m⁺ − 1) + m⁺ − m = 0 for a margin m = y u below 1; a margin above 1 stays
+        margin = y * u
+        return y * np.maximum(margin, (margin + 2 * step) / (1 + 2 * step))

@@ -1,0 +1,59 @@
+"""What every method can do: start, take a round, and show its point.
+
+A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of arrays and numbers. All of
+`start`, `round` and `tune` are conversations: they may compute, or yield a word and be sent the reply.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from coterie.agent import Agent
+from coterie.certificate import Point
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Talk
+
+__all__ = ["Method"]
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A map State → State, as one agent sees it."""
+
+    name: ClassVar[str]
+    split: ClassVar[str]
+    """"samples", "features" or "users"."""
+    summary: ClassVar[str]
+    """One line for tables and `--help`."""
+    state: ClassVar[type]
+    """The State's class: a frozen dataclass whose fields are arrays, numbers, strings or None."""
+
+    def check(self, problem: Problem, network: Network) -> None:  # noqa: B027
+        """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
+
+    @abstractmethod
+    def start(self, agent: Agent) -> Talk[Any]:
+        """The first State."""
+
+    @abstractmethod
+    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+        """The State after round t = 1, 2, ..."""
+
+    @abstractmethod
+    def point(self, agent: Agent, state: Any) -> Point:
+        """The model and the dual that the State stands for."""
+
+    def tunes_after(self, t: int) -> bool:
+        """Whether `tune` is to be called after round t; true for finitely many t only, so that proofs for fixed steps hold."""
+        return False
+
+    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+        """The same State with better parameters."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters as plain values."""
+        return {"name": self.name, **asdict(self)}

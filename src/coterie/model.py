@@ -1,0 +1,92 @@
+"""The model that comes out: plain arrays that predict, saved as arrays and JSON, never as pickle."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from coterie.arrays import FloatArray, Matrix, digest
+from coterie.errors import CorruptFile, InvalidData, InvalidProblem
+from coterie.files import write_atomically
+from coterie.problem import Problem
+
+__all__ = ["LinearModel"]
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """u = X·coef_ + intercept_; a number for regression, one of two classes for classification."""
+
+    coef_: FloatArray
+    intercept_: float
+    problem: Problem
+    classes_: npt.NDArray[Any] | None = None
+    columns: tuple[str, ...] | None = None
+
+    def decision_function(self, X: Matrix) -> FloatArray:
+        """The scores X·coef_ + intercept_."""
+        if X.shape[1] != len(self.coef_):
+            raise InvalidData(f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}.")
+        scores: FloatArray = X @ self.coef_ + self.intercept_
+        return scores
+
+    def predict(self, X: Matrix) -> npt.NDArray[Any]:
+        """Numbers for regression, classes for classification."""
+        scores = self.decision_function(X)
+        return scores if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
+
+    def predict_proba(self, X: Matrix) -> FloatArray:
+        """The probabilities of the two classes (logistic loss only)."""
+        if self.problem.loss.name != "logistic":
+            raise InvalidProblem(f"the {self.problem.loss.name} loss has no probabilities; fit with loss='logistic'.")
+        positive = expit(self.decision_function(X))
+        return np.column_stack([1 - positive, positive])
+
+    def digest(self) -> str:
+        """The digest of everything that the model's predictions depend on."""
+        classes = None if self.classes_ is None else json.dumps(self.classes_.tolist())
+        return digest(self.coef_, np.array(self.intercept_), json.dumps(self.problem.settings(), sort_keys=True), classes)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
+        header = {
+            "coterie_model": 1,
+            "kind": "linear",
+            "problem": self.problem.settings(),
+            "classes": None if self.classes_ is None else self.classes_.tolist(),
+            "columns": self.columns,
+            "digest": self.digest(),
+        }
+        buffer = io.BytesIO()
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        np.savez(buffer, header=text, coef=self.coef_, intercept=np.array(self.intercept_))
+        return write_atomically(path, buffer.getvalue())
+
+    @staticmethod
+    def load(path: str | Path) -> LinearModel:
+        """Read a model; a file that was changed or truncated is refused."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                header = json.loads(stored["header"].tobytes())
+                coef, intercept = stored["coef"], float(stored["intercept"])
+            model = LinearModel(
+                coef,
+                intercept,
+                Problem.from_settings(header["problem"]),
+                None if header["classes"] is None else np.array(header["classes"]),
+                None if header["columns"] is None else tuple(header["columns"]),
+            )
+            untouched = model.digest() == header["digest"]
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
+        if not untouched:
+            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
+        return model

@@ -1,0 +1,282 @@
+"""A network of agents: an undirected graph with positive edge weights, and the matrices that travel along its edges.
+
+    L = D − W                                     Laplacian, D = diag(W 1)
+    A_ij = 1 / (1 + max(n_i, n_j))                Metropolis weights on edges, n_j the number of neighbours of j
+    A = I − step · L                              Laplacian mixing, step < 1 / max D_jj
+
+Both mixing matrices are symmetric, doubly stochastic and non-negative; the spectral gap of A is 1 − |λ₂(A)|, with λ₂
+the second largest eigenvalue in modulus. Distances (diameter, depth) count hops: weights do not make an edge longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse import csgraph
+
+from coterie.arrays import FloatArray, Matrix, sealed
+from coterie.errors import InvalidNetwork, UnknownName
+from coterie.networks.checks import as_mixing, as_weights, check_connected
+from coterie.networks.spectrum import laplacian_ends
+
+__all__ = ["MIXING_RULES", "Network", "Tree"]
+
+MIXING_RULES = ("laplacian", "laplacian-mixing", "metropolis")
+
+DISTANCES_AT_ONCE = 256
+
+
+class Tree(NamedTuple):
+    """A breadth-first spanning tree: the parent of each agent (−1 at the root), and the most hops to the root.
+
+    With a server the root is the server itself: every parent is −1 and the depth is 1.
+    """
+
+    parents: npt.NDArray[np.intp]
+    depth: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """An undirected connected graph of agents with positive edge weights.
+
+    The constructor checks the weights, but lets a graph fall apart (`is_connected`), as a learned collaboration graph
+    may; everything that `network`, the topologies and the `from_...` functions return is connected.
+    """
+
+    weights: Matrix
+    """Symmetric, non-negative, zero diagonal: m × m CSR in float64, read-only."""
+    name: str = "custom"
+    server: bool = False
+    """Whether every agent talks only to a server outside the agents; the weights are then all zero."""
+    positions: FloatArray | None = None
+    """Where to draw each agent, m × 2."""
+    attempts: int = 1
+    """How many random graphs were drawn until a connected one appeared."""
+
+    def __post_init__(self) -> None:
+        weights = as_weights(self.weights)
+        if self.server and weights.nnz:
+            raise InvalidNetwork(
+                f"with a server the agents have no edges among themselves, but {weights.nnz // 2} are given. "
+                "Use all-zero weights, or server=False."
+            )
+        object.__setattr__(self, "weights", _sealed_csr(weights))
+        if self.positions is not None:
+            positions = np.array(self.positions, dtype=np.float64)
+            if positions.shape != (self.agents, 2) or not np.isfinite(positions).all():
+                raise InvalidNetwork(
+                    f"positions must be {self.agents} × 2 finite numbers, one point per agent; "
+                    f"these have shape {positions.shape}."
+                )
+            object.__setattr__(self, "positions", sealed(positions))
+
+    def __repr__(self) -> str:
+        return f"<Network {self._title()}>"
+
+    # The graph
+
+    @property
+    def agents(self) -> int:
+        """m, the number of agents; they are called 0 to m − 1."""
+        return int(self.weights.shape[0])
+
+    @cached_property
+    def edges(self) -> npt.NDArray[np.intp]:
+        """All edges as rows (i, j) with i < j, sorted."""
+        upper = sp.triu(self.weights, k=1, format="csr").tocoo()
+        edges = np.stack(upper.coords, axis=1).astype(np.intp)
+        edges.flags.writeable = False
+        return edges
+
+    @property
+    def n_edges(self) -> int:
+        """The number of edges between agents (none with a server)."""
+        return int(self.weights.nnz) // 2
+
+    @cached_property
+    def degrees(self) -> FloatArray:
+        """The sum of the weights at each agent: the diagonal of D."""
+        return sealed(np.asarray(self.weights.sum(axis=1), dtype=np.float64).ravel())
+
+    @cached_property
+    def neighbour_counts(self) -> npt.NDArray[np.intp]:
+        """The number of neighbours of each agent."""
+        counts: npt.NDArray[np.intp] = np.diff(self.weights.indptr).astype(np.intp)
+        counts.flags.writeable = False
+        return counts
+
+    def neighbours(self, agent: int) -> tuple[int, ...]:
+        """The agents that share an edge with this one, sorted."""
+        self._check_agent(agent)
+        start, stop = self.weights.indptr[agent : agent + 2]
+        return tuple(self.weights.indices[start:stop].tolist())
+
+    @cached_property
+    def is_connected(self) -> bool:
+        """Whether every agent can reach every other one, over the edges or through the server."""
+        return self.server or csgraph.connected_components(self.weights, directed=False, return_labels=False) == 1
+
+    def check_connected(self) -> None:
+        """Refuse a graph that falls apart, listing its components."""
+        if not self.is_connected:
+            check_connected(self.weights)
+
+    @cached_property
+    def diameter(self) -> int:
+        """The largest number of hops between two agents."""
+        self.check_connected()
+        m = self.agents
+        if self.server:
+            return 2 if m > 1 else 0
+        if self.n_edges == m * (m - 1) // 2:
+            return min(m - 1, 1)
+        blocks = (range(first, min(first + DISTANCES_AT_ONCE, m)) for first in range(0, m, DISTANCES_AT_ONCE))
+        return max(int(csgraph.dijkstra(self.weights, unweighted=True, indices=block).max()) for block in blocks)
+
+    def tree(self, root: int = 0) -> Tree:
+        """The breadth-first spanning tree from that root; agents are visited in the order of their numbers."""
+        self._check_agent(root)
+        if self.server:
+            return Tree(np.full(self.agents, -1, dtype=np.intp), 1)
+        self.check_connected()
+        order, parents = csgraph.breadth_first_order(self.weights, root, directed=True, return_predecessors=True)
+        parents = parents.astype(np.intp)
+        parents[root] = -1
+        hops = np.zeros(self.agents, dtype=np.intp)
+        for agent in order[1:]:
+            hops[agent] = hops[parents[agent]] + 1
+        return Tree(parents, int(hops.max()))
+
+    # The matrices
+
+    def laplacian(self) -> Matrix:
+        """L = D − W, as read-only CSR."""
+        return self._laplacian
+
+    def metropolis(self) -> Matrix:
+        """The Metropolis matrix, as read-only CSR: 1 / (1 + max(n_i, n_j)) on edges, the rest of 1 on the diagonal."""
+        return self._metropolis
+
+    def laplacian_mixing(self, step: float | None = None) -> Matrix:
+        """I − step · L, as read-only CSR; the default step is 1 / (largest degree + largest weight)."""
+        L = self.laplacian()
+        largest = float(self.degrees.max())
+        if step is None:
+            step = 1.0 / (largest + float(self.weights.data.max())) if self.n_edges else 1.0
+        elif not (step > 0 and step * largest < 1):
+            limit = f"below 1 / {largest:g} (the largest degree)" if largest else "finite"
+            raise InvalidNetwork(f"I − step · L mixes only for a positive step {limit}; the step is {step!r}.")
+        return _sealed_csr(sp.csr_array(sp.eye_array(self.agents) - step * L))
+
+    def mixing(self, rule: str | Matrix) -> Matrix:
+        """The matrix of a `Mix`: "laplacian" (L), "metropolis", "laplacian-mixing", or a given matrix, checked."""
+        if not isinstance(rule, str):
+            return self.check_mixing(rule)
+        match rule.replace("_", "-"):
+            case "laplacian":
+                return self.laplacian()
+            case "metropolis":
+                return self.metropolis()
+            case "laplacian-mixing":
+                return self.laplacian_mixing()
+            case _:
+                raise UnknownName("mixing rule", rule, MIXING_RULES)
+
+    def check_mixing(self, matrix: Matrix) -> Matrix:
+        """That matrix as read-only CSR, if it is symmetric, doubly stochastic, and zero where there is no edge."""
+        self._need_edges()
+        return _sealed_csr(as_mixing(matrix, self.weights))
+
+    def spectral_gap(self, rule: str | Matrix = "metropolis") -> float:
+        """1 − |λ₂| of a mixing matrix: 1 when one step averages all agents, near 0 when news travels slowly."""
+        if isinstance(rule, str) and rule == "laplacian":
+            raise InvalidNetwork(
+                "the Laplacian is not a mixing matrix; its spectral gap is that of 'laplacian-mixing'."
+            )
+        if self.agents == 1:
+            return 1.0
+        # I − A is a Laplacian too: λ₂(A) = 1 − λ₂(I − A), and the other end of the spectrum is 1 − λmax(I − A).
+        low, high = laplacian_ends(sp.csr_array(sp.eye_array(self.agents) - self.mixing(rule)))
+        return 1.0 - max(abs(1.0 - low), abs(1.0 - high))
+
+    def laplacian_norm(self) -> float:
+        """‖L‖ = λmax(L)."""
+        return self._laplacian_ends[1]
+
+    def laplacian_pinv_norm(self) -> float:
+        """‖L†‖ = 1 / λ₂(L); 0 for a single agent, where L = 0."""
+        self.check_connected()
+        return 1.0 / self._laplacian_ends[0] if self.agents > 1 else 0.0
+
+    # Other doors
+
+    def to_networkx(self) -> nx.Graph:
+        """The same graph with the weights as edge attribute "weight"; a server is one more node, "server"."""
+        graph = nx.from_scipy_sparse_array(self.weights)
+        graph.name = self.name
+        if self.positions is not None:
+            nx.set_node_attributes(graph, {j: tuple(point) for j, point in enumerate(self.positions.tolist())}, "pos")
+        if self.server:
+            graph.add_edges_from((("server", j) for j in range(self.agents)), weight=1.0)
+        return graph
+
+    def describe(self) -> str:
+        """One line: "ring: 8 agents, 8 edges, diameter 4, spectral gap 0.2"."""
+        if self.server:
+            return self._title()
+        if not self.is_connected:
+            return f"{self._title()}, not connected"
+        line = f"{self._title()}, diameter {self.diameter}, spectral gap {self.spectral_gap():.2g}"
+        return line if self.attempts == 1 else f"{line}, connected at attempt {self.attempts}"
+
+    def _title(self) -> str:
+        agents = f"{self.agents} agent{'s' if self.agents > 1 else ''}"
+        if self.server:
+            return (
+                f"{self.name} with a server: {agents}, {self.agents} link{'s' if self.agents > 1 else ''} to the server"
+            )
+        return f"{self.name}: {agents}, {self.n_edges} edge{'' if self.n_edges == 1 else 's'}"
+
+    @cached_property
+    def _laplacian(self) -> Matrix:
+        self._need_edges()
+        return _sealed_csr(sp.csr_array(sp.diags_array(self.degrees) - self.weights))
+
+    @cached_property
+    def _metropolis(self) -> Matrix:
+        self._need_edges()
+        A = self.weights.tocoo()
+        i, j = A.coords
+        A = sp.csr_array(
+            (1.0 / (1.0 + np.maximum(self.neighbour_counts[i], self.neighbour_counts[j])), (i, j)), A.shape
+        )
+        return _sealed_csr(sp.csr_array(A + sp.diags_array(1.0 - np.asarray(A.sum(axis=1)).ravel())))
+
+    @cached_property
+    def _laplacian_ends(self) -> tuple[float, float]:
+        return laplacian_ends(self.laplacian())
+
+    def _check_agent(self, agent: int) -> None:
+        if not 0 <= agent < self.agents:
+            raise InvalidNetwork(f"there is no agent {agent!r}: the agents are called 0 to {self.agents - 1}.")
+
+    def _need_edges(self) -> None:
+        if self.server:
+            raise InvalidNetwork(
+                "the agents of this star talk only to a server, so nothing can be mixed along edges. "
+                "Use a method that only sums, or a network with edges: star(agents) with agent 0 as hub, ring, ..."
+            )
+
+
+def _sealed_csr(matrix: Matrix) -> Matrix:
+    matrix.sort_indices()
+    for array in (matrix.data, matrix.indices, matrix.indptr):
+        array.flags.writeable = False
+    return matrix

@@ -1,0 +1,65 @@
+"""What the balls have in common: g(w) = 0 where norm(w) ≤ radius and +∞ elsewhere, with g*(u) = radius · dual_norm(u).
+
+A ball also has a linear oracle, `lmo(gradient)`: the point of the ball where ⟨gradient, ·⟩ is least, as an atom.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
+from coterie.penalties.atoms import Atom
+from coterie.penalties.penalty import Penalty, norm, positive
+
+__all__ = ["Ball"]
+
+FEASIBILITY_TOLERANCE = 1e-9
+"""A point this far (relatively) outside the ball was put there by rounding and counts as inside."""
+
+
+@dataclass(frozen=True)
+class Ball(Penalty):
+    """The constraint norm(w) ≤ radius."""
+
+    radius: float
+
+    def __post_init__(self) -> None:
+        advice = "a ball of radius 0 holds only 0, one without bound is 'none'"
+        object.__setattr__(self, "radius", positive(self.radius, f"{self.name} radius", advice))
+
+    @abstractmethod
+    def norm(self, w: FloatArray) -> float:
+        """The norm whose ball this is."""
+
+    @abstractmethod
+    def dual_norm(self, u: FloatArray) -> float:
+        """max over norm(w) ≤ 1 of ⟨u, w⟩."""
+
+    @abstractmethod
+    def lmo(self, gradient: Any) -> Atom:
+        """An atom of the ball at which ⟨gradient, ·⟩ is least: −radius · dual_norm(gradient)."""
+
+    def value(self, w: FloatArray) -> float:
+        return 0.0 if self.norm(w) <= self.radius * (1.0 + FEASIBILITY_TOLERANCE) else math.inf
+
+    def conjugate(self, u: FloatArray) -> float:
+        return self.radius * self.dual_norm(u)
+
+    def scale_into_domain(self, u: FloatArray) -> float:
+        return 1.0
+
+    def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
+        return min(self.conjugate(u), radius * norm(u))
+
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
+        raise InvalidProblem(
+            f"{self.name} ties all columns together and cannot be divided among agents that hold different ones. "
+            "Split by samples, or use 'l1', 'l2' or 'elasticnet'."
+        )

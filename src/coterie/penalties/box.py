@@ -1,0 +1,111 @@
+"""g(w) = 0 where lower ≤ w ≤ upper and +∞ elsewhere, with g*(u) = Σ_i max(lower_i u_i, upper_i u_i), where 0·∞ = 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
+from coterie.penalties.penalty import Penalty, as_number, norm
+
+__all__ = ["Box"]
+
+
+@dataclass(frozen=True)
+class Box(Penalty):
+    """Bounds on the coefficients: one number for all of them, or one per column; infinite where there is none."""
+
+    name: ClassVar[str] = "box"
+    lower: float | tuple[float, ...]
+    upper: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lower", self._side(self.lower))
+        object.__setattr__(self, "upper", self._side(self.upper))
+        lower, upper = self._sides
+        if lower.ndim and upper.ndim and lower.shape != upper.shape:
+            raise InvalidProblem(
+                f"the {self.name} has {lower.size} lower and {upper.size} upper bounds; give one of each per column."
+            )
+        lower, upper = np.broadcast_arrays(lower, upper)
+        bad = np.flatnonzero(~((lower <= upper) & (lower < np.inf) & (upper > -np.inf)))
+        if bad.size:
+            where = f" at column {bad[0]}" if lower.ndim else ""
+            raise InvalidProblem(
+                f"the {self.name} is empty{where}: lower is {lower.flat[bad[0]]}, upper is {upper.flat[bad[0]]}. "
+                "Every lower bound must be at most its upper bound, with a finite number between them."
+            )
+
+    def _side(self, bound: object) -> float | tuple[float, ...]:
+        numbers = [as_number(b) for b in bound] if isinstance(bound, Iterable) else [as_number(bound)]
+        if np.isnan(numbers).any():
+            raise InvalidProblem(
+                f"a bound of the {self.name} must be a number, or one number per column, not {bound!r}."
+            )
+        return tuple(numbers) if isinstance(bound, Iterable) else numbers[0]
+
+    @cached_property
+    def _sides(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        return np.array(self.lower, np.float64), np.array(self.upper, np.float64)
+
+    @property
+    def coercive(self) -> bool:
+        return all(bool(np.isfinite(side).all()) for side in self._sides)
+
+    def value(self, w: FloatArray) -> float:
+        lower, upper = self._rounded_sides(w)
+        return 0.0 if np.all((lower <= w) & (w <= upper)) else math.inf
+
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        return np.clip(w, *self._rounded_sides(w))
+
+    def conjugate(self, u: FloatArray) -> float:
+        support, unbounded = self._support(u)
+        return math.inf if unbounded.any() else float(support.sum())
+
+    def scale_into_domain(self, u: FloatArray) -> float:
+        return 0.0 if self._support(u)[1].any() else 1.0
+
+    def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
+        # Where the box is bounded, its support; where it is not, Cauchy–Schwarz; and Cauchy–Schwarz for all of it.
+        support, unbounded = self._support(u)
+        return min(float(support.sum()) + radius * norm(u[unbounded]), radius * norm(u))
+
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
+        lower, upper = (side[columns] if side.ndim else side for side in self._sides)
+        return Box(lower.tolist(), upper.tolist())
+
+    def _support(self, u: FloatArray) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+        """max(lower_i u_i, upper_i u_i) where that is finite and 0 elsewhere, and where that is."""
+        self._check_width(u)
+        lower, upper = self._sides
+        active = np.where(u > 0, upper, np.where(u < 0, lower, 0.0))
+        unbounded = np.isinf(active)
+        return np.where(unbounded, 0.0, active) * u, unbounded
+
+    def _rounded_sides(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The bounds in the precision of w, rounded inwards, so that a float32 answer is also feasible in float64."""
+        self._check_width(w)
+        lower, upper = self._sides
+        with np.errstate(over="ignore"):
+            low, high = lower.astype(w.dtype), upper.astype(w.dtype)
+        inner_low = np.where(low < lower, np.nextafter(low, w.dtype.type(np.inf)), low)
+        inner_high = np.where(high > upper, np.nextafter(high, w.dtype.type(-np.inf)), high)
+        # A box too thin to hold a number of that precision keeps its nearest ones.
+        thin = inner_low > inner_high
+        return np.where(thin, low, inner_low), np.where(thin, high, inner_high)
+
+    def _check_width(self, w: FloatArray) -> None:
+        widths: set[Any] = {side.shape for side in self._sides if side.ndim}
+        if widths - {w.shape}:
+            raise InvalidProblem(
+                f"the {self.name} has bounds of shape {widths.pop()}, the coefficients have shape {w.shape}. "
+                "Give one bound per column, or one number for all."
+            )

@@ -1,0 +1,61 @@
+"""g(w) = λ₁‖w‖₁ + (λ₂/2)‖w‖², λ₁ = strength·l1_ratio, λ₂ = strength·(1 − l1_ratio); g*(u) = ‖(|u| − λ₁)₊‖² / (2λ₂)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
+from coterie.penalties.l1 import L1, l1_norm, soft_threshold
+from coterie.penalties.penalty import Penalty, as_number, ball_supremum, norm, positive
+
+__all__ = ["ElasticNet"]
+
+
+@dataclass(frozen=True)
+class ElasticNet(Penalty):
+    """Lasso and ridge together: g(w) = strength (l1_ratio ‖w‖₁ + ½ (1 − l1_ratio) ‖w‖²)."""
+
+    name: ClassVar[str] = "elasticnet"
+    strength: float
+    l1_ratio: float = 0.5
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strength", positive(self.strength, "elasticnet strength", "for 0 use 'none'"))
+        if not 0 <= as_number(self.l1_ratio) <= 1:
+            raise InvalidProblem(
+                f"the elasticnet l1_ratio must lie between 0 (all l2) and 1 (all l1), not be {self.l1_ratio!r}."
+            )
+        object.__setattr__(self, "l1_ratio", float(self.l1_ratio))
+
+    @property
+    def strong_convexity(self) -> float:
+        return self.strength * (1.0 - self.l1_ratio)
+
+    @property
+    def _threshold(self) -> float:
+        return self.strength * self.l1_ratio
+
+    def value(self, w: FloatArray) -> float:
+        return self._threshold * l1_norm(w) + 0.5 * self.strong_convexity * norm(w) ** 2
+
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        return soft_threshold(w, step * self._threshold) / (1.0 + float(step) * self.strong_convexity)
+
+    def conjugate(self, u: FloatArray) -> float:
+        if self.strong_convexity == 0.0:
+            return L1(self.strength).conjugate(u)
+        excess = self._excess(u)
+        return 0.5 * excess * (excess / self.strong_convexity)
+
+    def scale_into_domain(self, u: FloatArray) -> float:
+        return 1.0 if self.strong_convexity else L1(self.strength).scale_into_domain(u)
+
+    def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
+        return min(self.conjugate(u), ball_supremum(self._excess(u), self.strong_convexity, radius))
+
+    def _excess(self, u: FloatArray) -> float:
+        return norm(soft_threshold(u.astype(np.float64), self._threshold))

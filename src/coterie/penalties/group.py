@@ -1,0 +1,90 @@
+"""g(w) = Σ_G λ_G ‖w_G‖, λ_G = strength √|G|, with g*(u) = 0 where ‖u_G‖ ≤ λ_G for every group G and +∞ elsewhere."""
+
+from __future__ import annotations
+
+import math
+import operator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
+from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive, shrink_factor
+
+__all__ = ["Group"]
+
+
+@dataclass(frozen=True)
+class Group(Penalty):
+    """Group lasso: whole groups of columns are kept or dropped. `groups` gives one whole number per column."""
+
+    name: ClassVar[str] = "group"
+    strength: float
+    groups: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strength", positive(self.strength, "group strength", "for 0 use 'none'"))
+        try:
+            object.__setattr__(self, "groups", tuple(operator.index(label) for label in self.groups))
+        except TypeError:
+            raise InvalidProblem(
+                f"the groups must be one whole number per column, e.g. (0, 0, 1), not {self.groups!r}."
+            ) from None
+
+    @cached_property
+    def _layout(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The distinct labels, the position of each column's label among them, and how often each occurs."""
+        labels, positions, sizes = np.unique(np.array(self.groups, np.intp), return_inverse=True, return_counts=True)
+        return labels, positions, sizes
+
+    @cached_property
+    def _strengths(self) -> npt.NDArray[np.float64]:
+        """λ_G, one per group."""
+        strengths: npt.NDArray[np.float64] = self.strength * np.sqrt(self._layout[2])
+        return strengths
+
+    def value(self, w: FloatArray) -> float:
+        return float(self._strengths @ self._norms(w))
+
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        norms, thresholds = self._norms(w), float(step) * self._strengths
+        kept = norms > thresholds
+        factors = np.divide(norms - thresholds, norms, out=np.zeros_like(norms), where=kept)
+        shrunk: FloatArray = w * factors[self._layout[1]]
+        return shrunk.astype(w.dtype, copy=False)
+
+    def conjugate(self, u: FloatArray) -> float:
+        return 0.0 if self.scale_into_domain(u) == 1.0 else math.inf
+
+    def scale_into_domain(self, u: FloatArray) -> float:
+        return shrink_factor(float(np.max(self._norms(u) / self._strengths, initial=0)), u.dtype)
+
+    def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
+        # ⟨u, w⟩ − g(w) ≤ Σ_G (‖u_G‖ − λ_G) ‖w_G‖ ≤ ‖excess‖ ‖w‖, excess_G = (‖u_G‖ − λ_G)₊; equalities at the best w.
+        excess = norm(np.maximum(self._norms(u) - self._strengths, 0.0))
+        return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
+
+    def restrict(self, columns: npt.NDArray[np.intp]) -> Group:
+        labels, positions, sizes = self._layout
+        here = np.bincount(positions[columns], minlength=labels.size)
+        for cut in np.flatnonzero((here > 0) & (here < sizes)):
+            raise InvalidProblem(
+                f"group {labels[cut]} is split: {here[cut]} of its {sizes[cut]} columns are with one agent and the "
+                "rest elsewhere. Give each agent whole groups (agents= a list of column lists), or split by samples."
+            )
+        return Group(self.strength, tuple(labels[positions[columns]].tolist()))
+
+    def _norms(self, w: FloatArray) -> npt.NDArray[Any]:
+        """‖w_G‖, one per group."""
+        if w.shape != (len(self.groups),):
+            raise InvalidProblem(
+                f"the group penalty has labels for {len(self.groups)} columns, the coefficients have shape {w.shape}. "
+                "Give one label per column."
+            )
+        squares = w.astype(np.float64) ** 2
+        norms: npt.NDArray[Any] = np.sqrt(np.bincount(self._layout[1], squares, minlength=self._layout[0].size))
+        return norms

@@ -1,0 +1,53 @@
+"""g(w) = strength ‖w‖₁, with g*(u) = 0 on ‖u‖∞ ≤ strength and +∞ beyond."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive, shrink_factor
+
+__all__ = ["L1", "l1_norm", "soft_threshold"]
+
+
+@dataclass(frozen=True)
+class L1(Penalty):
+    """Lasso: g(w) = strength ‖w‖₁."""
+
+    name: ClassVar[str] = "l1"
+    strength: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "strength", positive(self.strength, "l1 strength", "for 0 use 'none'"))
+
+    def value(self, w: FloatArray) -> float:
+        return self.strength * l1_norm(w)
+
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        return soft_threshold(w, step * self.strength)
+
+    def conjugate(self, u: FloatArray) -> float:
+        return 0.0 if self.scale_into_domain(u) == 1.0 else math.inf
+
+    def scale_into_domain(self, u: FloatArray) -> float:
+        return shrink_factor(float(np.max(np.abs(u), initial=0)) / self.strength, u.dtype)
+
+    def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
+        # ⟨u, w⟩ − λ‖w‖₁ ≤ ⟨|u| − λ, |w|⟩ ≤ ‖(|u| − λ)₊‖ ‖w‖, both equalities at w ∝ sign(u) (|u| − λ)₊.
+        excess = norm(soft_threshold(u.astype(np.float64), self.strength))
+        return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
+
+
+def l1_norm(w: FloatArray) -> float:
+    """‖w‖₁, in double precision."""
+    return float(np.abs(w).sum(dtype=np.float64))
+
+
+def soft_threshold(w: FloatArray, threshold: float) -> FloatArray:
+    """Every entry moved towards 0 by the threshold, and not beyond."""
+    threshold = float(threshold)
+    return w - np.clip(w, -threshold, threshold)

@@ -1,0 +1,38 @@
+"""g(w) = 0, with g*(u) = 0 at u = 0 and +∞ elsewhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from coterie.arrays import FloatArray
+from coterie.penalties.penalty import Penalty, norm
+
+__all__ = ["NoPenalty"]
+
+
+@dataclass(frozen=True)
+class NoPenalty(Penalty):
+    """No penalty: g(w) = 0."""
+
+    name: ClassVar[str] = "none"
+
+    @property
+    def coercive(self) -> bool:
+        return False
+
+    def value(self, w: FloatArray) -> float:
+        return 0.0
+
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        return w.copy()
+
+    def conjugate(self, u: FloatArray) -> float:
+        return math.inf if u.any() else 0.0
+
+    def scale_into_domain(self, u: FloatArray) -> float:
+        return 0.0 if u.any() else 1.0
+
+    def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
+        return radius * norm(u)

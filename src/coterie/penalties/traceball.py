@@ -1,0 +1,82 @@
+"""g(W) = 0 where ‖W‖_* ≤ radius and +∞ elsewhere, with g*(U) = radius·σ_max(U); the atoms are ±radius·u vᵀ.
+
+‖W‖_* is the trace norm, the sum of the singular values of a matrix W.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.sparse.linalg import ArpackError, LinearOperator, aslinearoperator, svds
+
+from coterie.arrays import FloatArray, Matrix
+from coterie.errors import InvalidProblem
+from coterie.penalties.atoms import RankOne
+from coterie.penalties.ball import Ball
+from coterie.penalties.l1ball import onto_l1_ball
+
+__all__ = ["TraceBall", "leading_pair"]
+
+SMALL = 32
+"""Matrices with at most this many rows or columns have their singular vectors computed all at once."""
+
+
+@dataclass(frozen=True)
+class TraceBall(Ball):
+    """Low rank as a constraint: ‖W‖_* ≤ radius, for a matrix of coefficients."""
+
+    name: ClassVar[str] = "traceball"
+
+    def norm(self, w: FloatArray) -> float:
+        return float(np.linalg.svd(_matrix(w), compute_uv=False).sum())
+
+    def dual_norm(self, u: FloatArray) -> float:
+        return float(np.linalg.svd(_matrix(u), compute_uv=False).max(initial=0))
+
+    def prox(self, w: FloatArray, step: float) -> FloatArray:
+        left, values, right = np.linalg.svd(_matrix(w), full_matrices=False)
+        if values.sum() <= self.radius:
+            return w.copy()
+        # Rounding W to its precision adds E with ‖E‖_* ≤ √rank ‖E‖_F ≤ √rank (eps/2) radius: leave room for it.
+        room = math.sqrt(values.size) * float(np.finfo(w.dtype).eps)
+        projected: FloatArray = (left * onto_l1_ball(values, self.radius * (1.0 - room))) @ right
+        return projected.astype(w.dtype, copy=False)
+
+    def lmo(self, gradient: Matrix | LinearOperator) -> RankOne:
+        u, v = leading_pair(gradient)
+        return RankOne(u, v, -self.radius)
+
+
+def leading_pair(matrix: Matrix | LinearOperator) -> tuple[FloatArray, FloatArray]:
+    """Unit vectors u, v with uᵀ M v = σ_max(M), for a dense or sparse matrix or a LinearOperator; never random."""
+    operator = aslinearoperator(matrix)
+    rows, columns = operator.shape
+    if min(rows, columns) <= SMALL:
+        return _leading_pair_of_all(operator)
+    start = np.random.default_rng(0).standard_normal(min(rows, columns))
+    size = np.abs(operator @ start if columns <= rows else operator.T @ start).max()
+    if size == 0.0:
+        return np.eye(1, rows)[0], np.eye(1, columns)[0]
+    try:
+        left, _, right = svds(operator * (1.0 / size), k=1, v0=start)
+    except ArpackError:
+        return _leading_pair_of_all(operator)
+    return left[:, 0], right[0]
+
+
+def _leading_pair_of_all(operator: LinearOperator) -> tuple[FloatArray, FloatArray]:
+    rows, columns = operator.shape
+    dense = operator @ np.eye(columns) if columns <= rows else (operator.T @ np.eye(rows)).T
+    left, _, right = np.linalg.svd(dense, full_matrices=False)
+    return left[:, 0], right[0]
+
+
+def _matrix(w: FloatArray) -> FloatArray:
+    if w.ndim != 2:
+        raise InvalidProblem(
+            f"traceball needs a matrix of coefficients, not shape {w.shape}. For one column of labels use 'l1ball'."
+        )
+    return w.astype(np.float64, copy=False)

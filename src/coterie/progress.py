@@ -1,0 +1,57 @@
+"""A live line while a run lasts: rounds, gap, bits. Silent where nobody is looking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from coterie.rounds import Record
+
+__all__ = ["format_bits", "progress_watch"]
+
+PATIENCE_SECONDS = 1.0
+"""Nothing is shown for runs that are over before this."""
+
+
+@contextmanager
+def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, Record | None], None]]:
+    """A callback that keeps one line up to date; `wanted=None` means: if there is a terminal."""
+    console = Console(stderr=True)
+    if not (console.is_terminal if wanted is None else wanted):
+        yield lambda t, record: None
+        return
+    began = shown = time.monotonic()
+    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
+
+        def watch(t: int, record: Record | None) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            if now - began >= PATIENCE_SECONDS and now - shown >= 0.1:
+                live.update(_line(title, t, record, now - began), refresh=True)
+                shown = now
+
+        yield watch
+
+
+def format_bits(bits: float) -> str:
+    """Bits as bytes, in a unit that reads well."""
+    size = bits / 8
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000
+    return f"{size:.3g} {unit}"
+
+
+def _line(title: str, t: int, record: Record | None, seconds: float) -> Text:
+    line = Text.assemble((title, "bold"), f"  round {t}  {seconds:.0f} s")
+    if record is not None:
+        line.append(f"  gap {record.gap:.2e}", "cyan")
+        line.append(f"  sent {format_bits(record.bits)}")
+    line.append("  Ctrl-C stops with the best model so far", "dim")
+    return line

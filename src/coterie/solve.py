@@ -1,0 +1,192 @@
+"""The hall: one function, read top to bottom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, digest
+from coterie.certificate import Certificate, participants
+from coterie.checkpoint import Checkpoint
+from coterie.data import Table, encode_labels, read, validated_all
+from coterie.data import split as split_table
+from coterie.engines import Engine, engine as find_engine
+from coterie.errors import InvalidData, InvalidProblem, UnknownName
+from coterie.methods import METHODS, Method, method as find_method
+from coterie.model import LinearModel
+from coterie.networks import Network, network as find_network, star
+from coterie.problem import Problem
+from coterie.progress import progress_watch
+from coterie.result import Result, as_history
+from coterie.rounds import Limits, Outcome
+
+__all__ = ["gather", "make_agents", "solve"]
+
+SPLITS = ("samples", "features")
+DEFAULT_AGENTS = 8
+
+
+def solve(
+    problem: Problem,
+    data: Any,
+    *,
+    split: str = "samples",
+    agents: int | Sequence[Any] | None = None,
+    network: Any = None,
+    method: str | Method = "auto",
+    engine: str | Engine = "local",
+    tol: float = 1e-6,
+    max_rounds: int = 10_000,
+    max_seconds: float | None = None,
+    max_bits: float | None = None,
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Learn one model from data that is apart, and prove how good it is.
+
+    problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
+    data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party
+    split       "samples" (rows are apart) or "features" (columns are apart, labels at one party)
+    agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
+    network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; samples talk to a server unless told
+    method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
+    engine      where agents run
+    tol         stop when gap ≤ tol · P(0)
+    checkpoint  a folder: if the run stops for any reason, the same call continues it
+    progress    a live line on the terminal (default: only if there is one)
+    """
+    limits = _limits(tol, max_rounds, max_seconds, max_bits)
+    tables = gather(data, split, agents, seed)
+    classification = problem.loss.kind == "classification"
+    tables, classes = encode_labels(
+        validated_all(tables, split=split, classification=classification), classification
+    )
+    graph = _network(network, split, len(tables), seed)
+    chosen, explanation = _choose(method, options, problem, split, graph)
+    chosen.check(problem, graph)
+    members = make_agents(tables, problem, split, graph, seed)
+
+    settings = {
+        "problem": problem.settings(),
+        "method": chosen.settings(),
+        "split": split,
+        "network": graph.describe(),
+        "seed": seed,
+        "limits": asdict(limits),
+        "classes": None if classes is None else classes.tolist(),
+    }
+    people = participants(members)
+    identity = digest(json.dumps({**settings, "limits": None}, sort_keys=True), *(p.digest for p in people))
+    saved = None if checkpoint is None else Checkpoint(checkpoint, identity)
+    with progress_watch(progress, chosen.name) as watch:
+        outcome = find_engine(engine).run(members, chosen, graph, limits, saved, watch)
+
+    model = _model(outcome, members, problem, classes)
+    certificate = Certificate(
+        primal=outcome.bound.primal,
+        dual=outcome.bound.dual,
+        gap=outcome.bound.gap,
+        relative_gap=outcome.bound.gap / outcome.primal_at_zero if outcome.primal_at_zero else outcome.bound.gap,
+        tolerance=tol,
+        radius=outcome.bound.radius,
+        primal_at_zero=outcome.primal_at_zero,
+        participants=people,
+        settings=settings,
+        model_digest=model.digest(),
+        witness=tuple(np.empty(0) if point.v is None else point.v for point in outcome.points),
+        version=version("coterie"),
+    )
+    return Result(outcome.status, model, certificate, outcome.bill, as_history(outcome.history), graph, explanation)
+
+
+def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0) -> list[Table]:
+    """One table per agent: read what is given, and split it if it is in one piece."""
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    if isinstance(data, list):
+        if agents is not None and agents != len(data):
+            raise InvalidData(f"the data comes from {len(data)} parties, so agents={agents!r} cannot be; leave it out.")
+        tables = [read(part) for part in data]
+        return [
+            table if table.name != "data" else replace(table, name=f"party {index}") for index, table in enumerate(tables)
+        ]
+    return split_table(read(data), split, DEFAULT_AGENTS if agents is None else agents, seed=seed)
+
+
+def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int) -> list[Agent]:
+    """What each agent may see."""
+    members = []
+    for index, table in enumerate(tables):
+        own = problem
+        if split == "features":
+            start = sum(part.X.shape[1] for part in tables[:index])
+            columns = np.arange(start, start + table.X.shape[1]) if table.cols is None else table.cols
+            own = problem.restrict(columns)
+        neighbours = () if graph.server else graph.neighbours(index)
+        members.append(Agent(index, len(tables), table, own, split, neighbours, seed))
+    return members
+
+
+def _limits(tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None) -> Limits:
+    if not 0 < tol < 1:
+        raise InvalidProblem(
+            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, and 0 is never reached exactly."
+        )
+    for name, value in (("max_rounds", max_rounds), ("max_seconds", max_seconds), ("max_bits", max_bits)):
+        if value is not None and not value >= 0:
+            raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
+    return Limits(tol, max_rounds, max_seconds, max_bits)
+
+
+def _network(spec: Any, split: str, agents: int, seed: int) -> Network:
+    if spec is None:
+        spec = "star" if split == "samples" else "complete"
+    if split == "samples" and isinstance(spec, str) and spec == "star":
+        return star(agents, server=True)
+    return find_network(spec, agents, seed=seed)
+
+
+def _choose(
+    name: str | Method, options: dict[str, Any], problem: Problem, split: str, graph: Network
+) -> tuple[Method, str]:
+    fitting = {known: entry for known, entry in METHODS.items() if entry.split == split}
+    if name == "auto":
+        for known, entry in fitting.items():
+            return entry(**options), f"Method {known}: {entry.summary}."
+        raise InvalidProblem(f"there is no method yet for data split by {split}; split it by samples.")
+    try:
+        chosen = find_method(name, **options)
+    except TypeError as error:
+        raise InvalidProblem(f"method {name!r}: {error}.") from error
+    if chosen.split != split:
+        raise InvalidProblem(
+            f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "
+            f"For {split}: {', '.join(fitting) or 'none yet'}."
+        )
+    return chosen, f"Method {chosen.name}, as asked for: {chosen.summary}."
+
+
+def _model(outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Any) -> LinearModel:
+    if members[0].split != "features":
+        w: FloatArray = outcome.points[0].w
+        coef, intercept = problem.coefficients(w), float(w[-1]) if problem.intercept else 0.0
+        return LinearModel(np.array(coef), intercept, problem, classes, members[0].data.columns)
+    coef = np.concatenate(
+        [problem.coefficients(p.w, a.design.intercept) for a, p in zip(members, outcome.points, strict=True)]
+    )
+    order = [a.data.cols for a in members]
+    if all(cols is not None for cols in order):
+        placed = np.empty_like(coef)
+        placed[np.concatenate([cols for cols in order if cols is not None])] = coef
+        coef = placed
+    intercept = next((float(p.w[-1]) for a, p in zip(members, outcome.points, strict=True) if a.design.intercept), 0.0)
+    return LinearModel(coef, intercept, problem, classes)

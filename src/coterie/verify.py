@@ -1,0 +1,85 @@
+"""Check a certificate again, from the model and the data, trusting none of its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coterie.arrays import digest
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.certificate import Certificate, Point, certify, introduce, participants
+from coterie.data import encode_labels, validated_all
+from coterie.model import LinearModel
+from coterie.networks import star
+from coterie.problem import Problem
+from coterie.solve import gather, make_agents
+
+__all__ = ["Verification", "verify"]
+
+AGREEMENT = 1e-9
+"""How closely recomputed numbers must agree with the written ones, relative to P(0)."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome: `objections` is empty if everything holds."""
+
+    objections: tuple[str, ...]
+    primal: float
+    dual: float
+    gap: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the certificate is right."""
+        return not self.objections
+
+
+def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verification:
+    """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything."""
+    settings = certificate.settings
+    split, problem = settings["split"], Problem.from_settings(settings["problem"])
+    sizes = [p.rows if split == "samples" else p.columns for p in certificate.participants]
+    tables = gather(data, split, None if isinstance(data, list) else sizes)
+    classification = problem.loss.kind == "classification"
+    tables, _ = encode_labels(validated_all(tables, split=split, classification=classification), classification)
+    network = star(len(tables), server=True)
+    agents = make_agents(tables, problem, split, network, 0)
+
+    objections = []
+    held = participants(agents)
+    if digest(*(p.digest for p in held)) != certificate.data_digest:
+        changed = [p.name for p, was in zip(held, certificate.participants, strict=False) if p.digest != was.digest]
+        objections.append(f"the data is not the data that was certified (it differs at: {', '.join(changed) or 'number'})")
+    if model.digest() != certificate.model_digest:
+        objections.append("the model is not the model that was certified")
+    if objections:
+        return Verification(tuple(objections), math.nan, math.nan, math.nan)
+
+    carrier = InProcess(network, Bill(network))
+    facts = carrier.converse([introduce(agent) for agent in agents], "proof")
+    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    points = [_point(agent.design.intercept, model, agent.data.cols, v) for agent, v in zip(agents, certificate.witness, strict=True)]
+    bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
+    unit = facts[0].primal_at_zero
+    for name, written, found in (
+        ("primal", certificate.primal, bound.primal),
+        ("dual", certificate.dual, bound.dual),
+        ("gap", certificate.gap, bound.gap),
+        ("primal_at_zero", certificate.primal_at_zero, unit),
+        ("relative_gap", certificate.relative_gap * unit, bound.gap),
+        ("radius", certificate.radius or 0.0, bound.radius or 0.0),
+    ):
+        if not abs(written - found) <= AGREEMENT * max(unit, abs(found)):
+            objections.append(f"{name} is {found!r} when computed from the data, but the certificate says {written!r}")
+    return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
+
+
+def _point(intercept: bool, model: LinearModel, cols: Sequence[int] | np.ndarray[Any, Any] | None, v: Any) -> Point:
+    w = model.coef_ if cols is None else model.coef_[np.asarray(cols)]
+    return Point(np.append(w, model.intercept_).astype(w.dtype) if intercept else w, v if len(v) else None)
