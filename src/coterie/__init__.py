@@ -1,8 +1,8 @@
 """Coterie learns certified convex models from data that stays where it is.
 
-    import coterie as co
-    result = co.solve(co.Problem(loss="logistic", penalty="l2", strength=1e-3), (X, y), agents=8)
-    print(result)
+import coterie as co
+result = co.solve(co.Problem(loss="logistic", penalty="l2", strength=1e-3), (X, y), agents=8)
+print(result)
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ A `Design` is a party's data as a linear map w ↦ X w (+ b): the only thing met
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,9 @@ def digest(*things: object) -> str:
     return h.hexdigest()
 
 
+WIDENED_ROWS = 4096
+
+
 class Design:
     """A data matrix as a linear map, with an optional column of ones that is never stored.
 
@@ -64,7 +68,10 @@ class Design:
         self.dtype: np.dtype[Any] = X.dtype
 
     def forward(self, w: FloatArray) -> FloatArray:
-        """X̃ w: one score per row."""
+        """X̃ w: one score per row, in the finer of the two precisions."""
+        if self._differs(w):
+            blocks = [Design(block, self.intercept).forward(w) for block in self._widened_blocks(w)]
+            return np.concatenate(blocks)
         scores: FloatArray
         if self.intercept:
             scores = self.X @ w[:-1]
@@ -74,15 +81,29 @@ class Design:
         return scores
 
     def adjoint(self, v: FloatArray) -> FloatArray:
-        """X̃ᵀ v: one number per column."""
+        """X̃ᵀ v: one number per column, in the finer of the two precisions."""
         result: FloatArray
-        if self.intercept:
+        if self._differs(v):
+            result = np.zeros(self.shape[1], v.dtype)
+            start = 0
+            for block in self._widened_blocks(v):
+                result += Design(block, self.intercept).adjoint(v[start : start + len(block)])
+                start += len(block)
+        elif self.intercept:
             result = np.empty(self.shape[1], np.result_type(self.dtype, v.dtype))
             result[:-1] = self.X.T @ v
             result[-1] = v.sum()
         else:
             result = self.X.T @ v
         return result
+
+    def _differs(self, vector: FloatArray) -> bool:
+        return not is_sparse(self.X) and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
+
+    def _widened_blocks(self, vector: FloatArray) -> Iterator[FloatArray]:
+        """Float32 data in float64, a few rows at a time: certificates are exact without a second copy of the data."""
+        for start in range(0, self.shape[0], WIDENED_ROWS):
+            yield self.X[start : start + WIDENED_ROWS].astype(vector.dtype)
 
     def squared_norm(self, scale: FloatArray | None = None, tolerance: float = 1e-4) -> float:
         """λmax(X̃ᵀ diag(scale) X̃) by Lanczos, rounded up by the tolerance so that it can serve as a bound."""

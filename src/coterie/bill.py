@@ -2,19 +2,20 @@
 
 What a word costs follows from the network:
 
-| word             | with a server                        | on a graph with m agents and E edges                         |
-|------------------|--------------------------------------|--------------------------------------------------------------|
-| `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                     |
-| `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                    |
-| `Ask` p peers    | p published letters                  | p published letters                                          |
+| word             | with a server                        | on a graph with m agents and E edges                      |
+|------------------|--------------------------------------|-----------------------------------------------------------|
+| `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                  |
+| `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                 |
+| `Ask` p peers    | p published letters                  | p published letters                                       |
 
-The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept apart: `scalars`, `bits` and
-`messages` are those of the rounds, which the papers count; `total` is everything that was sent, and is what `max_bits` limits.
+The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept apart: `scalars`,
+`bits` and `messages` are those of the rounds, which the papers count; `total` is everything that was sent, and is
+what `max_bits` limits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,7 +134,7 @@ class Bill:
     def per_round(self) -> list[int]:
         """How many numbers each round sent."""
         cumulated = [0, *(scalars for scalars, _ in self._rounds)]
-        return [after - before for before, after in zip(cumulated, cumulated[1:], strict=False)]
+        return [after - before for before, after in itertools.pairwise(cumulated)]
 
     @property
     def per_edge(self) -> dict[tuple[int, int], int]:
@@ -158,11 +159,12 @@ class Bill:
         return carried
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """How long all this would have travelled: `latency` seconds a hop, `bandwidth` bits a second on each agent's link.
+        """How long all this would have travelled: `latency` seconds a hop, `bandwidth` bits a second on each agent's
+        link.
 
         Sums climb and descend the tree (or go to the server and back); the busiest sender sets the pace.
         """
-        hops = 2 if self._network.server else 2 * self._network.tree().depth
+        hops = 2 * self._network.tree().depth
         turns = sum(
             utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, _, _) in self._alike.items()
         ) + sum(int(table[:, 0].max()) for table in self._apart.values())
@@ -210,7 +212,11 @@ class Bill:
         for (purpose, said), (utterances, size, bits_each) in self._alike.items():
             if purpose in purposes and word in (None, said):
                 links = int(self._links[said].sum())
-                messages, scalars, bits = messages + links * utterances, scalars + links * size, bits + links * bits_each
+                messages, scalars, bits = (
+                    messages + links * utterances,
+                    scalars + links * size,
+                    bits + links * bits_each,
+                )
         for (purpose, said), table in self._apart.items():
             if purpose in purposes and word in (None, said):
                 sent = table.sum(axis=0)
@@ -225,9 +231,8 @@ def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:
         up_and_down = np.ones(m + 1, np.int64)
         up_and_down[m] = m
         return {"Sum": up_and_down}
-    parents: Sequence[int] = network.tree().parents
     sums = np.zeros(m, np.int64)
-    for child, parent in enumerate(parents):
+    for child, parent in enumerate(network.tree().parents):
         if parent >= 0:
             sums[child] += 1
             sums[parent] += 1

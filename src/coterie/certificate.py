@@ -1,13 +1,17 @@
-"""The certificate: the only file that proves. Gaps are computed from the data and the iterates, never from running values.
+"""The certificate: the only file that proves. Gaps are computed from the data and the iterates, never from running
+values.
 
-For every w and every dual v in the domain, P(w) − P* ≤ P(w) − D(v). A method hands over any (w, v); here v is made feasible:
+For every w and every dual v in the domain, P(w) − P* ≤ P(w) − D(v). A method hands over any (w, v); here v is made
+feasible:
 
 1. clipped into the domain of ℓ* (an interval per sample that holds 0);
-2. with an intercept, D needs Σ s_i v_i = 0: the heavier of the positive and the negative side is scaled down to the other;
+2. with an intercept, D needs Σ s_i v_i = 0: the heavier of the positive and the negative side is scaled down to the
+other;
 3. shrunk by the largest c ≤ 1 that puts −Xᵀ(s∘cv)/n into the domain of g* (l1, groups).
 
-Each step moves v towards 0, inside every domain. Where the penalty has no growth (none, one-sided bounds), step 3 can leave
-nothing; then the bound is also computed against models of norm at most `radius` only, and the certificate says so.
+Each step moves v towards 0, inside every domain. Where the penalty has no growth (none, one-sided bounds), step 3 can
+leave nothing; then the bound is also computed against models of norm at most `radius` only, and the certificate says
+so.
 
 The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
 """
@@ -37,8 +41,9 @@ __all__ = ["Bound", "Certificate", "Participant", "Point", "certify", "introduce
 class Point:
     """What one agent puts on the table: its (copy or block of the) model w, and its dual v.
 
-    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is the own block, and v, one
-    entry per sample, is read at the agent that has the labels. Without v the gradient of the loss at w takes its place.
+    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is the own block, and
+    v, one entry per sample, is read at the agent that has the labels. Without v the gradient of the loss at w takes
+    its place.
     """
 
     w: FloatArray
@@ -59,7 +64,7 @@ class Bound:
         return max(self.primal - self.dual, 0.0)
 
 
-# -- conversations --------------------------------------------------------------------------------------------------------
+# -- conversations ---------------------------------------------------------------------------------------------------
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
@@ -74,14 +79,15 @@ def introduce(agent: Agent) -> Talk[Facts]:
     if agent.split == "features":
         everybodys: FloatArray = yield Sum(_or_zeros(agent.weighted(slopes), agent.design.shape[0]))
         column_slopes = agent.problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
-        total, losses, squares, slope_squared = yield Sum(np.array([*mine, column_slopes @ column_slopes]))
+        known = yield Sum(np.array([*mine, column_slopes @ column_slopes]))
     else:
         column_slopes = agent.problem.coefficients(agent.design.adjoint(agent.weighted(slopes)))
         sums = yield Sum(np.append(column_slopes, mine))
-        (total, losses, squares), slope_squared = sums[-3:], float(sums[:-3] @ sums[:-3])
+        known = np.append(sums[-3:], sums[:-3] @ sums[:-3])
+    total, losses, squares, slope_squared = map(float, known)
     steepness = math.sqrt(slope_squared) / total
-    at_zero = agent.problem.primal(float(losses), float(total), 0.0)
-    return Facts(float(total), at_zero, at_zero / steepness if steepness > 0 else 0.0, math.sqrt(squares))
+    at_zero = agent.problem.primal(losses, total, 0.0)
+    return Facts(total, at_zero, at_zero / steepness if steepness > 0 else 0.0, math.sqrt(squares))
 
 
 def certify(agent: Agent, point: Point) -> Talk[Bound]:
@@ -153,7 +159,9 @@ def _in_domain(agent: Agent, scores: FloatArray, v: FloatArray | None) -> FloatA
     y = agent.labels.astype(float)
     if v is None:
         return agent.problem.loss.gradient(scores, y)
-    return np.clip(v.astype(float), *agent.problem.loss.domain(y))
+    lower, upper = agent.problem.loss.domain(y)
+    clipped: FloatArray = np.clip(v.astype(float), lower, upper)
+    return clipped
 
 
 def _sides(weighted: FloatArray) -> FloatArray:
@@ -175,7 +183,7 @@ def _or_zeros(x: FloatArray, size: int) -> FloatArray:
     return x if len(x) else np.zeros(size)
 
 
-# -- the document ---------------------------------------------------------------------------------------------------------
+# -- the document ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -192,7 +200,8 @@ class Participant:
 class Certificate:
     """A proof of how far a model can be from the best one, with all that is needed to check it again.
 
-    `witness` holds the dual vectors, one per participant: whoever has the data and the model recomputes the gap from them.
+    `witness` holds the dual vectors, one per participant: whoever has the data and the model recomputes the gap from
+    them.
     """
 
     primal: float
@@ -211,7 +220,9 @@ class Certificate:
     @property
     def proves(self) -> str:
         """What the numbers mean, in one sentence."""
-        claim = f"is within {self.gap:.3g} of the best possible objective ({self.relative_gap:.2g} of its value at w = 0)"
+        claim = (
+            f"is within {self.gap:.3g} of the best possible objective ({self.relative_gap:.2g} of its value at w = 0)"
+        )
         if self.radius is None:
             return f"This model {claim}."
         return f"This model {claim} among all models of norm at most {self.radius:.3g}."
@@ -293,4 +304,4 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
 
 def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
     """Who takes part, from the agents' data."""
-    return tuple(Participant(a.data.name, *map(int, a.data.X.shape), a.data.digest()) for a in agents)
+    return tuple(Participant(a.data.name, a.data.n, a.data.d, a.data.digest()) for a in agents)

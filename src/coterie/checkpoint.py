@@ -1,14 +1,12 @@
 """Checkpoints: everybody's State at the end of a round, written so that a crash at any moment leaves a whole one.
 
-A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder that belongs to one run: the
-header carries the digest of the problem, the method, the data and the seed, and another run's folder is refused.
+A checkpoint is one `.npz` file per round (plain arrays and a JSON header, never pickle) in a folder that belongs to
+one run: the header carries the digest of the problem, the method, the data and the seed, and another run's folder is
+refused.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import numpy as np
 
 from coterie.certificate import Point
 from coterie.errors import CorruptFile, InvalidInput
-from coterie.files import write_atomically
+from coterie.files import read_archive, write_archive
 
 __all__ = ["Checkpoint", "Snapshot"]
 
@@ -65,31 +63,29 @@ class Checkpoint:
             arrays[f"{index}/best w"] = point.w
             if point.v is not None:
                 arrays[f"{index}/best v"] = point.v
-        buffer = io.BytesIO()
-        np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
-        path = write_atomically(self.folder / f"round-{snapshot.round:010d}.npz", buffer.getvalue())
+        path = write_archive(self.folder / f"round-{snapshot.round:010d}.npz", header, arrays)
         for old in self._files()[: -self.keep]:
             old.unlink(missing_ok=True)
         return path
 
     def load(self, state_class: type) -> Snapshot | None:
         """The newest whole snapshot, or None if there is none; one of another run is refused."""
+        damage: Exception | None = None
         for path in reversed(self._files()):
             try:
-                with np.load(path, allow_pickle=False) as stored:
-                    arrays = {name: stored[name] for name in stored.files}
-                header = json.loads(arrays.pop("header").tobytes())
+                header, arrays = read_archive(path, "checkpoint")
                 if header["identity"] != self.identity:
                     raise InvalidInput(
-                        f"the checkpoint in {self.folder} belongs to another run (other data, problem, method or seed). "
+                        f"the checkpoint in {self.folder} belongs to another run: other data, problem, method or seed. "
                         "Use an empty folder, or repeat the call that wrote it."
                     )
                 return _rebuild(header, arrays, state_class)
-            except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-                if isinstance(error, InvalidInput):
-                    raise
-                if path == self._files()[0]:
-                    raise CorruptFile(f"no readable checkpoint is left in {self.folder} ({error}).") from error
+            except (CorruptFile, KeyError, TypeError) as error:
+                damage = error
+        if damage is not None:
+            raise CorruptFile(
+                f"no readable checkpoint is left in {self.folder}; remove it to start afresh."
+            ) from damage
         return None
 
     def _files(self) -> list[Path]:

@@ -19,7 +19,7 @@ from coterie.data import Table, align, read
 from coterie.demo import demo_problem
 from coterie.doctor import diagnose
 from coterie.engines import ENGINES
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, UnknownName
+from coterie.errors import CorruptFile, CoterieError, InvalidData, InvalidInput, UnknownName
 from coterie.losses import LOSSES
 from coterie.methods import METHODS
 from coterie.model import LinearModel
@@ -35,8 +35,12 @@ from coterie.verify import verify as verify_certificate
 
 __all__ = ["app", "main"]
 
-EXIT_CODES = """Exit codes: 0 the answer is within the tolerance; 1 a bug; 2 wrong usage; 3 input refused; 4 a file was changed or
-a certificate does not hold; """ + "; ".join(f"{s.exit_code} {s.value}" for s in Status if s.exit_code) + "."
+EXIT_CODES = (
+    "Exit codes: 0 the answer is within the tolerance; 1 a bug; 2 wrong usage; 3 input refused; "
+    "4 a file was changed or a certificate does not hold; "
+    + "; ".join(f"{s.exit_code} {s.value}" for s in Status if s.exit_code)
+    + "."
+)
 
 app = typer.Typer(
     name="coterie",
@@ -71,7 +75,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", callback=_from_toml, is_eager=True, help="A TOML file in place of flags: one line per flag, e.g. loss = 'huber'."
+        "--config",
+        callback=_from_toml,
+        is_eager=True,
+        help="A TOML file in place of flags: one line per flag, e.g. loss = 'huber'.",
     ),
 ]
 Data = Annotated[
@@ -86,7 +93,9 @@ def _known(names: Any) -> str:
     return ", ".join(names)
 
 
-@app.command(epilog="Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4")
+@app.command(
+    epilog="Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
+)
 def fit(
     data: Data,
     target: Target = None,
@@ -163,7 +172,9 @@ def predict(
         out.print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
 
 
-@app.command(epilog="Example: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill")
+@app.command(
+    epilog="Example: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill"
+)
 def verify(
     certificate: Annotated[Path, typer.Argument(help="certificate.json, as `coterie fit` wrote it.")],
     model: Annotated[Path, typer.Argument(help="model.npz, as `coterie fit` wrote it.")],
@@ -252,13 +263,22 @@ def _complain(error: object, code: int) -> int:
 
 
 def _tables(paths: list[Path], target: str | None, id: str | None, split: str) -> Table | list[Table]:
-    """One party's file as it is, several as a list; the label column is looked for where it may be."""
+    """One party's file as it is, several as a list. Split by features, one of the files has the labels."""
     if len(paths) == 1:
         return read(paths[0], target=target, id=id)
-    tables = [read(path, target=target, id=id, name=path.stem, target_optional=split == "features") for path in paths]
-    if id is not None and split == "features":
-        tables, _ = align(tables)
-    return tables
+    if split != "features" or target is None:
+        return [read(path, target=target, id=id) for path in paths]
+    tables: list[Table] = []
+    refusals: list[InvalidData] = []
+    for path in paths:
+        try:
+            tables.append(read(path, target=target, id=id))
+        except InvalidData as refusal:
+            refusals.append(refusal)
+            tables.append(read(path, id=id))
+    if len(refusals) == len(paths):
+        raise refusals[0]
+    return tables if id is None else align(tables)[0]
 
 
 def _show(result: Result, output: Path, report: Path, as_json: bool) -> None:
@@ -291,7 +311,9 @@ def _show(result: Result, output: Path, report: Path, as_json: bool) -> None:
     out.print(
         f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}", highlight=False
     )
-    table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim", title_justify="left")
+    table = RichTable(
+        "purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim", title_justify="left"
+    )
     for row in bill.table():
         table.add_row(
             row["purpose"], row["word"], f"{row['messages']:,}", f"{row['scalars']:,}", format_bits(row["bits"])

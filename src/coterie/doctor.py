@@ -60,7 +60,9 @@ def _try_engine(name: str) -> Finding:
         return Finding(f"engine {name}", False, missing, needed=False)
     X = np.random.default_rng(0).standard_normal((20, 3))
     try:
-        result = solve(Problem("squared", "l2", 0.1), (X, X.sum(axis=1)), agents=2, engine=name, tol=1e-4, progress=False)
+        result = solve(
+            Problem("squared", "l2", 0.1), (X, X.sum(axis=1)), agents=2, engine=name, tol=1e-4, progress=False
+        )
     except (CoterieError, OSError, RuntimeError) as error:
         return Finding(f"engine {name}", False, f"{type(error).__name__}: {error}", needed=name == "local")
     return Finding(f"engine {name}", result.status == "optimal", f"a tiny fit ended {result.status}")

@@ -1,12 +1,21 @@
-"""Writing files so that a reader never sees half of one."""
+"""Files that a reader never sees half of, and archives of plain arrays with a JSON header, never pickle."""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import tempfile
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-__all__ = ["write_atomically"]
+import numpy as np
+
+from coterie.errors import CorruptFile
+
+__all__ = ["read_archive", "write_archive", "write_atomically"]
 
 
 def write_atomically(path: str | Path, content: bytes) -> Path:
@@ -29,3 +38,23 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
     finally:
         os.close(folder)
     return path
+
+
+def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Path:
+    """Write a header of plain values and named arrays as one `.npz` file, atomically."""
+    buffer = io.BytesIO()
+    np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    return write_atomically(path, buffer.getvalue())
+
+
+def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and arrays of a file that `write_archive` wrote; anything else is refused as no readable `kind`."""
+    try:
+        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        header = json.loads(arrays.pop("header").tobytes())
+        if not isinstance(header, dict):
+            raise ValueError("its header is no table")
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise CorruptFile(f"{path} is not a readable {kind} ({type(error).__name__}: {error}).") from error
+    return header, arrays

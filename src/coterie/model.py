@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from scipy.special import expit
 
 from coterie.arrays import FloatArray, Matrix, digest
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem
-from coterie.files import write_atomically
+from coterie.files import read_archive, write_archive
 from coterie.problem import Problem
 
 __all__ = ["LinearModel"]
@@ -53,7 +51,9 @@ class LinearModel:
     def digest(self) -> str:
         """The digest of everything that the model's predictions depend on."""
         classes = None if self.classes_ is None else json.dumps(self.classes_.tolist())
-        return digest(self.coef_, np.array(self.intercept_), json.dumps(self.problem.settings(), sort_keys=True), classes)
+        return digest(
+            self.coef_, np.array(self.intercept_), json.dumps(self.problem.settings(), sort_keys=True), classes
+        )
 
     def save(self, path: str | Path) -> Path:
         """Write one `.npz` file: plain arrays and a JSON header with the digest."""
@@ -65,27 +65,22 @@ class LinearModel:
             "columns": self.columns,
             "digest": self.digest(),
         }
-        buffer = io.BytesIO()
-        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        np.savez(buffer, header=text, coef=self.coef_, intercept=np.array(self.intercept_))
-        return write_atomically(path, buffer.getvalue())
+        return write_archive(path, header, {"coef": self.coef_, "intercept": np.array(self.intercept_)})
 
     @staticmethod
     def load(path: str | Path) -> LinearModel:
         """Read a model; a file that was changed or truncated is refused."""
+        header, arrays = read_archive(path, "model")
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                header = json.loads(stored["header"].tobytes())
-                coef, intercept = stored["coef"], float(stored["intercept"])
             model = LinearModel(
-                coef,
-                intercept,
+                arrays["coef"],
+                float(arrays["intercept"]),
                 Problem.from_settings(header["problem"]),
                 None if header["classes"] is None else np.array(header["classes"]),
                 None if header["columns"] is None else tuple(header["columns"]),
             )
             untouched = model.digest() == header["digest"]
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
         if not untouched:
             raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")

@@ -9,6 +9,7 @@ last coordinate of w wherever there is one, and is never penalised.
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
@@ -97,13 +98,15 @@ class Problem:
         return Problem(self.loss, self.penalty.restrict(columns), intercept=self.intercept)
 
     def settings(self) -> dict[str, Any]:
-        """Everything that defines the problem, as plain values."""
-        return {"loss": self.loss.settings(), "penalty": self.penalty.settings(), "intercept": self.intercept}
+        """Everything that defines the problem, as plain values that JSON knows (infinite bounds are written "inf")."""
+        loss_settings, penalty_settings = _spelt_out(self.loss.settings()), _spelt_out(self.penalty.settings())
+        return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept}
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Problem:
         """The problem that `settings()` described."""
-        return Problem(loss(**settings["loss"]), penalty(**settings["penalty"]), intercept=settings["intercept"])
+        parts = _read_back(settings)
+        return Problem(loss(**parts["loss"]), penalty(**parts["penalty"]), intercept=parts["intercept"])
 
 
 def _parameter_names(entry: type[Loss] | type[Penalty]) -> list[str]:
@@ -126,3 +129,20 @@ def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
         if name not in own:
             raise InvalidProblem(f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, {name}=...).")
     return penalty(given, **{name: parameters.pop(name) for name in own})
+
+
+def _spelt_out(value: Any) -> Any:
+    """The same value with infinities as text and tuples as lists, as JSON has neither."""
+    if isinstance(value, dict):
+        return {name: _spelt_out(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelt_out(part) for part in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+def _read_back(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _read_back(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_read_back(part) for part in value]
+    return float(value) if value in ("inf", "-inf") else value

@@ -1,8 +1,9 @@
-"""The life of a run: introduce, start, then round after round with a certificate now and then, until something says stop.
+"""The life of a run: introduce, start, then round after round with a certificate now and then, until something says
+stop.
 
-`run` is the same text on every engine. It is handed the agents that live in this process (all of them on one machine, one per
-rank on a cluster) and a carrier that answers their words. Every decision rests on numbers that all agents share, so all
-processes decide alike without another message.
+`run` is the same text on every engine. It is handed the agents that live in this process (all of them on one machine,
+one per rank on a cluster) and a carrier that answers their words. Every decision rests on numbers that all agents
+share, so all processes decide alike without another message.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class Carrier(Protocol):
 class Steps(Protocol):
     """The part of a `Method` that a run needs (methods and engines do not import each other)."""
 
-    state: Any
-
-    def start(self, agent: Agent) -> Talk[Any]: ...  # noqa: D102
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]: ...  # noqa: D102
-    def point(self, agent: Agent, state: Any) -> Point: ...  # noqa: D102
-    def tunes_after(self, t: int) -> bool: ...  # noqa: D102
-    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]: ...  # noqa: D102
+    @property
+    def state(self) -> type: ...
+    def start(self, agent: Agent) -> Talk[Any]: ...
+    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]: ...
+    def point(self, agent: Agent, state: Any) -> Point: ...
+    def tunes_after(self, t: int) -> bool: ...
+    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) ->
         return Status.OPTIMAL
     if not math.isfinite(last.gap) or last.gap > 1e6 * max(unit, best.gap):
         return Status.DIVERGED
-    earlier = [record.gap for record in history if record.round <= last.round / 4]
+    earlier = [record.gap for record in history if record.round <= last.round / 10]
     if last.round >= 2000 and earlier and min(earlier) <= 1.01 * best.gap:
         return Status.STALLED
     return None
@@ -184,8 +185,8 @@ def _limit(t: int, bill: Bill, began: float, limits: Limits) -> Status:
 def _next_check(history: Sequence[Record], target: float) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
-    A look costs about as much as a round. Looking at most every 2 % and at least every 20 % of the rounds keeps its share small
-    and the overshoot too.
+    A look costs about as much as a round. Looking at most every 2 % and at least every 20 % of the rounds keeps its
+    share small and the overshoot too.
     """
     last = history[-1]
     soonest, latest = last.round + max(1, last.round // 50), last.round + max(1, last.round // 5)

@@ -17,11 +17,14 @@ from coterie.certificate import Certificate, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, encode_labels, read, validated_all
 from coterie.data import split as split_table
-from coterie.engines import Engine, engine as find_engine
+from coterie.engines import Engine
+from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.methods import METHODS, Method, method as find_method
+from coterie.methods import METHODS, Method
+from coterie.methods import method as find_method
 from coterie.model import LinearModel
-from coterie.networks import Network, network as find_network, star
+from coterie.networks import Network, star
+from coterie.networks import network as find_network
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result, as_history
@@ -57,7 +60,7 @@ def solve(
     data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party
     split       "samples" (rows are apart) or "features" (columns are apart, labels at one party)
     agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
-    network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; samples talk to a server unless told
+    network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file
     method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
     engine      where agents run
     tol         stop when gap ≤ tol · P(0)
@@ -67,9 +70,8 @@ def solve(
     limits = _limits(tol, max_rounds, max_seconds, max_bits)
     tables = gather(data, split, agents, seed)
     classification = problem.loss.kind == "classification"
-    tables, classes = encode_labels(
-        validated_all(tables, split=split, classification=classification), classification
-    )
+    tables, classes = encode_labels(validated_all(tables, split=split, classification=classification), classification)
+    tables = _in_one_precision(tables)
     graph = _network(network, split, len(tables), seed)
     chosen, explanation = _choose(method, options, problem, split, graph)
     chosen.check(problem, graph)
@@ -79,6 +81,7 @@ def solve(
         "problem": problem.settings(),
         "method": chosen.settings(),
         "split": split,
+        "partition": _partition(tables, split),
         "network": graph.describe(),
         "seed": seed,
         "limits": asdict(limits),
@@ -117,9 +120,30 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
             raise InvalidData(f"the data comes from {len(data)} parties, so agents={agents!r} cannot be; leave it out.")
         tables = [read(part) for part in data]
         return [
-            table if table.name != "data" else replace(table, name=f"party {index}") for index, table in enumerate(tables)
+            table if table.name != "data" else replace(table, name=f"party {index}")
+            for index, table in enumerate(tables)
         ]
     return split_table(read(data), split, DEFAULT_AGENTS if agents is None else agents, seed=seed)
+
+
+def _in_one_precision(tables: list[Table]) -> list[Table]:
+    """Float32 where all parties have it, float64 as soon as one has that: letters of both kinds cannot be added."""
+    finest = np.result_type(*(table.X.dtype for table in tables))
+    return [
+        table
+        if table.X.dtype == finest
+        else replace(table, X=table.X.astype(finest), y=None if table.y is None else table.y.astype(finest))
+        for table in tables
+    ]
+
+
+def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:
+    """Which rows or columns of the pooled data each agent has, or None if they are consecutive blocks."""
+    held = [table.cols if split == "features" else table.rows for table in tables]
+    known = [part for part in held if part is not None]
+    if len(known) < len(held) or np.array_equal(np.concatenate(known), np.arange(sum(map(len, known)))):
+        return None
+    return [part.tolist() for part in known]
 
 
 def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int) -> list[Agent]:
@@ -139,7 +163,7 @@ def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Ne
 def _limits(tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None) -> Limits:
     if not 0 < tol < 1:
         raise InvalidProblem(
-            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, and 0 is never reached exactly."
+            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is never reached."
         )
     for name, value in (("max_rounds", max_rounds), ("max_seconds", max_seconds), ("max_bits", max_bits)):
         if value is not None and not value >= 0:

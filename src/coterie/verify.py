@@ -44,8 +44,8 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything."""
     settings = certificate.settings
     split, problem = settings["split"], Problem.from_settings(settings["problem"])
-    sizes = [p.rows if split == "samples" else p.columns for p in certificate.participants]
-    tables = gather(data, split, None if isinstance(data, list) else sizes)
+    sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
+    tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
     classification = problem.loss.kind == "classification"
     tables, _ = encode_labels(validated_all(tables, split=split, classification=classification), classification)
     network = star(len(tables), server=True)
@@ -55,7 +55,9 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     held = participants(agents)
     if digest(*(p.digest for p in held)) != certificate.data_digest:
         changed = [p.name for p, was in zip(held, certificate.participants, strict=False) if p.digest != was.digest]
-        objections.append(f"the data is not the data that was certified (it differs at: {', '.join(changed) or 'number'})")
+        objections.append(
+            f"the data is not the data that was certified (it differs at: {', '.join(changed) or 'number'})"
+        )
     if model.digest() != certificate.model_digest:
         objections.append("the model is not the model that was certified")
     if objections:
@@ -64,7 +66,10 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     carrier = InProcess(network, Bill(network))
     facts = carrier.converse([introduce(agent) for agent in agents], "proof")
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
-    points = [_point(agent.design.intercept, model, agent.data.cols, v) for agent, v in zip(agents, certificate.witness, strict=True)]
+    points = [
+        _point(agent.design.intercept, model, agent.data.cols, v)
+        for agent, v in zip(agents, certificate.witness, strict=True)
+    ]
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
     unit = facts[0].primal_at_zero
     for name, written, found in (

@@ -1,7 +1,7 @@
 """The four words an agent may say to the network. A round is a generator that yields them and is sent the replies.
 
     total  = yield Sum(x)                 the sum of everybody's x
-    mixed  = yield Mix(x, "laplacian")    the weighted sum of the neighbours' x: (L x)_j, or (A x)_j for a mixing matrix A
+    mixed  = yield Mix(x, "laplacian")    the weighted sum of the neighbours' x: (L x)_j, or (A x)_j
     theirs = yield Exchange(x)            {j: x_j} for each neighbour j
     public = yield Ask(peers)             {j: what j last published} for each peer j
 
@@ -29,7 +29,7 @@ class Sum(msgspec.Struct, frozen=True, gc=False):
 
 
 class Mix(msgspec.Struct, frozen=True, gc=False):
-    """Ask for the weighted sum of `x` over the neighbours and oneself, by the network's rule of that name or a matrix."""
+    """Ask for the weighted sum of `x` over the neighbours and oneself, by a rule's name or a matrix."""
 
     x: FloatArray
     rule: str | Matrix = "metropolis"

@@ -168,9 +168,8 @@ class InProcess:
                 f"{finished} of {finished + len(words)} agents ended their round while another said {_name(words[0])}."
             )
         other = next(agent for agent, word in enumerate(words) if type(word) is not type(words[0]))
-        return ProtocolError(
-            f"at the same step {self.names[0]} said {_name(words[0])} and {self.names[other]} said {_name(words[other])}."
-        )
+        one, two = f"{self.names[0]} said {_name(words[0])}", f"{self.names[other]} said {_name(words[other])}"
+        return ProtocolError(f"at the same step {one} and {two}.")
 
 
 def _name(word: Word) -> str:

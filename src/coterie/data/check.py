@@ -36,7 +36,7 @@ def validated(table: Table, *, classification: bool | None) -> Table:
     """
     table = replace(table, X=_float_matrix(table))
     if table.columns is not None and len(table.columns) != table.d:
-        raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names.")
+        raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names. Give each one.")
     _refuse_infinite(table)
     table = replace(
         table,

@@ -196,8 +196,9 @@ def realsim() -> Dataset:
     """Text of four discussion groups, 72309 × 20958, rows of length 1: the file real-sim or real-sim.bz2 of LIBSVM."""
     from sklearn.datasets import load_svmlight_file
 
-    name = next((name for name in ("real-sim", "real-sim.bz2") if (_folder(name) / name).is_file()), "real-sim.bz2")
     try:
+        folder = _folder("real-sim")
+        name = "real-sim" if (folder / "real-sim").is_file() else "real-sim.bz2"
         content = _checked(name)
     except MissingData as missing:
         raise MissingData(f"{missing} Or use datasets.text_like(), synthetic data of the same outline.") from None
@@ -288,8 +289,8 @@ def _folder(name: str) -> Path:
 
 def _missing(name: str, why: str) -> MissingData:
     return MissingData(
-        f"the data file {name!r} is not here: {why}. It is made from {_FILES[name].source}. Put it into a folder and "
-        "set COTERIE_DATA to that folder."
+        f"the data file {name!r} is not here: {why}. Its content is public: {_FILES[name].source}. "
+        "Put it into a folder and set COTERIE_DATA to that folder."
     )
 
 

@@ -264,7 +264,7 @@ def _read_npz(path: Path, roles: _Roles, party: str) -> Table:
     """Dense: X. Sparse: data, indices, indptr, shape (CSR). Beside either: y, weights, ids, columns."""
     _refuse_roles(roles, "an .npz archive", party)
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise _unreadable(path, party, "an archive of plain arrays", error) from error

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse
 from coterie.errors import InvalidData
 
-__all__ = ["Table", "canonical_csr", "party_error"]
+__all__ = ["Indices", "Table", "canonical_csr", "party_error"]
 
 Indices = npt.NDArray[np.intp]
 
@@ -86,11 +86,12 @@ def party_error(name: str, text: str) -> InvalidData:
 
 def canonical_csr(X: Matrix) -> Matrix:
     """X as a CSR array with sorted, unique column numbers, int32 wherever they fit; the given matrix is not changed."""
-    csr = sp.csr_array(X)
+    csr = X if isinstance(X, sp.csr_array) else sp.csr_array(X)
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()
     if csr.indices.dtype != np.int32 and max(csr.nnz, *csr.shape) <= np.iinfo(np.int32).max:
+        csr = csr.copy() if csr is X else csr
         csr.indices, csr.indptr = csr.indices.astype(np.int32), csr.indptr.astype(np.int32)
     return csr
 

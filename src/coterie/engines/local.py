@@ -37,9 +37,7 @@ class Local(Engine):
     ) -> Outcome:
         carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents])
         with _ctrl_c() as pressed:
-            return run(
-                agents, steps, carrier, limits, checkpoint=checkpoint, stop_wished=pressed.is_set, watch=watch
-            )
+            return run(agents, steps, carrier, limits, checkpoint=checkpoint, stop_wished=pressed.is_set, watch=watch)
 
 
 @contextmanager

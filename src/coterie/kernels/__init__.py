@@ -1,1 +1,1 @@
-"""The few inner loops that are compiled."""
+"""The few compiled inner loops."""

@@ -1,7 +1,7 @@
 """What every method can do: start, take a round, and show its point.
 
-A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of arrays and numbers. All of
-`start`, `round` and `tune` are conversations: they may compute, or yield a word and be sent the reply.
+A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of arrays and numbers.
+All of `start`, `round` and `tune` are conversations: they may compute, or yield a word and be sent the reply.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ class Method(ABC):
     """"samples", "features" or "users"."""
     summary: ClassVar[str]
     """One line for tables and `--help`."""
-    state: ClassVar[type]
-    """The State's class: a frozen dataclass whose fields are arrays, numbers, strings or None."""
 
     def check(self, problem: Problem, network: Network) -> None:  # noqa: B027
         """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
+
+    @property
+    @abstractmethod
+    def state(self) -> type:
+        """The State's class: a frozen dataclass whose fields are arrays, numbers, strings or None."""
 
     @abstractmethod
     def start(self, agent: Agent) -> Talk[Any]:
@@ -47,7 +50,7 @@ class Method(ABC):
         """The model and the dual that the State stands for."""
 
     def tunes_after(self, t: int) -> bool:
-        """Whether `tune` is to be called after round t; true for finitely many t only, so that proofs for fixed steps hold."""
+        """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False
 
     def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:

@@ -1,14 +1,14 @@
 """The primal-dual family of "CoCoA Is ADMM" (Wu, Liu, Wang, Wang): samples split over agents around a server.
 
-| paper            | code                | meaning                                                                       |
-|------------------|---------------------|-------------------------------------------------------------------------------|
-| w                | `w`                 | the model, the same at every agent                                            |
-| v_[k]            | `v`                 | the dual, one number per own sample                                           |
-| X_[k] (d × n_k)  | `agent.design`      | the own data (rows are samples here), with the intercept's column             |
-| ρ                | `rho`               | the penalty parameter of the augmented Lagrangian: the primal step            |
-| η₂ = K τ         | `eta`               | keeps Q₂ = (ρ/n²)(η₂ I − XᵀX) positive semi-definite (Lemma 1)                |
-| τ                | `tau`               | max over k of λmax(X_[k]ᵀ X_[k])                                              |
-| ℓ_[k], g         | `problem`           | loss and penalty                                                              |
+| paper            | code                | meaning                                                                    |
+|------------------|---------------------|----------------------------------------------------------------------------|
+| w                | `w`                 | the model, the same at every agent                                         |
+| v_[k]            | `v`                 | the dual, one number per own sample                                        |
+| X_[k] (d × n_k)  | `agent.design`      | the own data (rows are samples here), with the intercept's column          |
+| ρ                | `rho`               | the penalty parameter of the augmented Lagrangian: the primal step         |
+| η₂ = K τ         | `eta`               | keeps Q₂ = (ρ/n²)(η₂ I − XᵀX) positive semi-definite (Lemma 1)             |
+| τ                | `tau`               | max over k of λmax(X_[k]ᵀ X_[k])                                           |
+| ℓ_[k], g         | `problem`           | loss and penalty                                                           |
 
 With sample weights s, a sample of weight 2 is two samples: X_[k]ᵀ v is a weighted sum and τ the norm of √s X.
 """
@@ -54,7 +54,6 @@ class Proximal2(Method):
     name: ClassVar[str] = "proximal-2"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "linearised proximal ADMM: closed-form local steps, any loss and penalty"
-    state: ClassVar[type] = State
 
     rho: float | Literal["auto"] = "auto"
     """The primal step; "auto" starts from a scale-free guess and balances primal and dual progress."""
@@ -65,6 +64,10 @@ class Proximal2(Method):
         for name, value in (("rho", self.rho), ("eta", self.eta)):
             if value != "auto" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise InvalidProblem(f"proximal-2: {name} must be a positive number or 'auto', not {value!r}.")
+
+    @property
+    def state(self) -> type:
+        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         assert agent.facts is not None

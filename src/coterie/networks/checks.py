@@ -133,7 +133,7 @@ def _symmetric(square: Matrix, fix: str) -> Matrix:
     difference = sp.coo_array(square - square.T)
     apart = np.abs(difference.data) > ROUNDING * max(square.data.max(initial=0.0), 1e-300)
     if apart.any():
-        rows, columns = (index[apart] for index in difference.coords)
+        rows, columns = difference.row[apart], difference.col[apart]
         pairs = sorted((int(i), int(j)) for i, j in zip(rows, columns, strict=True) if i < j)
         entries = [f"({i}, {j}) is {square[i, j]:g} but ({j}, {i}) is {square[j, i]:g}" for i, j in pairs[: SHOWN + 1]]
         raise InvalidNetwork(
@@ -148,7 +148,7 @@ def _symmetric(square: Matrix, fix: str) -> Matrix:
 
 def _sorted_entries(matrix: Matrix) -> list[tuple[int, int, float]]:
     coo = sp.coo_array(matrix)
-    return sorted((int(i), int(j), float(v)) for i, j, v in zip(*coo.coords, coo.data, strict=True))
+    return sorted((int(i), int(j), float(v)) for i, j, v in zip(coo.row, coo.col, coo.data, strict=True))
 
 
 def _listing(items: Sequence[str], *, total: int | None = None, counted: bool = True) -> str:

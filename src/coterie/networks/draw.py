@@ -68,7 +68,7 @@ def draw(
         raise InvalidNetwork(f"there is no agent {highlight!r} to highlight: the agents are called 0 to {m - 1}.")
 
     positions = _positions(network)
-    points = np.concatenate([positions, positions.mean(axis=0)[None]]) if network.server else positions
+    points = np.concatenate([positions, [_centre(positions)]]) if network.server else positions
     links = np.stack([np.full(m, SERVER), np.arange(m)], axis=1) if network.server else network.edges
     amounts = None if traffic is None else _carried(links, traffic)
     names = [str(j) for j in range(m)] if labels is None else list(labels)
@@ -105,6 +105,12 @@ def _positions(network: Network) -> FloatArray:
     else:
         place = nx.spring_layout(graph, weight=None, seed=0)
     return np.array([place[j] for j in range(network.agents)], dtype=float).reshape(-1, 2)
+
+
+def _centre(positions: FloatArray) -> FloatArray:
+    """Where the server stands: amid the agents, below a single one."""
+    centre: FloatArray = positions.mean(axis=0)
+    return centre if len(positions) > 1 else centre - np.array([0.0, 1.0])
 
 
 def _room(letters: int, note: bool) -> FloatArray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -33,13 +33,14 @@ DISTANCES_AT_ONCE = 256
 
 
 class Tree(NamedTuple):
-    """A breadth-first spanning tree: the parent of each agent (−1 at the root), and the most hops to the root.
-
-    With a server the root is the server itself: every parent is −1 and the depth is 1.
-    """
+    """A breadth-first spanning tree. With a server the root is the server: every parent is −1 and the depth is 1."""
 
     parents: npt.NDArray[np.intp]
+    """The parent of each agent, −1 at the root."""
     depth: int
+    """The most hops from an agent to the root."""
+    order: npt.NDArray[np.intp]
+    """All agents, parents before their children."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,9 +92,7 @@ class Network:
     def edges(self) -> npt.NDArray[np.intp]:
         """All edges as rows (i, j) with i < j, sorted."""
         upper = sp.triu(self.weights, k=1, format="csr").tocoo()
-        edges = np.stack(upper.coords, axis=1).astype(np.intp)
-        edges.flags.writeable = False
-        return edges
+        return _read_only(np.stack([upper.row, upper.col], axis=1))
 
     @property
     def n_edges(self) -> int:
@@ -108,9 +107,7 @@ class Network:
     @cached_property
     def neighbour_counts(self) -> npt.NDArray[np.intp]:
         """The number of neighbours of each agent."""
-        counts: npt.NDArray[np.intp] = np.diff(self.weights.indptr).astype(np.intp)
-        counts.flags.writeable = False
-        return counts
+        return _read_only(np.diff(self.weights.indptr))
 
     def neighbours(self, agent: int) -> tuple[int, ...]:
         """The agents that share an edge with this one, sorted."""
@@ -144,15 +141,14 @@ class Network:
         """The breadth-first spanning tree from that root; agents are visited in the order of their numbers."""
         self._check_agent(root)
         if self.server:
-            return Tree(np.full(self.agents, -1, dtype=np.intp), 1)
+            return Tree(_read_only(np.full(self.agents, -1)), 1, _read_only(np.arange(self.agents)))
         self.check_connected()
         order, parents = csgraph.breadth_first_order(self.weights, root, directed=True, return_predecessors=True)
-        parents = parents.astype(np.intp)
         parents[root] = -1
         hops = np.zeros(self.agents, dtype=np.intp)
         for agent in order[1:]:
             hops[agent] = hops[parents[agent]] + 1
-        return Tree(parents, int(hops.max()))
+        return Tree(_read_only(parents), int(hops.max()), _read_only(order))
 
     # The matrices
 
@@ -173,7 +169,7 @@ class Network:
         elif not (step > 0 and step * largest < 1):
             limit = f"below 1 / {largest:g} (the largest degree)" if largest else "finite"
             raise InvalidNetwork(f"I − step · L mixes only for a positive step {limit}; the step is {step!r}.")
-        return _sealed_csr(sp.csr_array(sp.eye_array(self.agents) - step * L))
+        return _sealed_csr(sp.csr_array(sp.diags_array(np.ones(self.agents)) - step * L))
 
     def mixing(self, rule: str | Matrix) -> Matrix:
         """The matrix of a `Mix`: "laplacian" (L), "metropolis", "laplacian-mixing", or a given matrix, checked."""
@@ -203,7 +199,7 @@ class Network:
         if self.agents == 1:
             return 1.0
         # I − A is a Laplacian too: λ₂(A) = 1 − λ₂(I − A), and the other end of the spectrum is 1 − λmax(I − A).
-        low, high = laplacian_ends(sp.csr_array(sp.eye_array(self.agents) - self.mixing(rule)))
+        low, high = laplacian_ends(sp.csr_array(sp.diags_array(np.ones(self.agents)) - self.mixing(rule)))
         return 1.0 - max(abs(1.0 - low), abs(1.0 - high))
 
     def laplacian_norm(self) -> float:
@@ -253,7 +249,7 @@ class Network:
     def _metropolis(self) -> Matrix:
         self._need_edges()
         A = self.weights.tocoo()
-        i, j = A.coords
+        i, j = A.row, A.col
         A = sp.csr_array(
             (1.0 / (1.0 + np.maximum(self.neighbour_counts[i], self.neighbour_counts[j])), (i, j)), A.shape
         )
@@ -273,6 +269,12 @@ class Network:
                 "the agents of this star talk only to a server, so nothing can be mixed along edges. "
                 "Use a method that only sums, or a network with edges: star(agents) with agent 0 as hub, ring, ..."
             )
+
+
+def _read_only(numbers: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    numbers = numbers.astype(np.intp)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _sealed_csr(matrix: Matrix) -> Matrix:

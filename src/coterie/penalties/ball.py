@@ -16,12 +16,9 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
 from coterie.penalties.atoms import Atom
-from coterie.penalties.penalty import Penalty, norm, positive
+from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, norm, positive
 
 __all__ = ["Ball"]
-
-FEASIBILITY_TOLERANCE = 1e-9
-"""A point this far (relatively) outside the ball was put there by rounding and counts as inside."""
 
 
 @dataclass(frozen=True)

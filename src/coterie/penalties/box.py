@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import Penalty, as_number, norm
+from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, as_number, norm
 
 __all__ = ["Box"]
 
@@ -61,7 +61,8 @@ class Box(Penalty):
 
     def value(self, w: FloatArray) -> float:
         lower, upper = self._rounded_sides(w)
-        return 0.0 if np.all((lower <= w) & (w <= upper)) else math.inf
+        slack = FEASIBILITY_TOLERANCE * np.abs(lower), FEASIBILITY_TOLERANCE * np.abs(upper)
+        return 0.0 if np.all((lower - slack[0] <= w) & (w <= upper + slack[1])) else math.inf
 
     def prox(self, w: FloatArray, step: float) -> FloatArray:
         return np.clip(w, *self._rounded_sides(w))

@@ -71,9 +71,11 @@ class Group(Penalty):
     def restrict(self, columns: npt.NDArray[np.intp]) -> Group:
         labels, positions, sizes = self._layout
         here = np.bincount(positions[columns], minlength=labels.size)
-        for cut in np.flatnonzero((here > 0) & (here < sizes)):
+        cut = np.flatnonzero((here > 0) & (here < sizes))
+        if cut.size:
+            first = cut[0]
             raise InvalidProblem(
-                f"group {labels[cut]} is split: {here[cut]} of its {sizes[cut]} columns are with one agent and the "
+                f"group {labels[first]} is cut: {here[first]} of its {sizes[first]} columns are with one agent and the "
                 "rest elsewhere. Give each agent whole groups (agents= a list of column lists), or split by samples."
             )
         return Group(self.strength, tuple(labels[positions[columns]].tolist()))

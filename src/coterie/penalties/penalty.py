@@ -31,6 +31,9 @@ __all__ = ["Penalty", "as_number", "ball_supremum", "norm", "positive", "shrink_
 DOMAIN_TOLERANCE = 1e-12
 """A dual point this far (relatively) outside the domain of g* was put there by rounding and counts as inside."""
 
+FEASIBILITY_TOLERANCE = 1e-9
+"""Coefficients this far (relatively) outside a ball or a bound were put there by rounding and count as inside."""
+
 
 @dataclass(frozen=True)
 class Penalty(ABC):

@@ -1,0 +1,89 @@
+"""The call of `solve` that repeats a run, as Python text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from coterie.errors import InvalidInput
+from coterie.networks import TOPOLOGIES, Network
+from coterie.networks import network as find_network
+from coterie.report.words import plain, shortened
+from coterie.result import Result
+
+__all__ = ["solve_call"]
+
+LONGEST_VALUE = 60
+NAMED_PARTIES = 3
+
+
+def solve_call(result: Result) -> str:
+    """Python that repeats the run, given `data`, a list with one table or (X, y) per participant."""
+    settings, problem = result.certificate.settings, result.model.problem
+    loss, penalty = problem.loss.settings(), problem.penalty.settings()
+    method = dict(settings["method"])
+    limits = {name: value for name, value in settings["limits"].items() if value is not None}
+    lines = [
+        "import coterie as co",
+        "",
+        "problem = co.Problem(",
+        *_arguments({"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}),
+        *_arguments({"intercept": True} if problem.intercept else {}),
+        ")",
+        f"# data: {_parties(result)}",
+        "result = co.solve(",
+        "    problem,",
+        "    data,",
+        *_arguments({"split": settings["split"]}),
+        f"    network={_network(result.network, settings['split'], settings['seed'])},",
+        *_arguments({"method": method.pop("name"), **method, **limits, "seed": settings["seed"]}),
+        ")",
+    ]
+    return "\n".join(lines)
+
+
+def _arguments(values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        written = _python(value)
+        if len(written) > LONGEST_VALUE:
+            yield f"    {name}={name},  # {len(value):,} values, see certificate.json"
+        else:
+            yield f"    {name}={written},"
+
+
+def _python(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and math.isinf(value):
+        return f'float("{value}")'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_python, value)) + "]"
+    return repr(value)
+
+
+def _parties(result: Result) -> str:
+    people = result.certificate.participants
+    names = [f"{shortened(plain(p.name), 24)} ({p.rows:,} × {p.columns:,})" for p in people[:NAMED_PARTIES]]
+    more = [] if len(people) <= NAMED_PARTIES else [f"... {len(people):,} in all"]
+    return f"a list with one (X, y) per party: {', '.join(names + more)}"
+
+
+def _network(network: Network, split: str, seed: int) -> str:
+    """The name of the network if that makes it again, else a variable with a comment's worth of description."""
+    star_means_server = split == "samples"
+    if network.server:
+        return '"star"' if star_means_server else f"co.networks.star({network.agents}, server=True)"
+    if network.name in TOPOLOGIES and _is_made_by_name(network, seed):
+        by_function = network.name == "star" and star_means_server
+        return f"co.networks.star({network.agents})" if by_function else _python(network.name)
+    return "graph"
+
+
+def _is_made_by_name(network: Network, seed: int) -> bool:
+    try:
+        again = find_network(network.name, network.agents, seed=seed)
+    except InvalidInput:
+        return False
+    return bool((again.weights != network.weights).nnz == 0)

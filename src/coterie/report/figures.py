@@ -1,0 +1,286 @@
+"""The pictures of a report, as matplotlib figures that no global setting reaches and that leave none behind.
+
+Text and axes are drawn in `INK`, which a page replaces by its own colour of text; everything else is a mid-tone that
+reads on a light and on a dark ground. The hues are those of Okabe and Ito, which colour-blind readers can tell apart,
+with the light ones darkened.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from coterie.arrays import FloatArray
+from coterie.networks.draw import draw
+from coterie.progress import format_bits
+from coterie.report.words import number, plain, shortened
+from coterie.result import Result
+
+__all__ = ["COLOURS", "INK", "coefficients", "colour", "figures", "gap_against", "largest", "network", "rendered"]
+
+INK = "#1f2a37"
+QUIET = "#8b95a3"
+BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY = (
+    "#0f7ac0",
+    "#d55e00",
+    "#009e73",
+    "#c0669b",
+    "#b8860b",
+    "#3c9fd6",
+    "#7b8794",
+)
+
+COLOURS = {
+    "consensus": GREEN,
+    "lin-consensus": PURPLE,
+    "proximal-1": SKY,
+    "proximal-2": BLUE,
+    "cocoa": VERMILION,
+    "gram": OCHRE,
+    "newton": GREY,
+    "graph-cp": BLUE,
+    "tree": GREEN,
+    "diffusion": GREY,
+    "vrd2": OCHRE,
+    "pvrd2": PURPLE,
+    "dynamic-diffusion": VERMILION,
+    "naive-dfw": GREY,
+    "sva": VERMILION,
+    "dfw-trace": BLUE,
+    "dfw-subspace": GREEN,
+    "dada": BLUE,
+    "perso-linear": PURPLE,
+    "local": VERMILION,
+    "global": GREY,
+}
+"""The colour of each method, the same in every picture; methods that can be compared with each other differ."""
+
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "coterie",
+    "pdf.fonttype": 42,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 3,
+    "ytick.major.size": 3,
+}
+
+GAP_INCHES = (3.3, 2.5)
+BAR_INCHES, BARS_WIDE_INCHES = 0.235, 4.9
+NAMED_AGENTS, NAME_LETTERS, COLUMN_LETTERS = 24, 18, 30
+SHOWN_COEFFICIENTS = 20
+DOTTED_RECORDS = 40
+"""Up to so many records each one gets a dot."""
+
+AXES: dict[str, tuple[Callable[[Result], FloatArray], str, Callable[[float], str]]] = {
+    "rounds": (lambda result: result.history["round"].astype(float), "rounds", lambda x: f"{x:,.0f}"),
+    "bytes": (lambda result: result.history["bits"] / 8, "data sent", lambda x: format_bits(8 * x)),
+    "seconds": (lambda result: result.history["seconds"], "seconds", lambda x: f"{x:g}"),
+}
+"""What a gap can be drawn against: its values, its label, and how a tick is written."""
+
+
+def colour(method: str) -> str:
+    """The colour of a method; one that is not in the table gets one of its hues, always the same."""
+    hues = (BLUE, VERMILION, GREEN, PURPLE, OCHRE)
+    return COLOURS.get(method) or hues[sum(method.encode(errors="replace")) % len(hues)]
+
+
+def figures(result: Result) -> dict[str, Figure]:
+    """Every picture of the report by its name; without a coefficient to show there is no picture of coefficients."""
+    found = {f"gap-{against}": gap_against(result, against) for against in AXES}
+    found["network"] = network(result)
+    if len(largest(result)):
+        found["coefficients"] = coefficients(result)
+    return found
+
+
+def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
+    """The figure as the content of a file, the same bytes every time."""
+    unsaid = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",), "png": ("Software",)}
+    buffer = io.BytesIO()
+    with _style(), warnings.catch_warnings():
+        # A name in a script that the metrics' font lacks is still right in an SVG, where the reader's fonts show it.
+        warnings.filterwarnings("ignore", message=r".*Glyph .* missing from font")
+        warnings.filterwarnings("ignore", message=r".*Matplotlib currently does not support .* natively")
+        figure.savefig(buffer, format=format, facecolor=ground, dpi=200, metadata=dict.fromkeys(unsaid[format]))
+    return buffer.getvalue()
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    with matplotlib.style.context(["default", STYLE]):
+        yield
+
+
+# -- the gap ---------------------------------------------------------------------------------------------------------
+
+
+def gap_against(result: Result, against: str) -> Figure:
+    """The relative gap, on a logarithmic axis, against "rounds", "bytes" or "seconds", with the tolerance."""
+    values, label, written = AXES[against]
+    gaps = result.history["gap"] / (result.certificate.primal_at_zero or 1.0)
+    known = np.isfinite(gaps)
+    x, y, tolerance = values(result)[known], gaps[known], result.certificate.tolerance
+    with _style():
+        figure = Figure(figsize=GAP_INCHES)
+        ax = figure.add_axes((0.145, 0.18, 0.82, 0.70))
+        ax.set_yscale("log")
+        bottom, top = _decades([*y[y > 0], tolerance], below=bool((y == 0).any()))
+        ax.set_ylim(bottom, top)
+        ax.yaxis.set_major_locator(LogLocator(numticks=7))
+        ax.yaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power_of_ten(value)))
+        ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
+        ax.set_axisbelow(True)
+        _scale_x(ax, x, written, logarithmic=_straighter_in_log(result.history["round"][known], y))
+        ax.set_xlabel(label)
+        ax.set_title("relative gap", loc="left", size=9, pad=7)
+        hue = colour(_method(result))
+        ax.axhline(tolerance, color=VERMILION, linewidth=1.0, linestyle=(0, (4, 3)))
+        ax.annotate(
+            f"tolerance {tolerance:g}",
+            (0.0, tolerance),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 3),
+            textcoords="offset points",
+            color=VERMILION,
+            size=8,
+        )
+        _draw_gaps(ax, x, y, bottom, hue)
+    return figure
+
+
+def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, hue: str) -> None:
+    if not len(y):
+        ax.text(0.5, 0.5, "no finite gap", transform=ax.transAxes, ha="center", va="center")
+        return
+    # A gap of exactly 0 has no place on a logarithmic axis: it is an arrow at its foot that points further down.
+    drawn = np.where(y > 0, y, 1.6 * bottom)
+    dots = "o" if len(y) <= DOTTED_RECORDS else ""
+    ax.plot(x, drawn, color=hue, linewidth=1.6, marker=dots, markersize=2.6, clip_on=False)
+    best = len(y) - 1 - int(np.argmin(y[::-1]))
+    exact = y[best] == 0
+    ax.plot(x[best], drawn[best], "v" if exact else "o", color=hue, markersize=7 if exact else 6, clip_on=False)
+    if exact:
+        ax.annotate("0", (x[best], drawn[best]), xytext=(0, 6), textcoords="offset points", ha="center", color=hue)
+
+
+def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithmic: bool) -> None:
+    end = float(x.max(initial=0.0)) or 1.0
+    if logarithmic and x.min() > 0:
+        decades = math.log10(end / float(x.min()))
+        ax.set_xscale("log")
+        ax.set_xlim(float(x.min()), end * 10 ** (0.03 * decades))
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0,) if decades >= 2 else (1.0, 2.0, 5.0), numticks=6))
+        ax.xaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_xlim(0.0, 1.03 * end)
+        ax.xaxis.set_major_locator(
+            MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10], integer=end >= 1 and written(0.5) == "0")
+        )
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
+
+
+def _straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
+    """Whether log gap is straighter against log rounds (a power law) than against rounds (a linear rate)."""
+    usable = (rounds > 0) & (y > 0)
+    if usable.sum() < 4:
+        return False
+    heights = np.log(y[usable])
+    if np.ptp(heights) == 0:
+        return False
+    straightness = [abs(np.corrcoef(axis, heights)[0, 1]) for axis in (rounds[usable], np.log(rounds[usable]))]
+    return bool(straightness[1] > straightness[0])
+
+
+def _decades(values: list[float], below: bool) -> tuple[float, float]:
+    """Powers of ten around the values, at least one apart, and one more `below` them if asked for."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return 10.0 ** max(low - below, -300), 10.0 ** min(max(high, low + 1), 300)
+
+
+def _power_of_ten(value: float) -> str:
+    exponent = round(math.log10(value))
+    return "1" if exponent == 0 else "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def _method(result: Result) -> str:
+    return str(result.certificate.settings["method"]["name"])
+
+
+# -- the network and the model ---------------------------------------------------------------------------------------
+
+
+def network(result: Result) -> Figure:
+    """The network with the bytes that each link carried; the parties by name where there are few."""
+    names = [plain(participant.name) for participant in result.certificate.participants]
+    numbered = all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
+    labels = None if numbered else [shortened(name, NAME_LETTERS) for name in names]
+    with _style():
+        ax = draw(
+            result.network, traffic={edge: bits / 8 for edge, bits in result.bill.per_edge.items()}, labels=labels
+        )
+        for written in ax.texts:
+            written.set_parse_math(False)
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def largest(result: Result) -> list[tuple[str, float]]:
+    """Names and values of the coefficients that are not zero, the largest first, at most twenty."""
+    coef, columns = result.model.coef_, result.model.columns
+    order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN_COEFFICIENTS]
+    order = order[(coef[order] != 0) & np.isfinite(coef[order])]
+    return [(f"column {j}" if columns is None else plain(columns[j]), float(coef[j])) for j in order.tolist()]
+
+
+def coefficients(result: Result) -> Figure:
+    """The largest coefficients as bars."""
+    shown = largest(result)
+    values = np.array([value for _, value in shown])
+    with _style():
+        figure = Figure(figsize=(BARS_WIDE_INCHES, BAR_INCHES * len(shown) + 0.45), layout="constrained")
+        ax = figure.add_subplot()
+        ax.spines[["left", "bottom"]].set_visible(False)
+        ax.axvline(0, color=INK, linewidth=0.6)
+        places = np.arange(len(shown))
+        ax.barh(places, values, height=0.62, color=np.where(values > 0, BLUE, VERMILION).tolist())
+        names = [shortened(name, COLUMN_LETTERS) for name, _ in shown]
+        ax.set_yticks(places, names, parse_math=False)
+        ax.tick_params(axis="y", length=0)
+        ax.xaxis.set_visible(False)
+        ax.set_ylim(len(shown) - 0.4, -0.6)
+        ax.margins(x=0.14)
+        for place, value in zip(places, values.tolist(), strict=True):
+            ax.annotate(
+                number(value),
+                (value, place),
+                xytext=(math.copysign(4, value), 0),
+                textcoords="offset points",
+                ha="left" if value > 0 else "right",
+                va="center",
+                size=8,
+            )
+    return figure

@@ -1,0 +1,54 @@
+"""How the report writes names and numbers."""
+
+from __future__ import annotations
+
+import html
+import math
+
+__all__ = ["duration", "number", "one_part_in", "plain", "shortened", "text"]
+
+SCALES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
+
+
+def plain(value: object) -> str:
+    """The value as one line of printable characters, whatever a party called itself."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in str(value))
+
+
+def text(value: object) -> str:
+    """The value as text that is safe inside HTML, between tags and in quoted attributes."""
+    return html.escape(plain(value))
+
+
+def shortened(name: str, letters: int) -> str:
+    """The name, or its beginning if it is longer."""
+    return name if len(name) <= letters else name[: letters - 1].rstrip() + "…"
+
+
+def number(value: float, digits: int = 3) -> str:
+    """So many significant digits, a true minus sign, and no negative zero."""
+    return f"{value + 0.0:.{digits}g}".replace("-", "−", 1) if value < 0 else f"{abs(value):.{digits}g}"
+
+
+def duration(seconds: float) -> str:
+    """A time in the two units that read best."""
+    if seconds < 1:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+
+
+def one_part_in(share: float) -> str:
+    """A small share in words: "one part in 1.1 million"."""
+    if not 0 < share <= 0.5:
+        return ""
+    parts = min(1 / share, 999e12)
+    for scale, word in SCALES:
+        if parts >= scale:
+            return f"one part in {math.floor(10 * parts / scale) / 10:g} {word}"
+    return f"one part in {math.floor(parts)}"

@@ -1,0 +1,87 @@
+"""The house stands straight: imports point downwards, public names are complete, sorted and documented."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import coterie
+
+ROOT = Path(coterie.__file__).parent
+LAYERS = [
+    {"statuses", "errors", "catalogue", "arrays", "files", "kernels"},
+    {"losses", "penalties", "networks", "data"},
+    {"words"},
+    {"problem", "agent", "bill", "certificate", "checkpoint", "rounds", "acceleration"},
+    {"methods", "engines", "carriers"},
+    {"model", "progress", "result", "solve", "verify"},
+    {"estimators", "studies", "report", "demo", "doctor"},
+    {"cli", "__main__"},
+]
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+STRANGERS = [("methods", "engines"), ("methods", "carriers"), ("engines", "methods"), ("carriers", "methods")]
+STRANGERS += [("losses", "penalties"), ("penalties", "losses"), ("carriers", "engines")]
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively"
+            found |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    return {name.split(".")[1] for name in found if name and name.startswith("coterie.")}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downwards(path):
+    room = room_of(path)
+    assert room in LEVEL, f"{room} has no place in LAYERS"
+    for other in imports_of(path) & LEVEL.keys():
+        assert LEVEL[other] <= LEVEL[room], f"{room} imports {other}, which is above it"
+        assert (room, other) not in STRANGERS, f"{room} must not know {other}"
+
+
+def test_public_names_are_complete_and_sorted():
+    assert coterie.__all__ == sorted(coterie.__all__)
+    public = {
+        name
+        for name, thing in vars(coterie).items()
+        if not name.startswith("_") and name != "annotations" and not inspect.ismodule(thing) and name != "version"
+    }
+    assert public == set(coterie.__all__) - {"networks"}
+
+
+@pytest.mark.parametrize("name", coterie.__all__)
+def test_public_names_are_documented(name):
+    thing = getattr(coterie, name)
+    assert (inspect.getdoc(thing) or "").strip()
+    if inspect.isclass(thing):
+        for attribute, member in vars(thing).items():
+            if not attribute.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                assert inspect.getdoc(member), f"{name}.{attribute} has no docstring"
+
+
+def all_modules():
+    return [info.name for info in pkgutil.walk_packages([str(ROOT)], "coterie.") if not info.name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", all_modules())
+def test_every_module_says_what_it_is_for(name):
+    module = importlib.import_module(name)
+    assert (module.__doc__ or "").strip()
+    exported = getattr(module, "__all__", [])
+    assert list(exported) == sorted(exported, key=lambda n: (not n.isupper(), not n[0].isupper(), n)), f"{name}.__all__"
+    for entry in exported:
+        assert hasattr(module, entry)

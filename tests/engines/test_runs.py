@@ -1,0 +1,228 @@
+"""Runs: limits, statuses, Ctrl-C, checkpoints, and that the same seed gives the same iterates."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coterie as co
+from coterie.checkpoint import Checkpoint
+from coterie.errors import CorruptFile, InvalidInput
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((60, 6))
+Y = X @ RNG.standard_normal(6) + 0.3 * RNG.standard_normal(60)
+PROBLEM = co.Problem("absolute", "l1", 0.01)
+
+
+def fit(**settings):
+    return co.solve(PROBLEM, (X, Y), **{"agents": 4, "tol": 1e-9, "max_rounds": 60, **settings})
+
+
+def test_limits_end_with_their_status_and_a_valid_gap():
+    for settings, status in (
+        ({"max_rounds": 7}, "iteration_limit"),
+        ({"max_rounds": 0}, "iteration_limit"),
+        ({"max_bits": 1e5}, "communication_limit"),
+        ({"max_seconds": 0.0}, "time_limit"),
+        ({"tol": 0.5}, "optimal"),
+    ):
+        result = fit(**settings)
+        assert result.status == status
+        assert result.status.advice
+        assert np.isfinite(result.certificate.gap)
+        assert result.certificate.gap == result.history.gap.min()
+        assert co.verify(result.certificate, result.model, (X, Y)).holds
+
+
+def test_the_budget_of_bits_is_kept():
+    for budget in (5e4, 1e5, 3e5):
+        result = fit(max_bits=budget, max_rounds=10_000)
+        assert result.status == "communication_limit"
+        assert 0.5 * budget < result.bill.total.bits <= budget
+
+
+def test_a_wrong_step_diverges_with_a_status_and_the_best_model():
+    result = co.solve(co.Problem("squared", "l2", 1e-3), (X, Y), agents=4, rho=1.0, eta=1.0, max_rounds=5000)
+    assert result.status in ("diverged", "numerical_error")
+    assert np.isfinite(result.model.coef_).all()
+    assert result.certificate.gap == result.history.gap[np.isfinite(result.history.gap)].min()
+
+
+def test_huge_scales_and_constant_columns_do_not_overflow():
+    wide = X * np.logspace(-6, 6, 6)
+    wide[:, 0] = 3.0
+    result = co.solve(co.Problem("squared", "l2", 1e-3), (wide, 1e6 * Y), agents=4, max_rounds=300)
+    assert result.status in ("optimal", "iteration_limit")
+    assert np.isfinite(result.model.coef_).all()
+
+
+def test_the_tolerance_that_is_printed_was_tested():
+    result = fit(tol=1e-3, max_rounds=10_000)
+    assert result.status == "optimal"
+    assert result.certificate.tolerance == 1e-3
+    assert result.certificate.gap <= 1e-3 * result.certificate.primal_at_zero
+
+
+def test_the_same_seed_gives_the_same_iterates_and_bill():
+    first, second = fit(), fit()
+    np.testing.assert_array_equal(first.model.coef_, second.model.coef_)
+    assert first.bill == second.bill
+
+
+def test_history_has_rows_and_columns():
+    history = fit().history
+    assert history["gap"][-1] == history[-1].gap == history.gap[-1]
+    assert (np.diff(history["round"]) > 0).all()
+    assert (np.diff(history.bits) > 0).all()
+    np.testing.assert_allclose(history.gap, history.primal - history.dual)
+
+
+def test_looking_costs_little_in_a_long_run():
+    result = fit(max_rounds=3000, tol=1e-12)
+    assert result.bill.per_purpose["proof"].bits <= 0.05 * result.bill.bits
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", range(0, 25, 3))
+def test_a_run_stopped_at_any_round_continues_bit_by_bit(tmp_path, stop):
+    whole = fit(max_rounds=25)
+    fit(max_rounds=stop, checkpoint=tmp_path)
+    resumed = fit(max_rounds=25, checkpoint=tmp_path)
+    np.testing.assert_array_equal(resumed.model.coef_, whole.model.coef_)
+    for own, other in zip(resumed.certificate.witness, whole.certificate.witness, strict=True):
+        np.testing.assert_array_equal(own, other)
+    assert resumed.bill.scalars == whole.bill.scalars
+    assert resumed.rounds == 25
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    first = fit(tol=1e-2, max_rounds=2000, checkpoint=tmp_path)
+    again = fit(tol=1e-2, max_rounds=2000, checkpoint=tmp_path)
+    assert first.status == again.status == "optimal"
+    assert first.bill == again.bill
+
+
+def test_two_checkpoints_are_kept_and_a_damaged_one_is_passed_over(tmp_path):
+    whole = fit(max_rounds=40)
+    fit(max_rounds=20, checkpoint=tmp_path)
+    _, newest = sorted(tmp_path.glob("round-*.npz"))
+    newest.write_bytes(newest.read_bytes()[:100])
+    resumed = fit(max_rounds=40, checkpoint=tmp_path)
+    np.testing.assert_array_equal(resumed.model.coef_, whole.model.coef_)
+    for file in tmp_path.glob("round-*.npz"):
+        file.write_bytes(b"not an archive")
+    with pytest.raises(CorruptFile, match="no readable checkpoint"):
+        fit(checkpoint=tmp_path)
+
+
+def test_another_runs_checkpoint_is_refused(tmp_path):
+    fit(max_rounds=5, checkpoint=tmp_path)
+    for other in ({"seed": 1}, {"rho": 3.0}, {"agents": 3}):
+        with pytest.raises(InvalidInput, match="another run"):
+            fit(checkpoint=tmp_path, **other)
+    with pytest.raises(InvalidInput, match="another run"):
+        co.solve(PROBLEM, (X, Y + 1e-9), agents=4, checkpoint=tmp_path)
+
+
+def test_a_half_written_checkpoint_is_never_seen(tmp_path, monkeypatch):
+    fit(max_rounds=10, checkpoint=tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+    def crash(*_):
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(os, "fsync", crash)
+    with pytest.raises(OSError, match="disk is gone"):
+        fit(max_rounds=20, checkpoint=tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+SCRIPT = """
+import sys, numpy as np, coterie as co
+rng = np.random.default_rng(0)
+X = rng.standard_normal((400, 30)); y = np.sign(X @ rng.standard_normal(30) + rng.standard_normal(400))
+problem = co.Problem("hinge", "l1", 1e-3)
+result = co.solve(problem, (X, y), tol=1e-14, max_rounds=int(sys.argv[2]), checkpoint=sys.argv[1])
+np.save(sys.argv[1] + "/answer.npy", result.model.coef_)
+print(result.status, result.rounds, result.certificate.gap)
+"""
+
+
+def launch(folder, rounds):
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(folder), str(rounds)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_checkpoint(folder: Path, deadline: float = 60.0) -> None:
+    until = time.monotonic() + deadline
+    while not list(folder.glob("round-*.npz")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.chaos
+def test_kill_dash_nine_then_resume_is_bit_identical(tmp_path):
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "whole").mkdir()
+    undisturbed = launch(tmp_path / "whole", 4000)
+    for pause in (0.0, 0.02, 0.05):
+        victim = launch(tmp_path / "killed", 4000)
+        wait_for_checkpoint(tmp_path / "killed")
+        time.sleep(pause)
+        victim.kill()
+        victim.communicate()
+    survivor = launch(tmp_path / "killed", 4000)
+    for process in (survivor, undisturbed):
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "killed" / "answer.npy"), np.load(tmp_path / "whole" / "answer.npy")
+    )
+
+
+@pytest.mark.chaos
+def test_ctrl_c_ends_with_the_best_model_so_far(tmp_path):
+    process = launch(tmp_path, 10_000_000)
+    wait_for_checkpoint(tmp_path)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert output.startswith("interrupted")
+    assert np.isfinite(float(output.split()[-1]))
+
+
+def test_a_run_in_another_thread_leaves_signals_alone():
+    before = signal.getsignal(signal.SIGINT)
+    results = []
+    thread = threading.Thread(target=lambda: results.append(fit()))
+    thread.start()
+    thread.join()
+    assert results[0].status == "iteration_limit"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_states_survive_the_archive_exactly(tmp_path):
+    fit(max_rounds=9, checkpoint=tmp_path)
+    file = sorted(tmp_path.glob("*.npz"))[-1]
+    from coterie.files import read_archive
+    from coterie.methods.primal_dual import State
+
+    header, _ = read_archive(file, "checkpoint")
+    snapshot = Checkpoint(tmp_path, header["identity"]).load(State)
+    assert snapshot.round == 9
+    assert all(isinstance(state, State) and state.w.dtype == float for state in snapshot.states)
