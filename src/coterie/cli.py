@@ -101,7 +101,9 @@ def fit(
     target: Target = None,
     id: Id = None,
     loss: Annotated[str, typer.Option(help=_known(LOSSES))] = "squared",
-    penalty: Annotated[str, typer.Option(help=_known(PENALTIES))] = "l2",
+    penalty: Annotated[
+        str | None, typer.Option(help=f"{_known(PENALTIES)} [default: l2 if a strength is given, else none]")
+    ] = None,
     strength: Annotated[float | None, typer.Option(help="How strong the penalty is.")] = None,
     l1_ratio: Annotated[float | None, typer.Option(help="Elastic net: the share of the l1 part.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Huber: where the loss turns linear.")] = None,
@@ -128,7 +130,7 @@ def fit(
     """Fit a model to data that is apart; write model, certificate and report."""
     given = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level, "radius": radius}
     parameters = {name: value for name, value in given.items() if value is not None}
-    problem = Problem(loss, penalty, intercept=intercept, **parameters)
+    problem = Problem(loss, penalty or ("none" if strength is None else "l2"), intercept=intercept, **parameters)
     result = solve(
         problem,
         _tables(data, target, id, split),

@@ -32,7 +32,7 @@ def solve_call(result: Result) -> str:
         *_arguments({"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}),
         *_arguments({"intercept": True} if problem.intercept else {}),
         ")",
-        f"# data: {_parties(result)}",
+        *_parties(result),
         "result = co.solve(",
         "    problem,",
         "    data,",
@@ -63,11 +63,13 @@ def _python(value: Any) -> str:
     return repr(value)
 
 
-def _parties(result: Result) -> str:
+def _parties(result: Result) -> Iterator[str]:
     people = result.certificate.participants
-    names = [f"{shortened(plain(p.name), 24)} ({p.rows:,} × {p.columns:,})" for p in people[:NAMED_PARTIES]]
-    more = [] if len(people) <= NAMED_PARTIES else [f"... {len(people):,} in all"]
-    return f"a list with one (X, y) per party: {', '.join(names + more)}"
+    yield "# data: a list with one (X, y) per party:"
+    for person in people[:NAMED_PARTIES]:
+        yield f"#   {shortened(plain(person.name), 30)}: {person.rows:,} × {person.columns:,}"
+    if len(people) > NAMED_PARTIES:
+        yield f"#   ... {len(people):,} in all"
 
 
 def _network(network: Network, split: str, seed: int) -> str:

@@ -25,7 +25,18 @@ from coterie.progress import format_bits
 from coterie.report.words import number, plain, shortened
 from coterie.result import Result
 
-__all__ = ["COLOURS", "INK", "coefficients", "colour", "figures", "gap_against", "largest", "network", "rendered"]
+__all__ = [
+    "COLOURS",
+    "INK",
+    "STRIP",
+    "coefficients",
+    "colour",
+    "figures",
+    "gap_against",
+    "largest",
+    "network",
+    "rendered",
+]
 
 INK = "#1f2a37"
 QUIET = "#8b95a3"
@@ -86,7 +97,11 @@ STYLE = {
 }
 
 GAP_INCHES = (3.3, 2.5)
-BAR_INCHES, BARS_WIDE_INCHES = 0.235, 4.9
+WIDE_INCHES, BAR_INCHES = 4.9, 0.235
+LABEL_ROOM = 0.2
+"""Free space beside the longest bar for its number, as a share of all bars."""
+STRIP = 1.8
+"""A network that is so many times wider than high is drawn across the page."""
 NAMED_AGENTS, NAME_LETTERS, COLUMN_LETTERS = 24, 18, 30
 SHOWN_COEFFICIENTS = 20
 DOTTED_RECORDS = 40
@@ -237,14 +252,17 @@ def network(result: Result) -> Figure:
     names = [plain(participant.name) for participant in result.certificate.participants]
     numbered = all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
     labels = None if numbered else [shortened(name, NAME_LETTERS) for name in names]
+    traffic = {edge: bits / 8 for edge, bits in result.bill.per_edge.items()}
     with _style():
-        ax = draw(
-            result.network, traffic={edge: bits / 8 for edge, bits in result.bill.per_edge.items()}, labels=labels
-        )
-        for written in ax.texts:
+        figure = draw(result.network, traffic=traffic, labels=labels).figure
+        assert isinstance(figure, Figure)
+        width, height = figure.get_size_inches()
+        if width < STRIP * height:
+            # As wide as the bars, so that letters have the same size in all pictures.
+            figure = Figure(figsize=(WIDE_INCHES, WIDE_INCHES * height / width))
+            draw(result.network, figure.add_axes((0.0, 0.0, 1.0, 1.0)), traffic=traffic, labels=labels)
+        for written in figure.axes[0].texts:
             written.set_parse_math(False)
-    figure = ax.figure
-    assert isinstance(figure, Figure)
     return figure
 
 
@@ -261,7 +279,7 @@ def coefficients(result: Result) -> Figure:
     shown = largest(result)
     values = np.array([value for _, value in shown])
     with _style():
-        figure = Figure(figsize=(BARS_WIDE_INCHES, BAR_INCHES * len(shown) + 0.45), layout="constrained")
+        figure = Figure(figsize=(WIDE_INCHES, BAR_INCHES * len(shown) + 0.45), layout="constrained")
         ax = figure.add_subplot()
         ax.spines[["left", "bottom"]].set_visible(False)
         ax.axvline(0, color=INK, linewidth=0.6)
@@ -272,7 +290,8 @@ def coefficients(result: Result) -> Figure:
         ax.tick_params(axis="y", length=0)
         ax.xaxis.set_visible(False)
         ax.set_ylim(len(shown) - 0.4, -0.6)
-        ax.margins(x=0.14)
+        low, high = min(values.min(), 0.0), max(values.max(), 0.0)
+        ax.set_xlim(low - LABEL_ROOM * (high - low) * (low < 0), high + LABEL_ROOM * (high - low) * (high > 0))
         for place, value in zip(places, values.tolist(), strict=True):
             ax.annotate(
                 number(value),

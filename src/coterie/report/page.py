@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.progress import format_bits
 from coterie.report.call import solve_call
-from coterie.report.figures import SHOWN_COEFFICIENTS, coefficients, colour, gap_against, largest, network
+from coterie.report.figures import SHOWN_COEFFICIENTS, STRIP, coefficients, colour, gap_against, largest, network
 from coterie.report.inline import inline_svg
 from coterie.report.words import duration, number, one_part_in, plain, shortened, text
 from coterie.result import Result
@@ -39,21 +39,21 @@ STATUS_WORDS = {
     Status.INTERRUPTED: "Stopped by hand",
 }
 PURPOSE_WORDS = {
-    "setup": "Getting acquainted: how much data there is, on which scale",
+    "setup": "Getting acquainted: amounts and scales",
     "rounds": "Learning: the rounds themselves",
     "tuning": "Choosing step sizes on the way",
     "proof": "Computing the certificate",
 }
 WORD_WORDS = {
-    "Sum": "everybody's numbers, added up",
-    "Mix": "a weighted sum of the neighbours' numbers",
-    "Exchange": "the numbers of each neighbour",
-    "Ask": "what chosen peers last published",
+    "Sum": "everybody's, added up",
+    "Mix": "the neighbours', weighted",
+    "Exchange": "each neighbour's",
+    "Ask": "some peers' latest",
 }
 LINKS = (
-    ("In one building", "LAN, 0.5 ms, 1 Gbit/s", 0.5e-3, 1e9),
-    ("Between two clouds", "40 ms, 100 Mbit/s", 40e-3, 100e6),
-    ("Over mobile links", "80 ms, 10 Mbit/s", 80e-3, 10e6),
+    ("inside one building", "LAN: 0.5 ms, 1 Gbit/s", 0.5e-3, 1e9),
+    ("between two clouds", "40 ms, 100 Mbit/s", 40e-3, 100e6),
+    ("over mobile links", "80 ms, 10 Mbit/s", 80e-3, 10e6),
 )
 OPEN_AGENTS = 12
 """A table of more agents than this is folded away."""
@@ -140,7 +140,7 @@ def _header(result: Result) -> str:
         ("Rounds", f"{bill.rounds:,}", f"of at most {limits['max_rounds']:,}"),
         ("Relative gap", f"{certificate.relative_gap:.2g}", f"asked for: {certificate.tolerance:g}"),
         ("Data sent", format_bits(bill.total.bits), f"in {_count(bill.total.messages, 'message')}"),
-        ("Time", duration(float(result.history["seconds"][-1])), "computing and sending"),
+        ("Time", duration(float(result.history["seconds"][-1])), "on the clock, in all"),
         ("Agents", f"{result.network.agents:,}", text(_shape(result))),
     )
     advice = "" if status is Status.OPTIMAL else f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
@@ -173,7 +173,7 @@ def _story(result: Result) -> str:
     fitted = f"{text(problem.loss.name)} loss" + (
         "" if problem.penalty.name == "none" else f" with {text(problem.penalty.name)} penalty"
     )
-    return f"{parties} {held}. They fitted one linear model ({fitted}); the data stayed where it was."
+    return f"{parties} {held}. One linear model was fitted to all of it ({fitted}) without pooling the data."
 
 
 def _meaning(result: Result) -> str:
@@ -199,7 +199,7 @@ def _meaning(result: Result) -> str:
             f"that norm. The norm of this one is {number(float(np.linalg.norm(result.model.coef_)))}."
         ]
     content = "\n".join(map(_paragraph, paragraphs))
-    return _section("What does the certificate mean?", f'<div class="meaning">{content}</div>', id="meaning")
+    return _section("What does the certificate mean?", f'<div class="meaning pair">{content}</div>', id="meaning")
 
 
 # -- how it went -----------------------------------------------------------------------------------------------------
@@ -255,16 +255,19 @@ def _network(result: Result) -> str:
     busy = ""
     if carried:
         least, most = format_bits(min(carried)), format_bits(max(carried))
-        amount = f"Each carried {most}" if least == most else f"They carried between {least} and {most} each"
-        busy = f"{amount}, both directions together; the numbers in the picture are bytes."
+        amount = f"Each link carried {most}" if least == most else f"The links carried between {least} and {most} each"
+        busy = f"{amount}, both directions together (the picture counts bytes)."
     links = "Every agent talks to a server only." if result.network.server else "A line is a link between two agents."
-    return _section(
-        "Who talked to whom",
-        _paragraph(f"{links} {busy}"),
-        _paragraph(text(result.certificate.settings["network"]), "muted small"),
-        inline_svg(network(result), "network", f"The network: {result.certificate.settings['network']}"),
-        id="network",
+    figure = network(result)
+    width, height = figure.get_size_inches()
+    drawing = inline_svg(figure, "network", f"The network: {result.certificate.settings['network']}")
+    words = (
+        _paragraph(f"{links} {busy}")
+        + _paragraph(text(result.certificate.settings["network"]), "muted small")
+        + _links(result)
     )
+    layout = '<div class="wide">' if width >= STRIP * height else '<div class="pair">'
+    return _section("Who talked to whom", layout, drawing, f"<div>{words}</div>", "</div>", id="network")
 
 
 def _bill(result: Result) -> str:
@@ -297,15 +300,9 @@ def _bill(result: Result) -> str:
     )
     return _section(
         "The bill",
-        _paragraph(
-            "Everything that was sent, without the headers that a network adds. The data itself was never sent: the "
-            "numbers below are all that left the agents."
-        ),
+        _paragraph("Everything that left an agent or the server, without the headers that a network adds."),
         table,
-        '<div class="pair">',
-        f"<div><h3>Who sent what</h3>{_agents(result)}</div>",
-        f"<div><h3>How long it would take elsewhere</h3>{_links(result)}</div>",
-        "</div>",
+        f"<h3>Who sent what</h3>{_agents(result)}",
         id="bill",
     )
 
@@ -315,11 +312,12 @@ def _agents(result: Result) -> str:
     names = [text(shortened(plain(p.name), 60)) for p in people] + ["server"] * result.network.server
     held = [f"{p.rows:,} × {p.columns:,}" for p in people] + [""] * result.network.server
     digests = [_digest(p.digest) for p in people] + [""] * result.network.server
+    most = max(cost.bits for cost in accounts)
     rows = (
-        (name, size, digest, f"{cost.messages:,}", format_bits(cost.bits))
+        (name, size, digest, f"{cost.messages:,}", f"{cost.scalars:,}", format_bits(cost.bits), _share(cost.bits, most))
         for name, size, digest, cost in zip(names, held, digests, accounts, strict=True)
     )
-    table = _table(("agent", "holds", "digest", "messages", "sent"), rows, numbers_from=3)
+    table = _table(("agent", "holds", "digest", "messages", "numbers", "sent", ""), rows, numbers_from=3)
     if len(people) <= OPEN_AGENTS:
         return table
     sent = [cost.bits for cost in accounts[: len(people)]]
@@ -330,15 +328,13 @@ def _agents(result: Result) -> str:
 
 def _links(result: Result) -> str:
     rows = (
-        (
-            f'{name}<span class="small">{text(link)}</span>',
-            duration(result.bill.seconds(latency=delay, bandwidth=speed)),
-        )
+        (f'{name}<span class="small">{link}</span>', duration(result.bill.seconds(latency=delay, bandwidth=speed)))
         for name, link, delay, speed in LINKS
     )
-    return _table(("if the agents were", "on the way"), rows, numbers_from=1) + _paragraph(
-        "An estimate: the delay of every turn, and the bits of the busiest sender over its link; without computing.",
-        "muted small",
+    return (
+        "<h3>How long the messages would travel</h3>"
+        + _table(("if the agents were linked", "time"), rows, numbers_from=1)
+        + _paragraph("An estimate: the delay of every turn, and the bits of the busiest sender.", "muted small")
     )
 
 
@@ -354,7 +350,7 @@ def _model(result: Result) -> str:
         ("Intercept", number(model.intercept_, 6) if model.problem.intercept else "none"),
     ]
     if model.classes_ is not None:
-        low, high = (text(shortened(plain(label), 60)) for label in model.classes_.tolist())
+        low, high = (text(_value(label)) for label in model.classes_.tolist())
         facts.append(("Classes", f"{low} and {high}: a positive score means {high}"))
     described = _definitions(facts)
     if not shown:

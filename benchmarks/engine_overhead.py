@@ -1,0 +1,74 @@
+"""What the embedded engine adds to the arithmetic it stands for, as ratios measured in one run.
+
+    make bench        (or: python benchmarks/engine_overhead.py)
+
+Bare and engine take turns, and the best of many repetitions of each is compared: a busy machine disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.networks import complete, star
+from coterie.words import Mix, Sum
+
+
+def best_of_each(
+    first: Callable[[], object], second: Callable[[], object], repeat: int, number: int
+) -> tuple[float, float]:
+    """Seconds per call of both, taking turns."""
+    best = [np.inf, np.inf]
+    for _ in range(repeat):
+        for index, function in enumerate((first, second)):
+            began = time.perf_counter()
+            for _ in range(number):
+                function()
+            best[index] = min(best[index], (time.perf_counter() - began) / number)
+    return best[0], best[1]
+
+
+def say(word):
+    """A round of one word."""
+    reply = yield word
+    return reply
+
+
+def sum_overhead(agents: int = 8, size: int = 500, repeat: int = 20, number: int = 500) -> tuple[float, float]:
+    """A round in which everybody says `Sum`, against numpy's sum of the same arrays."""
+    letters = list(np.random.default_rng(0).standard_normal((agents, size)))
+    network = star(agents, server=True)
+    carrier = InProcess(network, Bill(network))
+
+    def engine() -> None:
+        carrier.converse([say(Sum(letter)) for letter in letters], "rounds")
+        carrier.bill.end_round()
+
+    return best_of_each(engine, lambda: np.add.reduce(letters), repeat, number)
+
+
+def mix_overhead(agents: int = 256, size: int = 16384, repeat: int = 8, number: int = 1) -> tuple[float, float]:
+    """A round in which everybody says `Mix` on a complete graph, against the bare matrix product."""
+    letters = np.random.default_rng(0).standard_normal((agents, size))
+    network = complete(agents)
+    carrier = InProcess(network, Bill(network))
+    matrix = network.laplacian().toarray()
+
+    def engine() -> None:
+        carrier.converse([say(Mix(letter, "laplacian")) for letter in letters], "rounds")
+        carrier.bill.end_round()
+
+    return best_of_each(engine, lambda: matrix @ letters, repeat, number)
+
+
+if __name__ == "__main__":
+    for title, measure, limit in (
+        ("Sum of 500 floats, 8 agents, server", sum_overhead, 10),
+        ("Mix of 16384 floats, 256 agents, complete graph", mix_overhead, 2),
+    ):
+        engine, bare = measure()
+        print(f"{title}: {engine * 1e6:,.1f} µs, bare {bare * 1e6:,.1f} µs, ratio {engine / bare:.2f} (limit {limit})")

@@ -1,0 +1,128 @@
+"""`solve` refuses bad input with party, column and fix named, before any message is sent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import coterie as co
+from coterie.carriers.in_process import InProcess
+from coterie.errors import CoterieError
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((20, 3))
+Y = X.sum(axis=1)
+SIGNS = np.where(Y > 0, 1.0, -1.0)
+RIDGE = co.Problem("squared", "l2", 0.1)
+LOGISTIC = co.Problem("logistic", "l2", 0.1)
+
+
+def spoiled(value, row=7, column=1):
+    bad = X.copy()
+    bad[row, column] = value
+    return bad
+
+
+def parties(*parts):
+    return [co.Table(x, y, name=name, columns=("age", "height", "weight")) for name, x, y in parts]
+
+
+@pytest.fixture
+def nothing_is_sent(monkeypatch):
+    def converse(*_):
+        raise AssertionError("a message was sent")
+
+    monkeypatch.setattr(InProcess, "converse", converse)
+
+
+BAD = {
+    "nan": (RIDGE, parties(("bank", X, Y), ("shop", spoiled(np.nan), Y)), {}, ["shop", "height", "1 value", "row 7"]),
+    "inf": (RIDGE, parties(("bank", X, Y), ("shop", spoiled(np.inf), Y)), {}, ["shop", "height", "1 value"]),
+    "sparse nan": (RIDGE, (sp.csr_matrix(spoiled(np.nan)), Y), {"agents": 2}, ["agent 0", "column 1", "1 value"]),
+    "object": (RIDGE, parties(("shop", X.astype(object).astype(str).astype(object), Y)), {}, ["shop"]),
+    "complex": (RIDGE, parties(("shop", X + 1j, Y)), {}, ["shop", "complex"]),
+    "labels nan": (RIDGE, parties(("shop", X, np.where(Y > 0, np.nan, Y))), {}, ["shop", "label"]),
+    "weight zero": (RIDGE, [co.Table(X, Y, np.zeros(20), name="shop")], {}, ["shop", "weight", "20"]),
+    "weight negative": (RIDGE, [co.Table(X, Y, -np.ones(20), name="shop")], {}, ["shop", "weight"]),
+    "all empty": (RIDGE, [(X[:0], Y[:0]), (X[:0], Y[:0])], {}, ["no party has any rows"]),
+    "rows differ": (RIDGE, [(X, Y), X[:-1]], {"split": "features"}, ["20", "19"]),
+    "no labels": (RIDGE, [X, X], {"split": "features"}, ["label"]),
+    "two labels": (RIDGE, [(X, Y), (X, Y)], {"split": "features"}, ["label", "party 0", "party 1"]),
+    "columns differ": (RIDGE, [(X, Y), (X[:, :2], Y)], {}, ["3", "2"]),
+    "one class": (LOGISTIC, (X, np.ones(20)), {}, ["class"]),
+    "three classes": (LOGISTIC, (X, np.arange(20) % 3), {}, ["3", "class"]),
+    "disconnected": (
+        RIDGE,
+        (X, Y),
+        {"agents": 4, "network": np.kron(np.eye(2), [[0, 1], [1, 0]])},
+        ["{0, 1}", "{2, 3}"],
+    ),
+    "asymmetric": (RIDGE, (X, Y), {"agents": 2, "network": np.array([[0.0, 1], [2, 0]])}, ["symmetric"]),
+    "negative edge": (
+        RIDGE,
+        (X, Y),
+        {"agents": 2, "network": np.array([[0.0, -1], [-1, 0]])},
+        ["positive", "(0, 1) is -1"],
+    ),
+    "network size": (RIDGE, (X, Y), {"agents": 3, "network": co.networks.ring(4)}, ["4 agents", "3 parties"]),
+    "network name": (RIDGE, (X, Y), {"network": "rign"}, ["ring"]),
+    "method name": (RIDGE, (X, Y), {"method": "proximal2"}, ["proximal-2"]),
+    "method option": (RIDGE, (X, Y), {"method": "proximal-2", "roh": 1.0}, ["roh"]),
+    "split name": (RIDGE, (X, Y), {"split": "sample"}, ["samples"]),
+    "engine name": (RIDGE, (X, Y), {"engine": "locl"}, ["local"]),
+    "tol zero": (RIDGE, (X, Y), {"tol": 0}, ["1e-6"]),
+    "sizes": (RIDGE, (X, Y), {"agents": [10, 11]}, ["21", "20"]),
+    "agents with a list": (RIDGE, [(X, Y), (X, Y)], {"agents": 3}, ["2 parties"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_before_any_message(name, nothing_is_sent):
+    problem, data, settings, words = BAD[name]
+    with pytest.raises(CoterieError) as refusal:
+        co.solve(problem, data, **settings)
+    for word in words:
+        assert word in str(refusal.value), str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"loss": "logistc"}, ["logistic"]),
+        ({"penalty": "l3"}, ["l1", "l2"]),
+        ({"penalty": "l1"}, ["needs strength"]),
+        ({"penalty": "l1", "strength": -1.0}, ["positive"]),
+        ({"penalty": "l1", "strength": float("nan")}, ["positive"]),
+        ({"loss": "quantile", "level": 1.5}, ["level"]),
+        ({"loss": "squared", "threshold": 1.0}, ["does not take threshold"]),
+        ({"penalty": "elasticnet", "strength": 0.1, "l1_ration": 0.5}, ["l1_ratio"]),
+    ],
+)
+def test_a_problem_that_cannot_be_names_the_fix(arguments, words):
+    with pytest.raises(CoterieError) as refusal:
+        co.Problem(**arguments)
+    for word in words:
+        assert word in str(refusal.value), str(refusal.value)
+
+
+def test_an_empty_party_changes_nothing():
+    with_empty = co.solve(RIDGE, [(X[:12], Y[:12]), (X[:0], Y[:0]), (X[12:], Y[12:])], tol=1e-9)
+    without = co.solve(RIDGE, [(X[:12], Y[:12]), (X[12:], Y[12:])], tol=1e-9)
+    assert with_empty.status == without.status == "optimal"
+    np.testing.assert_allclose(with_empty.model.coef_, without.model.coef_, atol=1e-4)
+
+
+def test_any_two_labels_are_classes():
+    for values in ((0, 1), ("no", "yes"), (False, True), (2, 5)):
+        y = np.where(SIGNS > 0, values[1], values[0])
+        model = co.solve(LOGISTIC, (X, y), agents=2).model
+        assert list(model.classes_) == list(values)
+        assert set(model.predict(X)) <= set(values)
+        assert np.mean(model.predict(X) == y) > 0.9
+
+
+def test_parties_of_different_precision_learn_together():
+    result = co.solve(RIDGE, [(X[:10].astype("f4"), Y[:10]), (X[10:], Y[10:])])
+    assert result.status == "optimal"
+    assert result.model.coef_.dtype == np.float64
