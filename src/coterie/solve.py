@@ -49,6 +49,7 @@ def solve(
     max_rounds: int = 10_000,
     max_seconds: float | None = None,
     max_bits: float | None = None,
+    check_every: int | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
     progress: bool | None = None,
@@ -64,10 +65,11 @@ def solve(
     method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
     engine      where agents run
     tol         stop when gap ≤ tol · P(0)
+    check_every rounds between two certificates; by default they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
     progress    a live line on the terminal (default: only if there is one)
     """
-    limits = _limits(tol, max_rounds, max_seconds, max_bits)
+    limits = _limits(tol, max_rounds, max_seconds, max_bits, check_every)
     tables = gather(data, split, agents, seed)
     classification = problem.loss.kind == "classification"
     tables, classes = encode_labels(validated_all(tables, split=split, classification=classification), classification)
@@ -160,7 +162,9 @@ def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Ne
     return members
 
 
-def _limits(tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None) -> Limits:
+def _limits(
+    tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None, check_every: int | None
+) -> Limits:
     if not 0 < tol < 1:
         raise InvalidProblem(
             f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is never reached."
@@ -168,7 +172,9 @@ def _limits(tol: float, max_rounds: int, max_seconds: float | None, max_bits: fl
     for name, value in (("max_rounds", max_rounds), ("max_seconds", max_seconds), ("max_bits", max_bits)):
         if value is not None and not value >= 0:
             raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
-    return Limits(tol, max_rounds, max_seconds, max_bits)
+    if check_every is not None and check_every < 1:
+        raise InvalidProblem(f"check_every counts rounds between two certificates: at least 1, not {check_every!r}.")
+    return Limits(tol, max_rounds, max_seconds, max_bits, check_every)
 
 
 def _network(spec: Any, split: str, agents: int, seed: int) -> Network:
@@ -183,10 +189,14 @@ def _choose(
     name: str | Method, options: dict[str, Any], problem: Problem, split: str, graph: Network
 ) -> tuple[Method, str]:
     fitting = {known: entry for known, entry in METHODS.items() if entry.split == split}
+    explanation = "as asked for"
     if name == "auto":
-        for known, entry in fitting.items():
-            return entry(**options), f"Method {known}: {entry.summary}."
-        raise InvalidProblem(f"there is no method yet for data split by {split}; split it by samples.")
+        appeals = {known: entry.appeal(problem, graph) for known, entry in fitting.items()}
+        liked = {known: appeal for known, appeal in appeals.items() if appeal is not None}
+        if not liked:
+            raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
+        name = max(liked, key=lambda known: liked[known][0])
+        explanation = f"chosen for its {liked[name][1]}"
     try:
         chosen = find_method(name, **options)
     except TypeError as error:
@@ -196,7 +206,7 @@ def _choose(
             f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "
             f"For {split}: {', '.join(fitting) or 'none yet'}."
         )
-    return chosen, f"Method {chosen.name}, as asked for: {chosen.summary}."
+    return chosen, f"Method {chosen.name} ({chosen.summary}), {explanation}."
 
 
 def _model(outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Any) -> LinearModel:

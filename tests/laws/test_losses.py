@@ -15,7 +15,7 @@ from scipy.special import expit
 from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES, Loss, loss
 
-# Beside its default parameters, a loss is tested with these.
+# The parameters a loss is tested with; others are tested with their defaults.
 PARAMETERS = {
     "huber": [{}, {"threshold": 0.3}, {"threshold": 1.35}],
     "quantile": [{}, {"level": 0.9}, {"level": 0.05}],
@@ -36,7 +36,7 @@ def law(request) -> Loss:
     try:
         return loss(name, **parameters)
     except TypeError as error:
-        pytest.fail(f"loss {name!r} needs parameters: add an entry to PARAMETERS in {__file__} ({error})")
+        pytest.fail(f"loss {name!r} needs parameters: add an entry to PARAMETERS here ({error})")
 
 
 def labels(law: Loss, raw: np.ndarray) -> np.ndarray:

@@ -29,6 +29,11 @@ class Method(ABC):
     summary: ClassVar[str]
     """One line for tables and `--help`."""
 
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
+        """How much `method="auto"` should like this method here, and why; None: only when asked for by name."""
+        return None
+
     def check(self, problem: Problem, network: Network) -> None:  # noqa: B027
         """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
 

@@ -26,6 +26,8 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
 __all__ = ["Proximal2", "State"]
@@ -59,6 +61,10 @@ class Proximal2(Method):
     """The primal step; "auto" starts from a scale-free guess and balances primal and dual progress."""
     eta: float | Literal["auto"] = "auto"
     """η₂; "auto" is Kτ."""
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
+        return 1.0, "closed-form local steps for every loss and penalty"
 
     def __post_init__(self) -> None:
         for name, value in (("rho", self.rho), ("eta", self.eta)):

@@ -98,12 +98,14 @@ STYLE = {
 
 GAP_INCHES = (3.3, 2.5)
 WIDE_INCHES, BAR_INCHES = 4.9, 0.235
-LABEL_ROOM = 0.2
+LABEL_ROOM = 0.28
 """Free space beside the longest bar for its number, as a share of all bars."""
 STRIP = 1.8
 """A network that is so many times wider than high is drawn across the page."""
 NAMED_AGENTS, NAME_LETTERS, COLUMN_LETTERS = 24, 18, 30
 SHOWN_COEFFICIENTS = 20
+DOTS_PER_INCH = {"svg": 144, "pdf": 300, "png": 200}
+"""Of a whole picture, or of a part that has too many lines to be drawn as such."""
 DOTTED_RECORDS = 40
 """Up to so many records each one gets a dot."""
 
@@ -138,7 +140,9 @@ def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
         # A name in a script that the metrics' font lacks is still right in an SVG, where the reader's fonts show it.
         warnings.filterwarnings("ignore", message=r".*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=r".*Matplotlib currently does not support .* natively")
-        figure.savefig(buffer, format=format, facecolor=ground, dpi=200, metadata=dict.fromkeys(unsaid[format]))
+        figure.savefig(
+            buffer, format=format, facecolor=ground, dpi=DOTS_PER_INCH[format], metadata=dict.fromkeys(unsaid[format])
+        )
     return buffer.getvalue()
 
 
@@ -159,7 +163,7 @@ def gap_against(result: Result, against: str) -> Figure:
     x, y, tolerance = values(result)[known], gaps[known], result.certificate.tolerance
     with _style():
         figure = Figure(figsize=GAP_INCHES)
-        ax = figure.add_axes((0.145, 0.18, 0.82, 0.70))
+        ax = figure.add_axes((0.145, 0.18, 0.79, 0.70))
         ax.set_yscale("log")
         bottom, top = _decades([*y[y > 0], tolerance], below=bool((y == 0).any()))
         ax.set_ylim(bottom, top)
@@ -207,7 +211,8 @@ def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithm
         decades = math.log10(end / float(x.min()))
         ax.set_xscale("log")
         ax.set_xlim(float(x.min()), end * 10 ** (0.03 * decades))
-        ax.xaxis.set_major_locator(LogLocator(subs=(1.0,) if decades >= 2 else (1.0, 2.0, 5.0), numticks=6))
+        subs = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
+        ax.xaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
         ax.xaxis.set_minor_locator(NullLocator())
     else:
         ax.set_xlim(0.0, 1.03 * end)
@@ -230,8 +235,8 @@ def _straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
 
 
 def _decades(values: list[float], below: bool) -> tuple[float, float]:
-    """Powers of ten around the values, at least one apart, and one more `below` them if asked for."""
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    """Powers of ten around the values, with some room at the foot, and one more `below` them if asked for."""
+    low, high = math.floor(math.log10(min(values)) - 0.3), math.ceil(math.log10(max(values)))
     return 10.0 ** max(low - below, -300), 10.0 ** min(max(high, low + 1), 300)
 
 

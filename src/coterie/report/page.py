@@ -128,7 +128,7 @@ def _headline(result: Result) -> str:
     if not math.isfinite(certificate.relative_gap):
         return "Nothing is proven about this model yet"
     if certificate.relative_gap == 0:
-        return f"No model{among} is better than this one"
+        return f"No model{among} is better than this one, up to rounding"
     return f"Within {certificate.relative_gap:.2g} of the best possible model{among}"
 
 
@@ -173,31 +173,33 @@ def _story(result: Result) -> str:
     fitted = f"{text(problem.loss.name)} loss" + (
         "" if problem.penalty.name == "none" else f" with {text(problem.penalty.name)} penalty"
     )
-    return f"{parties} {held}. One linear model was fitted to all of it ({fitted}) without pooling the data."
+    together = "it" if len(people) == 1 else "all of it, without pooling it"
+    return f"{parties} {held}. One linear model ({fitted}) was fitted to {together}."
 
 
 def _meaning(result: Result) -> str:
     certificate = result.certificate
-    among = "" if certificate.radius is None else f" of norm at most {number(certificate.radius)}"
+    among, aside = "", ""
+    if certificate.radius is not None:
+        among = f" of norm at most {number(certificate.radius)}"
+        aside = (
+            " (The penalty does not keep models from growing, so the floor holds only up to that norm; "
+            f"this model's is {number(float(np.linalg.norm(result.model.coef_)))}.)"
+        )
     share = one_part_in(certificate.relative_gap)
     zero = "the objective of a model whose coefficients are all zero"
-    paragraphs = [
+    paragraphs = (
         "A model is judged by one number, its objective: how badly it fits the data on average, plus the penalty. "
         f"Smaller is better, and this model reaches <b>{number(certificate.primal, 8)}</b>. While the parties looked "
         f"for it, they also worked out a floor that <em>no</em> model{among} can get below: "
-        f"<b>{number(certificate.dual, 8)}</b>. The best possible model lies between the two, so this one can be worse "
-        f"by at most the difference, the <em>gap</em>: <b>{number(certificate.gap)}</b>. "
+        f"<b>{number(certificate.dual, 8)}</b>.{aside} The best possible model lies between the two, so this one can "
+        f"be worse by at most the difference, the <em>gap</em>: <b>{number(certificate.gap)}</b>. "
         + (f"That is {share} of {zero}." if share else f"The relative gap is the gap divided by {zero}."),
         "You need not trust the method that found the model. Both numbers were computed from the data and the final "
         "model, and whoever has the data can compute them again with <code>coterie verify</code>. The certificate does "
-        "not say that the model predicts new cases well; it says that no other coefficients do noticeably better on "
-        "this data, by this objective.",
-    ]
-    if certificate.radius is not None:
-        paragraphs[1:1] = [
-            "The penalty of this problem does not keep models from growing, so the floor holds only among models up to "
-            f"that norm. The norm of this one is {number(float(np.linalg.norm(result.model.coef_)))}."
-        ]
+        "not say how well the model predicts new cases; it says how much better any other coefficients could do, at "
+        "most, on this data and by this objective.",
+    )
     content = "\n".join(map(_paragraph, paragraphs))
     return _section("What does the certificate mean?", f'<div class="meaning pair">{content}</div>', id="meaning")
 
@@ -251,13 +253,18 @@ def _history(result: Result) -> str:
 
 
 def _network(result: Result) -> str:
+    title = "Who talked to whom"
+    if not result.network.server and not result.network.n_edges:
+        return _section(title, _paragraph("A single agent has nobody to talk to."), id="network")
     carried = [bits for bits in result.bill.per_edge.values() if bits]
-    busy = ""
-    if carried:
-        least, most = format_bits(min(carried)), format_bits(max(carried))
-        amount = f"Each link carried {most}" if least == most else f"The links carried between {least} and {most} each"
-        busy = f"{amount}, both directions together (the picture counts bytes)."
+    count = result.network.agents if result.network.server else result.network.n_edges
     links = "Every agent talks to a server only." if result.network.server else "A line is a link between two agents."
+    busy = "Nothing was sent."
+    if carried:
+        which = f"The {_count(count, 'link')}" if len(carried) == count else f"{len(carried):,} of {count:,} links"
+        least, most = format_bits(min(carried)), format_bits(max(carried))
+        amount = most if least == most else f"between {least} and {most}"
+        busy = f"{which} carried {amount} each, both directions together (the picture counts bytes)."
     figure = network(result)
     width, height = figure.get_size_inches()
     drawing = inline_svg(figure, "network", f"The network: {result.certificate.settings['network']}")
@@ -267,7 +274,7 @@ def _network(result: Result) -> str:
         + _links(result)
     )
     layout = '<div class="wide">' if width >= STRIP * height else '<div class="pair">'
-    return _section("Who talked to whom", layout, drawing, f"<div>{words}</div>", "</div>", id="network")
+    return _section(title, layout, drawing, f"<div>{words}</div>", "</div>", id="network")
 
 
 def _bill(result: Result) -> str:
@@ -423,4 +430,4 @@ def _described(part: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    return shortened(plain(f"{value:g}" if isinstance(value, float) else value), 60)
+    return shortened(number(value, 12) if isinstance(value, float) else plain(value), 60)
