@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ class Facts:
     primal_at_zero: float
     """P(0): the unit of the relative gap."""
     reach: float
-    """P(0) / ‖∇P(0)‖: a length on the scale of the model, the least radius that a bounded certificate speaks of."""
+    """P(0) / ‖∇P(0)‖, or less: a length on the scale of the model, and the least radius of a bounded claim."""
     residual: float
     """‖∇ℓ(0)‖ over all samples: a length on the scale of the dual."""
 
@@ -40,6 +41,8 @@ class Agent:
     neighbours: tuple[int, ...] = ()
     seed: int = 0
     facts: Facts | None = None
+    scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What a method computed from the data once and may compute again: never part of a State."""
 
     @cached_property
     def design(self) -> Design:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["Design", "FloatArray", "Matrix", "digest", "is_sparse", "sealed"]
+__all__ = ["Design", "FloatArray", "Matrix", "digest", "is_sparse", "sealed", "squared_frobenius"]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Matrix: TypeAlias = Any
@@ -51,6 +51,11 @@ def digest(*things: object) -> str:
             h.update(f"array:{array.dtype.str}:{array.shape}:".encode())
             h.update(array.data if array.size else b"")
     return h.hexdigest()
+
+
+def squared_frobenius(X: Matrix) -> float:
+    """‖X‖²_F, the sum of all squares."""
+    return float(np.linalg.norm(X.data if is_sparse(X) else X)) ** 2
 
 
 WIDENED_ROWS = 4096

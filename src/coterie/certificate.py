@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, digest
+from coterie.arrays import FloatArray, digest, squared_frobenius
 from coterie.errors import CorruptFile, NumericalError
 from coterie.files import write_atomically
 from coterie.words import Sum, Talk
@@ -77,9 +77,9 @@ def introduce(agent: Agent) -> Talk[Facts]:
         float(np.dot(slopes, agent.weighted(slopes))),
     ]
     if agent.split == "features":
-        everybodys: FloatArray = yield Sum(_or_zeros(agent.weighted(slopes), agent.design.shape[0]))
-        column_slopes = agent.problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
-        known = yield Sum(np.array([*mine, column_slopes @ column_slopes]))
+        # ∇ℓ(0) would tell everybody the labels; ‖∇P(0)‖ ≤ ‖X‖_F ‖∇ℓ(0)‖ / n tells a length without them.
+        sums = yield Sum(np.array([*mine, squared_frobenius(agent.data.X)]))
+        known = np.append(sums[:3], sums[2] * sums[3])
     else:
         column_slopes = agent.problem.coefficients(agent.design.adjoint(agent.weighted(slopes)))
         sums = yield Sum(np.append(column_slopes, mine))

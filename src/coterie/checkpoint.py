@@ -7,7 +7,8 @@ refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +52,7 @@ class Checkpoint:
         }
         arrays: dict[str, Any] = {}
         for index, state in enumerate(snapshot.states):
-            plain = {}
-            for part in fields(state):
-                value = getattr(state, part.name)
-                if isinstance(value, np.ndarray):
-                    arrays[f"{index}/{part.name}"] = value
-                else:
-                    plain[part.name] = value
-            header["states"].append(plain)
+            header["states"].append(_taken_apart(state, f"{index}", arrays))
         for index, point in enumerate(snapshot.best or []):
             arrays[f"{index}/best w"] = point.w
             if point.v is not None:
@@ -68,8 +62,11 @@ class Checkpoint:
             old.unlink(missing_ok=True)
         return path
 
-    def load(self, state_class: type) -> Snapshot | None:
-        """The newest whole snapshot, or None if there is none; one of another run is refused."""
+    def load(self, classes: Sequence[type]) -> Snapshot | None:
+        """The newest whole snapshot, or None if there is none; one of another run is refused.
+
+        `classes` are the State's class and those of the States inside it, from the outside in.
+        """
         damage: Exception | None = None
         for path in reversed(self._files()):
             try:
@@ -79,7 +76,7 @@ class Checkpoint:
                         f"the checkpoint in {self.folder} belongs to another run: other data, problem, method or seed. "
                         "Use an empty folder, or repeat the call that wrote it."
                     )
-                return _rebuild(header, arrays, state_class)
+                return _rebuild(header, arrays, classes)
             except (CorruptFile, KeyError, TypeError) as error:
                 damage = error
         if damage is not None:
@@ -92,11 +89,30 @@ class Checkpoint:
         return sorted(self.folder.glob("round-*.npz"))
 
 
-def _rebuild(header: dict[str, Any], arrays: dict[str, Any], state_class: type) -> Snapshot:
-    states, best = [], []
-    for index, plain in enumerate(header["states"]):
-        prefix = f"{index}/"
-        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-        best.append(Point(own.pop("best w"), own.pop("best v", None)))
-        states.append(state_class(**plain, **own))
+def _taken_apart(value: Any, path: str, arrays: dict[str, Any]) -> Any:
+    """A State as plain values; its arrays go under their path, and a State inside it is taken apart likewise."""
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return {"array": path}
+    if is_dataclass(value):
+        parts = {
+            part.name: _taken_apart(getattr(value, part.name), f"{path}/{part.name}", arrays) for part in fields(value)
+        }
+        return {"state": parts}
+    return {"value": value}
+
+
+def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Any:
+    """What `_taken_apart` took apart; `classes` are the State's class and those of the States inside it."""
+    if "array" in plain:
+        return arrays[plain["array"]]
+    if "value" in plain:
+        return plain["value"]
+    own, inner = classes[0], classes[1:]
+    return own(**{name: _put_together(part, arrays, inner) for name, part in plain["state"].items()})
+
+
+def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:
+    states = [_put_together(plain, arrays, classes) for plain in header["states"]]
+    best = [Point(arrays[f"{index}/best w"], arrays.get(f"{index}/best v")) for index in range(len(states))]
     return Snapshot(header["round"], states, header["bill"], header["history"], header["bound"], best)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from coterie import __version__
@@ -102,7 +103,7 @@ def fit(
     id: Id = None,
     loss: Annotated[str, typer.Option(help=_known(LOSSES))] = "squared",
     penalty: Annotated[
-        str | None, typer.Option(help=f"{_known(PENALTIES)} [default: l2 if a strength is given, else none]")
+        str | None, typer.Option(help=f"{_known(PENALTIES)} ; if not given, l2 with a strength, else none")
     ] = None,
     strength: Annotated[float | None, typer.Option(help="How strong the penalty is.")] = None,
     l1_ratio: Annotated[float | None, typer.Option(help="Elastic net: the share of the l1 part.")] = None,
@@ -111,7 +112,7 @@ def fit(
     radius: Annotated[float | None, typer.Option(help="Balls: their radius.")] = None,
     intercept: Annotated[bool, typer.Option(help="Fit an intercept, never penalised.")] = False,
     split: Annotated[str, typer.Option(help="samples or features: what is apart.")] = "samples",
-    agents: Annotated[int | None, typer.Option(help="Into how many to split one file [default: 8].")] = None,
+    agents: Annotated[int | None, typer.Option(help="Into how many to split one file; 8 if not given.")] = None,
     network: Annotated[str | None, typer.Option(help=f"{_known(TOPOLOGIES)}, or an edge file.")] = None,
     method: Annotated[str, typer.Option(help=f"auto, {_known(METHODS)}")] = "auto",
     engine: Annotated[str, typer.Option(help=_known(ENGINES))] = "local",
@@ -229,7 +230,7 @@ def doctor(as_json: Json = False) -> None:
         table = RichTable("", "what", "found", box=None, header_style="dim")
         for finding in findings:
             mark = "[green]✓[/green]" if finding.works else ("[red]✗[/red]" if finding.needed else "[dim]–[/dim]")
-            table.add_row(mark, finding.what, finding.detail)
+            table.add_row(mark, finding.what, escape(finding.detail))
         out.print(table)
     raise typer.Exit(0 if all(finding.works for finding in findings if finding.needed) else 1)
 
@@ -260,7 +261,7 @@ def _guarded(command: Callable[[], Any]) -> Any:
 
 
 def _complain(error: object, code: int) -> int:
-    err.print("[red]error:[/red]", str(error), highlight=False, markup=True)
+    err.print("[red]error:[/red]", escape(str(error)), highlight=False)
     return code
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.bill import Bill
 from coterie.certificate import Certificate
+from coterie.errors import UnknownName
 from coterie.model import LinearModel
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status
 
-__all__ = ["Result", "as_history"]
+__all__ = ["History", "Result"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Result:
     model: LinearModel
     certificate: Certificate
     bill: Bill
-    history: np.recarray[Any, Any]
+    history: History
     """One row per recorded round: round, seconds, bits (everything sent until then), primal, dual, gap."""
     network: Network
     explanation: str
@@ -55,7 +57,35 @@ class Result:
         return "\n".join(lines)
 
 
-def as_history(records: Sequence[Record]) -> np.recarray[Any, Any]:
-    """The records as one record array: `history.gap`, `history["gap"]` and `history[-1].gap` all work."""
-    types = [("round", "i8"), ("seconds", "f8"), ("bits", "i8"), ("primal", "f8"), ("dual", "f8"), ("gap", "f8")]
-    return np.array([tuple(vars(record).values()) for record in records], dtype=types).view(np.recarray)
+class History(Sequence[Record]):
+    """One row per recorded round. `history[-1].gap` is a number, `history.gap` (or `history["gap"]`) a column."""
+
+    columns = tuple(field.name for field in fields(Record))
+
+    def __init__(self, records: Iterable[Record]):
+        self._records = tuple(records)
+
+    @overload
+    def __getitem__(self, which: int) -> Record: ...
+    @overload
+    def __getitem__(self, which: slice) -> History: ...
+    @overload
+    def __getitem__(self, which: str) -> npt.NDArray[Any]: ...
+    def __getitem__(self, which: int | slice | str) -> Record | History | npt.NDArray[Any]:
+        if isinstance(which, str):
+            if which not in self.columns:
+                raise UnknownName("column of the history", which, self.columns)
+            return np.array([getattr(record, which) for record in self._records])
+        return History(self._records[which]) if isinstance(which, slice) else self._records[which]
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self.columns:
+            raise AttributeError(name)
+        return self[name]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __repr__(self) -> str:
+        last = f", the last with gap {self[-1].gap:.3g} after {self[-1].round} rounds" if self else ""
+        return f"History({len(self)} records{last})"

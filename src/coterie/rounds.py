@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from coterie.agent import Agent
 from coterie.bill import Bill
@@ -20,15 +20,16 @@ from coterie.certificate import Bound, Point, certify, introduce
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import NumericalError
 from coterie.statuses import Status
+from coterie.steps import Steps
 from coterie.words import Talk
 
-__all__ = ["Carrier", "Limits", "Outcome", "Record", "Steps", "run"]
+__all__ = ["Carrier", "Limits", "Outcome", "Record", "run"]
 
 T = TypeVar("T")
 
 PROOF_SHARE_INVERSE = 20
-FREE_PROOFS = 8
-"""Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
+FREE_PROOFS = 12
+"""Certificates may cost one twentieth of the rounds' traffic, after the first twelve."""
 
 
 class Carrier(Protocol):
@@ -39,18 +40,6 @@ class Carrier(Protocol):
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
         ...
-
-
-class Steps(Protocol):
-    """The part of a `Method` that a run needs (methods and engines do not import each other)."""
-
-    @property
-    def state(self) -> type: ...
-    def start(self, agent: Agent) -> Talk[Any]: ...
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]: ...
-    def point(self, agent: Agent, state: Any) -> Point: ...
-    def tunes_after(self, t: int) -> bool: ...
-    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -108,7 +97,7 @@ def run(
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
     unit = facts[0].primal_at_zero
 
-    snapshot = checkpoint.load(steps.state) if checkpoint else None
+    snapshot = checkpoint.load(steps.states) if checkpoint else None
     if snapshot is None:
         snapshot = Snapshot(0, converse([steps.start(agent) for agent in agents], "setup"))
     else:
@@ -205,7 +194,8 @@ def _next_check(history: Sequence[Record], bill: Bill, unit: float, limits: Limi
     last, target = history[-1], limits.tol * unit
     if limits.check_every is not None:
         return last.round + limits.check_every - last.round % limits.check_every
-    soonest, latest = last.round + max(1, last.round // 50), last.round + max(1, last.round // 5)
+    soonest = last.round + max(1, min(last.round // 4, 10 + last.round // 50))
+    latest = max(soonest, last.round + last.round // 5)
     proofs, rounds = bill.per_purpose.get("proof"), bill.bits
     if proofs is not None and rounds:
         spent, each = proofs.bits, proofs.bits / len(history)

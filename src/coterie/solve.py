@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from coterie.acceleration import accelerated
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Certificate, participants
@@ -27,10 +29,10 @@ from coterie.networks import Network, star
 from coterie.networks import network as find_network
 from coterie.problem import Problem
 from coterie.progress import progress_watch
-from coterie.result import Result, as_history
+from coterie.result import History, Result
 from coterie.rounds import Limits, Outcome
 
-__all__ = ["gather", "make_agents", "solve"]
+__all__ = ["columns_of", "gather", "in_one_precision", "make_agents", "solve"]
 
 SPLITS = ("samples", "features")
 DEFAULT_AGENTS = 8
@@ -45,6 +47,7 @@ def solve(
     network: Any = None,
     method: str | Method = "auto",
     engine: str | Engine = "local",
+    acceleration: str = "auto",
     tol: float = 1e-6,
     max_rounds: int = 10_000,
     max_seconds: float | None = None,
@@ -64,6 +67,7 @@ def solve(
     network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file
     method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
     engine      where agents run
+    acceleration "auto" (what suits the method and the problem), "anderson", "relaxation", or "none": as published
     tol         stop when gap ≤ tol · P(0)
     check_every rounds between two certificates; by default they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
@@ -73,15 +77,17 @@ def solve(
     tables = gather(data, split, agents, seed)
     classification = problem.loss.kind == "classification"
     tables, classes = encode_labels(validated_all(tables, split=split, classification=classification), classification)
-    tables = _in_one_precision(tables)
+    tables = in_one_precision(tables)
     graph = _network(network, split, len(tables), seed)
     chosen, explanation = _choose(method, options, problem, split, graph)
     chosen.check(problem, graph)
     members = make_agents(tables, problem, split, graph, seed)
+    steps = accelerated(chosen, acceleration, chosen.acceleration(problem))
 
     settings = {
         "problem": problem.settings(),
         "method": chosen.settings(),
+        "acceleration": "none" if steps is chosen else type(steps).__name__.lower(),
         "split": split,
         "partition": _partition(tables, split),
         "network": graph.describe(),
@@ -93,7 +99,7 @@ def solve(
     identity = digest(json.dumps({**settings, "limits": None}, sort_keys=True), *(p.digest for p in people))
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity)
     with progress_watch(progress, chosen.name) as watch:
-        outcome = find_engine(engine).run(members, chosen, graph, limits, saved, watch)
+        outcome = find_engine(engine).run(members, steps, graph, limits, saved, watch)
 
     model = _model(outcome, members, problem, classes)
     certificate = Certificate(
@@ -110,7 +116,7 @@ def solve(
         witness=tuple(np.empty(0) if point.v is None else point.v for point in outcome.points),
         version=version("coterie"),
     )
-    return Result(outcome.status, model, certificate, outcome.bill, as_history(outcome.history), graph, explanation)
+    return Result(outcome.status, model, certificate, outcome.bill, History(outcome.history), graph, explanation)
 
 
 def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0) -> list[Table]:
@@ -128,7 +134,7 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
     return split_table(read(data), split, DEFAULT_AGENTS if agents is None else agents, seed=seed)
 
 
-def _in_one_precision(tables: list[Table]) -> list[Table]:
+def in_one_precision(tables: list[Table]) -> list[Table]:
     """Float32 where all parties have it, float64 as soon as one has that: letters of both kinds cannot be added."""
     finest = np.result_type(*(table.X.dtype for table in tables))
     return [
@@ -148,15 +154,21 @@ def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:
     return [part.tolist() for part in known]
 
 
+def columns_of(tables: Sequence[Table]) -> list[npt.NDArray[np.intp]]:
+    """Which columns of the whole each table has, split by features: as they were dealt, or one after the other."""
+    ends = np.cumsum([table.d for table in tables])
+    return [
+        np.arange(end - table.d, end) if table.cols is None else table.cols
+        for table, end in zip(tables, ends, strict=True)
+    ]
+
+
 def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int) -> list[Agent]:
     """What each agent may see."""
+    blocks = columns_of(tables)
     members = []
     for index, table in enumerate(tables):
-        own = problem
-        if split == "features":
-            start = sum(part.X.shape[1] for part in tables[:index])
-            columns = np.arange(start, start + table.X.shape[1]) if table.cols is None else table.cols
-            own = problem.restrict(columns)
+        own = problem.restrict(blocks[index]) if split == "features" else problem
         neighbours = () if graph.server else graph.neighbours(index)
         members.append(Agent(index, len(tables), table, own, split, neighbours, seed))
     return members
@@ -217,10 +229,16 @@ def _model(outcome: Outcome, members: Sequence[Agent], problem: Problem, classes
     coef = np.concatenate(
         [problem.coefficients(p.w, a.design.intercept) for a, p in zip(members, outcome.points, strict=True)]
     )
-    order = [a.data.cols for a in members]
-    if all(cols is not None for cols in order):
-        placed = np.empty_like(coef)
-        placed[np.concatenate([cols for cols in order if cols is not None])] = coef
-        coef = placed
+    placed = np.empty_like(coef)
+    placed[np.concatenate(columns_of([a.data for a in members]))] = coef
     intercept = next((float(p.w[-1]) for a, p in zip(members, outcome.points, strict=True) if a.design.intercept), 0.0)
-    return LinearModel(coef, intercept, problem, classes)
+    return LinearModel(placed, intercept, problem, classes, _column_names(members))
+
+
+def _column_names(members: Sequence[Agent]) -> tuple[str, ...] | None:
+    names = [a.data.columns for a in members]
+    if any(own is None for own in names):
+        return None
+    order = np.argsort(np.concatenate(columns_of([a.data for a in members])))
+    flat = [name for own in names if own is not None for name in own]
+    return tuple(flat[j] for j in order)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from coterie.arrays import digest
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, Point, certify, introduce, participants
@@ -17,7 +18,7 @@ from coterie.data import encode_labels, validated_all
 from coterie.model import LinearModel
 from coterie.networks import star
 from coterie.problem import Problem
-from coterie.solve import gather, make_agents
+from coterie.solve import columns_of, gather, in_one_precision, make_agents
 
 __all__ = ["Verification", "verify"]
 
@@ -48,6 +49,7 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
     classification = problem.loss.kind == "classification"
     tables, _ = encode_labels(validated_all(tables, split=split, classification=classification), classification)
+    tables = in_one_precision(tables)
     network = star(len(tables), server=True)
     agents = make_agents(tables, problem, split, network, 0)
 
@@ -66,9 +68,9 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     carrier = InProcess(network, Bill(network))
     facts = carrier.converse([introduce(agent) for agent in agents], "proof")
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    blocks = columns_of(tables) if split == "features" else [np.arange(len(model.coef_))] * len(tables)
     points = [
-        _point(agent.design.intercept, model, agent.data.cols, v)
-        for agent, v in zip(agents, certificate.witness, strict=True)
+        _point(model, agent, block, v) for agent, block, v in zip(agents, blocks, certificate.witness, strict=True)
     ]
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
     unit = facts[0].primal_at_zero
@@ -85,6 +87,8 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
 
 
-def _point(intercept: bool, model: LinearModel, cols: Sequence[int] | np.ndarray[Any, Any] | None, v: Any) -> Point:
-    w = model.coef_ if cols is None else model.coef_[np.asarray(cols)]
-    return Point(np.append(w, model.intercept_).astype(w.dtype) if intercept else w, v if len(v) else None)
+def _point(model: LinearModel, agent: Agent, columns: npt.NDArray[np.intp], v: FloatArray) -> Point:
+    w = model.coef_[columns]
+    if agent.design.intercept:
+        w = np.append(w, np.asarray(model.intercept_, w.dtype))
+    return Point(w, v if len(v) else None)

@@ -17,7 +17,7 @@ LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "files", "kernels"},
     {"losses", "penalties", "networks", "data"},
     {"words"},
-    {"problem", "agent", "bill", "certificate", "checkpoint", "rounds", "acceleration"},
+    {"problem", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
     {"methods", "engines", "carriers"},
     {"model", "progress", "result", "solve", "verify"},
     {"estimators", "studies", "report", "demo", "doctor"},

@@ -217,12 +217,14 @@ def test_a_run_in_another_thread_leaves_signals_alone():
 
 
 def test_states_survive_the_archive_exactly(tmp_path):
-    fit(max_rounds=9, checkpoint=tmp_path)
+    fit(max_rounds=9, checkpoint=tmp_path, method="proximal-2", acceleration="none")
     file = sorted(tmp_path.glob("*.npz"))[-1]
     from coterie.files import read_archive
-    from coterie.methods.primal_dual import State
+    from coterie.methods import method
 
     header, _ = read_archive(file, "checkpoint")
-    snapshot = Checkpoint(tmp_path, header["identity"]).load(State)
+    State = method("proximal-2").state
+    classes = (State,)
+    snapshot = Checkpoint(tmp_path, header["identity"]).load(classes)
     assert snapshot.round == 9
     assert all(isinstance(state, State) and state.w.dtype == float for state in snapshot.states)

@@ -156,7 +156,7 @@ def test_separable_data_without_penalty_is_certified_without_a_norm():
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     problem, X, y, weights = make_problem("logistic", "l1", True, 2, weighted=True)
-    result = co.solve(problem, (X, y, weights), agents=3)
+    result = co.solve(problem, (X, y, weights), agents=3, tol=1e-3, acceleration="none")
     folder = result.save(tmp_path_factory.mktemp("fitted"))
     return result, (X, y, weights), folder
 

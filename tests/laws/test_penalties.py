@@ -37,7 +37,8 @@ PARAMETERS = {
 MATRICES = {"traceball"}
 CASES = [(name, parameters) for name in PENALTIES for parameters in PARAMETERS.get(name, [{}])]
 
-vectors = arrays(float, 6, elements=st.floats(-4, 4))
+# Numbers that would underflow when scaled are left out.
+vectors = arrays(float, 6, elements=st.floats(-4, 4).map(lambda x: x if abs(x) > 1e-12 else 0.0))
 steps = st.floats(-1, 1).map(lambda exponent: 10.0**exponent)
 laws = settings(deadline=None, max_examples=30)
 

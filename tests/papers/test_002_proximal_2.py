@@ -37,7 +37,9 @@ def test_eq_4_iterate_by_iterate():
         u = v + step * A.T @ (2 * w - before)
         v = np.clip((u - step * NUMBERS) / (1 + step), -1.0, 1.0)  # prox of step·ℓ*, Huber
     problem = co.Problem("huber", "l1", lam)
-    result = co.solve(problem, (X, NUMBERS), agents=K, rho=rho, eta=eta, tol=1e-15, max_rounds=rounds)
+    result = co.solve(
+        problem, (X, NUMBERS), agents=K, rho=rho, eta=eta, tol=1e-15, max_rounds=rounds, acceleration="none"
+    )
     np.testing.assert_allclose(result.model.coef_, w, atol=1e-12)
     np.testing.assert_allclose(np.concatenate(result.certificate.witness), v, atol=1e-12)
 
@@ -158,7 +160,7 @@ def test_float32_is_kept_and_halves_the_bill():
 
 def test_a_given_rho_is_respected():
     problem = co.Problem("squared", "l2", 0.02)
-    result = co.solve(problem, (X, NUMBERS), agents=K, rho=0.5)
+    result = co.solve(problem, (X, NUMBERS), agents=K, rho=0.5, acceleration="none")
     assert "tuning" not in result.bill.per_purpose
     assert result.certificate.settings["method"]["rho"] == 0.5
     with pytest.raises(co.CoterieError, match="rho must be a positive number"):

@@ -9,7 +9,8 @@ from typing import ClassVar
 from coterie.agent import Agent
 from coterie.checkpoint import Checkpoint
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Record, Steps
+from coterie.rounds import Limits, Outcome, Record
+from coterie.steps import Steps
 
 __all__ = ["Engine", "Watch"]
 

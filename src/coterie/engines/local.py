@@ -15,7 +15,8 @@ from coterie.carriers.in_process import InProcess
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine, Watch
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Steps, run
+from coterie.rounds import Limits, Outcome, run
+from coterie.steps import Steps
 
 __all__ = ["Local"]
 

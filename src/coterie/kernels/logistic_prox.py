@@ -17,7 +17,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 
-__all__ = ["logistic_root"]
+__all__ = ["logistic_root", "scalar_root"]
 
 MAX_STEPS = 60
 LAST_STEP = 1e-8
@@ -57,11 +57,17 @@ def _nonpositive_root(q: float, alpha: float, beta: float) -> float:
     return t
 
 
-@numba.vectorize(cache=True)  # type: ignore[no-untyped-call, untyped-decorator]
-def _root(q: float, alpha: float, beta: float) -> float:
+@numba.njit(cache=True, error_model="numpy")
+def scalar_root(q: float, alpha: float, beta: float) -> float:
+    """The root t of α t + β σ(t) = q, for other kernels."""
     if q > 0.5 * beta:
         return -_nonpositive_root(beta - q, alpha, beta)
     return _nonpositive_root(q, alpha, beta)
+
+
+@numba.vectorize(cache=True)  # type: ignore[no-untyped-call, untyped-decorator]
+def _root(q: float, alpha: float, beta: float) -> float:
+    return scalar_root(q, alpha, beta)
 
 
 def logistic_root(q: FloatArray, alpha: float | FloatArray, beta: float | FloatArray) -> FloatArray:

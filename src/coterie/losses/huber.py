@@ -39,6 +39,10 @@ class Huber(Loss):
     def lipschitz(self) -> float:
         return self.threshold
 
+    @property
+    def conjugate_curvature(self) -> float:
+        return 1.0
+
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         r = u - y
         slope = np.clip(r, *self.domain(y))

@@ -46,6 +46,11 @@ class Loss(ABC):
     def lipschitz(self) -> float:
         """Lipschitz constant of the loss in u; infinite for losses that grow quadratically."""
 
+    @property
+    def conjugate_curvature(self) -> float | None:
+        """a, if ℓ*(v; y) = (a/2) v² + y v on its domain: what compiled solvers need to know; None for other shapes."""
+        return None
+
     @abstractmethod
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ(u_i; y_i) for every sample."""

@@ -27,6 +27,10 @@ class PiecewiseLinear(Loss):
     def smoothness(self) -> float:
         return np.inf
 
+    @property
+    def conjugate_curvature(self) -> float:
+        return 0.0
+
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         r = u - y
         lower, upper = self.domain(y)

@@ -28,6 +28,10 @@ class Squared(Loss):
     def lipschitz(self) -> float:
         return np.inf
 
+    @property
+    def conjugate_curvature(self) -> float:
+        return 1.0
+
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         r = u - y
         return 0.5 * r * r

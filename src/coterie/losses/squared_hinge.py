@@ -28,6 +28,10 @@ class SquaredHinge(Loss):
     def lipschitz(self) -> float:
         return np.inf
 
+    @property
+    def conjugate_curvature(self) -> float:
+        return 0.5
+
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return np.maximum(0, 1 - y * u) ** 2
 

@@ -14,6 +14,7 @@ from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.steps import Coordinate
 from coterie.words import Talk
 
 __all__ = ["Method"]
@@ -36,6 +37,11 @@ class Method(ABC):
 
     def check(self, problem: Problem, network: Network) -> None:  # noqa: B027
         """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
+
+    @property
+    def states(self) -> tuple[type, ...]:
+        """The State's class, alone."""
+        return (self.state,)
 
     @property
     @abstractmethod
@@ -61,6 +67,19 @@ class Method(ABC):
     def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The same State with better parameters."""
         raise NotImplementedError
+
+    @property
+    def can_be_accelerated(self) -> bool:
+        """Whether `coordinates` says something."""
+        return type(self).coordinates is not Method.coordinates
+
+    def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
+        """The arrays of the State on which the map acts, shared ones first; nothing: it cannot be accelerated."""
+        return ()
+
+    def acceleration(self, problem: Problem) -> str:
+        """Which acceleration suits this method on that problem: "anderson", "relaxation" or "none"."""
+        return "none"
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values."""

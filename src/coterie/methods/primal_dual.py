@@ -1,16 +1,27 @@
 """The primal-dual family of "CoCoA Is ADMM" (Wu, Liu, Wang, Wang): samples split over agents around a server.
 
-| paper            | code                | meaning                                                                    |
-|------------------|---------------------|----------------------------------------------------------------------------|
-| w                | `w`                 | the model, the same at every agent                                         |
-| v_[k]            | `v`                 | the dual, one number per own sample                                        |
-| X_[k] (d × n_k)  | `agent.design`      | the own data (rows are samples here), with the intercept's column          |
-| ρ                | `rho`               | the penalty parameter of the augmented Lagrangian: the primal step         |
-| η₂ = K τ         | `eta`               | keeps Q₂ = (ρ/n²)(η₂ I − XᵀX) positive semi-definite (Lemma 1)             |
-| τ                | `tau`               | max over k of λmax(X_[k]ᵀ X_[k])                                           |
-| ℓ_[k], g         | `problem`           | loss and penalty                                                           |
+| paper            | code             | meaning                                                                       |
+|------------------|------------------|-------------------------------------------------------------------------------|
+| w                | `w`              | the model, the same at every agent                                            |
+| v_[k]            | `v`              | the dual, one number per own sample                                           |
+| X_[k] (d × n_k)  | `agent.design`   | the own data (rows are samples here), with the intercept's column             |
+| ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
+| η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
+| τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                                              |
+| σ', γ            | `sigma`, `gamma` | CoCoA's subproblem and aggregation parameters; K and 1 by default             |
 
-With sample weights s, a sample of weight 2 is two samples: X_[k]ᵀ v is a weighted sum and τ the norm of √s X.
+All rules move w by prox_{ρg}(w − (ρ/n) X·) and v by a proximal step with the metric (ρη/n²) M. They differ in two
+lines:
+
+|                 | who moves first, and who is looked ahead            | M                 |
+|-----------------|-----------------------------------------------------|-------------------|
+| `consensus`     | v, then w at 2v⁺ − v                            (1) | X_[k]ᵀ X_[k]      |
+| `lin-consensus` | v, then w at 2v⁺ − v                            (2) | τ I               |
+| `proximal-1`    | w, then v at 2w⁺ − w                            (3) | X_[k]ᵀ X_[k]      |
+| `proximal-2`    | w, then v at 2w⁺ − w                            (4) | τ I               |
+| `cocoa`         | w = ∇g*(−Xv/n), then v at w                     (5) | X_[k]ᵀ X_[k]      |
+
+With sample weights s, a sample of weight 2 is two samples: X_[k] v is a weighted sum and τ the norm of √s X.
 """
 
 from __future__ import annotations
@@ -25,15 +36,20 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
+from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.steps import Coordinate
 from coterie.words import Sum, Talk
 
-__all__ = ["Proximal2", "State"]
+__all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal1", "Proximal2", "State"]
 
-TUNE_ROUNDS = frozenset(10 * 2**j for j in range(12))
-"""ρ may change after these rounds and never again, so that the convergence proof for a fixed ρ applies to the rest."""
+Auto = float | Literal["auto"]
+
+TUNING = {4: 1.0, 9: 0.75, 18: 0.75} | {40 * 2**j: 0.5 for j in range(10)}
+"""After which rounds "auto" may change ρ, and how far it goes (on a log scale) towards the balanced one. It is a finite
+list, so that the convergence proof for a fixed ρ applies to the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,80 +60,222 @@ class State:
     v: FloatArray
     rho: float
     eta: float
+    """η₁, or η₂ = ητ for the linearised rules."""
     w_tuned: FloatArray
     """w when ρ was last changed, from which travelled distances are measured."""
     v_tuned: FloatArray
 
 
 @dataclass(frozen=True)
-class Proximal2(Method):
-    """Linearised proximal ADMM on the dual, equation (4): closed-form local steps, one `Sum` of d numbers a round."""
+class PrimalDual(Method):
+    """What the five rules share."""
 
-    name: ClassVar[str] = "proximal-2"
     split: ClassVar[str] = "samples"
-    summary: ClassVar[str] = "linearised proximal ADMM: closed-form local steps, any loss and penalty"
+    linearised: ClassVar[bool] = False
 
-    rho: float | Literal["auto"] = "auto"
-    """The primal step; "auto" starts from a scale-free guess and balances primal and dual progress."""
-    eta: float | Literal["auto"] = "auto"
-    """η₂; "auto" is Kτ."""
-
-    @classmethod
-    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
-        return 1.0, "closed-form local steps for every loss and penalty"
+    inner_tolerance: Auto = "auto"
+    """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""
+    inner_epochs: int = 50
+    """Sweeps over the own samples in one round at most."""
 
     def __post_init__(self) -> None:
-        for name, value in (("rho", self.rho), ("eta", self.eta)):
-            if value != "auto" and not (isinstance(value, (int, float)) and 0 < value < math.inf):
-                raise InvalidProblem(f"proximal-2: {name} must be a positive number or 'auto', not {value!r}.")
+        for name, value in vars(self).items():
+            if value != "auto" and not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
 
     @property
     def state(self) -> type:
         return State
 
-    def start(self, agent: Agent) -> Talk[State]:
-        assert agent.facts is not None
-        rows, columns = agent.design.shape
-        if self.eta == "auto":
-            norms = yield Sum(agent.one_hot(agent.design.squared_norm(agent.data.weights)))
-            # η₂ = K τ, τ = max_k λmax(X_[k]ᵀ X_[k])                                                        Lemma 1
-            eta = agent.count * float(norms.max())
-        else:
-            eta = float(self.eta)
-        eta = eta or 1.0
-        if self.rho == "auto":
-            rho = balance(agent.facts.reach, agent.facts.residual, agent.total, eta)
-        else:
-            rho = float(self.rho)
-        w, v = np.zeros(columns, agent.design.dtype), np.zeros(rows, agent.design.dtype)
-        return State(w, v, rho or 1.0, eta, w, v)
+    def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> FloatArray:
+        """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`)."""
+        n, rho, eta = agent.total, state.rho, state.eta
+        if not self.linearised:
+            return solve_block(agent, state.v, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
+        step = n / (rho * eta)
+        return agent.problem.loss.dual_prox(state.v + step * agent.design.forward(w), agent.labels, step)
 
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        problem, n, rho = agent.problem, agent.total, state.rho
-        total = yield Sum(agent.design.adjoint(agent.weighted(state.v)))
-        # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X v⁽ᵗ⁾)                                                             (4)
-        w = problem.prox(state.w - (rho / n) * total, rho)
-        # v⁽ᵗ⁺¹⁾ = prox_{(n/ρη₂) ℓ*}(v⁽ᵗ⁾ + (n/ρη₂) Xᵀ(2w⁽ᵗ⁾ − w⁽ᵗ⁻¹⁾))                                        (4)
-        step = n / (rho * state.eta)
-        v = problem.loss.dual_prox(state.v + step * agent.design.forward(2 * w - state.w), agent.labels, step)
-        return replace(state, w=w, v=v)
-
-    def tunes_after(self, t: int) -> bool:
-        return self.rho == "auto" and t in TUNE_ROUNDS
-
-    def tune(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        moved = agent.weighted(state.v - state.v_tuned) @ (state.v - state.v_tuned)
-        dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
-        primal = float(np.linalg.norm(state.w - state.w_tuned))
-        if not (primal > 0 and dual > 0):
-            return state
-        rho = math.sqrt(state.rho * balance(primal, dual, agent.total, state.eta))
-        return replace(state, rho=rho, w_tuned=state.w, v_tuned=state.v)
+    def tolerance(self, t: int) -> float:
+        """Errors relative to bounded moves, so a summable sequence makes them summable."""
+        return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.5, (30.0 / t) ** 1.1)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(state.w, state.v)
 
+    def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
+        """w and v in the metric of Lemma 2, with X_[k]ᵀX_[k] replaced by its norm."""
+        metric = math.sqrt(state.rho * state.eta) / agent.total
+        if not self.linearised:
+            if "norm" not in agent.scratch:
+                agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights) or 1.0
+            metric *= math.sqrt(agent.scratch["norm"])
+        return Coordinate("w", 1 / math.sqrt(state.rho), shared=True), Coordinate("v", metric, shared=False)
+
+
+@dataclass(frozen=True)
+class Admm(PrimalDual):
+    """Equations (1) to (4)."""
+
+    dual_first: ClassVar[bool]
+
+    rho: Auto = "auto"
+    """ρ; "auto" starts from a scale-free guess and balances primal and dual progress."""
+    eta: Auto = "auto"
+    """η₁, or η₂ for the linearised rules; "auto" is K, or Kτ."""
+
+    def start(self, agent: Agent) -> Talk[State]:
+        assert agent.facts is not None
+        rows, columns = agent.design.shape
+        eta, tau = float(agent.count), 1.0
+        if self.linearised and self.eta == "auto":
+            norms = yield Sum(agent.one_hot(agent.design.squared_norm(agent.data.weights)))
+            # τ = max_k λmax(X_[k]ᵀ X_[k])                                                                  Lemma 1
+            tau = float(norms.max()) or 1.0
+        eta = eta * tau if self.eta == "auto" else float(self.eta)
+        rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
+        w, v = np.zeros(columns, agent.design.dtype), np.zeros(rows, agent.design.dtype)
+        return State(w, v, rho, eta, w, v)
+
+    def given_rho(self, agents: int) -> float | None:
+        """ρ if the caller gave it."""
+        return None if self.rho == "auto" else float(self.rho)
+
+    def first_rho(self, agent: Agent, eta: float) -> float:
+        """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K equal parts."""
+        assert agent.facts is not None
+        facts = agent.facts
+        if self.linearised:
+            return balance(facts.reach, facts.residual, facts.total, eta)
+        return facts.reach**2 / facts.primal_at_zero if facts.primal_at_zero > 0 else 1.0
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        n, rho, X = agent.total, state.rho, agent.design
+        if self.dual_first:
+            v = self.dual_step(agent, state, state.w, t)
+            total = yield Sum(X.adjoint(agent.weighted(2 * v - state.v)))
+            # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X(2v⁽ᵗ⁾ − v⁽ᵗ⁻¹⁾)),  ρ = 1/(βK)                             (1), (2)
+            w = agent.problem.prox(state.w - (rho / n) * total, rho)
+        else:
+            total = yield Sum(X.adjoint(agent.weighted(state.v)))
+            # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) Xv⁽ᵗ⁾)                                                     (3), (4)
+            w = agent.problem.prox(state.w - (rho / n) * total, rho)
+            v = self.dual_step(agent, state, 2 * w - state.w, t)
+        return replace(state, w=w, v=v)
+
+    def tunes_after(self, t: int) -> bool:
+        return self.given_rho(1) is None and t in TUNING
+
+    def tune(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        change = agent.weighted(state.v - state.v_tuned)
+        if self.linearised:
+            moved = change @ (state.v - state.v_tuned)
+        else:
+            image = agent.design.adjoint(change)
+            moved = image @ image
+        dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
+        primal = float(np.linalg.norm(state.w - state.w_tuned))
+        if not (primal > 0 and dual > 0):
+            return state
+        share = TUNING[t]
+        rho = state.rho ** (1 - share) * balance(primal, dual, agent.total, state.eta) ** share
+        return replace(state, rho=rho, w_tuned=state.w, v_tuned=state.v)
+
+    def acceleration(self, problem: Problem) -> str:
+        return "anderson" if math.isfinite(problem.loss.smoothness) else "relaxation"
+
+
+@dataclass(frozen=True)
+class Consensus(Admm):
+    """Consensus ADMM, equation (1)."""
+
+    name: ClassVar[str] = "consensus"
+    summary: ClassVar[str] = "consensus ADMM: exact local problems"
+    dual_first: ClassVar[bool] = True
+
+    beta: Auto = "auto"
+    """β = 1/(ρK), the paper's parameter of the consensus rules, in place of `rho`."""
+
+    def given_rho(self, agents: int) -> float | None:
+        return super().given_rho(agents) if self.beta == "auto" else 1.0 / (float(self.beta) * agents)
+
+
+@dataclass(frozen=True)
+class LinConsensus(Consensus):
+    """Linearised consensus ADMM, equation (2)."""
+
+    name: ClassVar[str] = "lin-consensus"
+    summary: ClassVar[str] = "linearised consensus ADMM: closed-form local steps"
+    linearised: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Proximal1(Admm):
+    """Proximal ADMM on the dual, equation (3)."""
+
+    name: ClassVar[str] = "proximal-1"
+    summary: ClassVar[str] = "proximal ADMM: exact local problems"
+    dual_first: ClassVar[bool] = False
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
+        return (2.0, "exact local problems, which save rounds") if knows(problem.loss) else None
+
+
+@dataclass(frozen=True)
+class Proximal2(Proximal1):
+    """Linearised proximal ADMM on the dual, equation (4)."""
+
+    name: ClassVar[str] = "proximal-2"
+    summary: ClassVar[str] = "linearised proximal ADMM: closed-form local steps"
+    linearised: ClassVar[bool] = True
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
+        return 1.0, "closed-form local steps for every loss and penalty"
+
+
+@dataclass(frozen=True)
+class Cocoa(PrimalDual):
+    """CoCoA, equation (5): for strongly convex penalties, ρ = 1/λ and η = σ' without a choice."""
+
+    name: ClassVar[str] = "cocoa"
+    summary: ClassVar[str] = "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty"
+
+    sigma: Auto = "auto"
+    """σ', the subproblem parameter; "auto" is K."""
+    gamma: float = 1.0
+    """γ, the aggregation parameter."""
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.penalty.strong_convexity <= 0 or problem.intercept:
+            has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
+            raise InvalidProblem(
+                f"cocoa needs an l2 or elasticnet penalty on everything; this problem has {has}. "
+                "Use proximal-1, which needs none, or penalty='elasticnet' without intercept."
+            )
+
+    def start(self, agent: Agent) -> Talk[State]:
+        rows, columns = agent.design.shape
+        w, v = np.zeros(columns, agent.design.dtype), np.zeros(rows, agent.design.dtype)
+        sigma = float(agent.count if self.sigma == "auto" else self.sigma)
+        yield from ()  # there is nothing to ask
+        return State(w, v, 1.0 / agent.problem.penalty.strong_convexity, sigma, w, v)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        total = yield Sum(agent.design.adjoint(agent.weighted(state.v)))
+        # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
+        w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
+        v = state.v + self.gamma * (self.dual_step(agent, state, w, t) - state.v)
+        return replace(state, w=w, v=v)
+
+    def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
+        """v alone: w follows from it."""
+        return super().coordinates(agent, state)[1:]
+
+    def acceleration(self, problem: Problem) -> str:
+        return "anderson" if math.isfinite(problem.loss.smoothness) else "none"
+
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:
-    """The ρ for which both distances weigh the same in the metric of Lemma 2: ‖Δw‖²/ρ = ρη₂‖Δv‖²/n²."""
-    return n * primal / (math.sqrt(eta) * dual) if dual > 0 and eta > 0 else 1.0
+    """The ρ for which both distances weigh the same in the metric of Lemma 2: ‖Δw‖²/ρ = ρη‖Δv‖²_M/n²."""
+    return n * primal / (math.sqrt(eta) * dual) if primal > 0 and dual > 0 and eta > 0 else 1.0

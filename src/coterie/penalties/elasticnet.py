@@ -51,6 +51,11 @@ class ElasticNet(Penalty):
         excess = self._excess(u)
         return 0.5 * excess * (excess / self.strong_convexity)
 
+    def conjugate_gradient(self, u: FloatArray) -> FloatArray:
+        if self.strong_convexity == 0.0:
+            return super().conjugate_gradient(u)
+        return soft_threshold(u, self._threshold) / self.strong_convexity
+
     def scale_into_domain(self, u: FloatArray) -> float:
         return 1.0 if self.strong_convexity else L1(self.strength).scale_into_domain(u)
 

@@ -36,6 +36,9 @@ class L2(Penalty):
         size = norm(u)
         return 0.5 * size * (size / self.strength)
 
+    def conjugate_gradient(self, u: FloatArray) -> FloatArray:
+        return u / self.strength
+
     def scale_into_domain(self, u: FloatArray) -> float:
         return 1.0
 

@@ -63,6 +63,10 @@ class Penalty(ABC):
     def conjugate(self, u: FloatArray) -> float:
         """g*(u), +∞ outside its domain."""
 
+    def conjugate_gradient(self, u: FloatArray) -> FloatArray:
+        """∇g*(u) = argmax ⟨u, w⟩ − g(w): the model that belongs to a dual point; for strongly convex penalties only."""
+        raise InvalidProblem(f"the {self.name} penalty is not strongly convex; use l2 or elasticnet.")
+
     @abstractmethod
     def scale_into_domain(self, u: FloatArray) -> float:
         """The largest c ≤ 1 for which c·u lies in the domain of g* (0 where only the origin does)."""

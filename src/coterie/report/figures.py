@@ -104,6 +104,8 @@ STRIP = 1.8
 """A network that is so many times wider than high is drawn across the page."""
 NAMED_AGENTS, NAME_LETTERS, COLUMN_LETTERS = 24, 18, 30
 SHOWN_COEFFICIENTS = 20
+MOST_LABELS = 6
+"""On the axis of gaps."""
 DOTS_PER_INCH = {"svg": 144, "pdf": 300, "png": 200}
 """Of a whole picture, or of a part that has too many lines to be drawn as such."""
 DOTTED_RECORDS = 40
@@ -165,11 +167,13 @@ def gap_against(result: Result, against: str) -> Figure:
         figure = Figure(figsize=GAP_INCHES)
         ax = figure.add_axes((0.145, 0.18, 0.79, 0.70))
         ax.set_yscale("log")
-        bottom, top = _decades([*y[y > 0], tolerance], below=bool((y == 0).any()))
+        low, high = _decades([*y[y > 0], tolerance], below=bool((y == 0).any()))
+        bottom, top = 10.0**low, 10.0**high
         ax.set_ylim(bottom, top)
-        ax.yaxis.set_major_locator(LogLocator(numticks=7))
+        stride = math.ceil((high - low) / MOST_LABELS)
+        exponents = range(-(-low // stride) * stride, high + 1, stride)
+        ax.set_yticks([10.0**exponent for exponent in exponents], list(map(_power_of_ten, exponents)))
         ax.yaxis.set_minor_locator(NullLocator())
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power_of_ten(value)))
         ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
         ax.set_axisbelow(True)
         _scale_x(ax, x, written, logarithmic=_straighter_in_log(result.history["round"][known], y))
@@ -234,14 +238,13 @@ def _straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
     return bool(straightness[1] > straightness[0])
 
 
-def _decades(values: list[float], below: bool) -> tuple[float, float]:
-    """Powers of ten around the values, with some room at the foot, and one more `below` them if asked for."""
+def _decades(values: list[float], below: bool) -> tuple[int, int]:
+    """The exponents around the values, with some room at the foot, and one more `below` them if asked for."""
     low, high = math.floor(math.log10(min(values)) - 0.3), math.ceil(math.log10(max(values)))
-    return 10.0 ** max(low - below, -300), 10.0 ** min(max(high, low + 1), 300)
+    return max(low - below, -300), min(max(high, low + 1), 300)
 
 
-def _power_of_ten(value: float) -> str:
-    exponent = round(math.log10(value))
+def _power_of_ten(exponent: int) -> str:
     return "1" if exponent == 0 else "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 

@@ -232,15 +232,15 @@ def _history(result: Result) -> str:
     chosen = np.unique(np.linspace(0, len(history) - 1, min(len(history), HISTORY_ROWS)).round().astype(int))
     rows = (
         (
-            f"{row['round']:,}",
-            f"{row['seconds']:.3f}",
-            format_bits(int(row["bits"])),
-            f"{row['primal'] + 0.0:.8g}",
-            f"{row['dual'] + 0.0:.8g}",
-            f"{row['gap'] + 0.0:.2e}",
-            f"{row['gap'] / unit + 0.0:.2e}",
+            f"{row.round:,}",
+            f"{row.seconds:.3f}",
+            format_bits(row.bits),
+            f"{row.primal + 0.0:.8g}",
+            f"{row.dual + 0.0:.8g}",
+            f"{row.gap + 0.0:.2e}",
+            f"{row.gap / unit + 0.0:.2e}",
         )
-        for row in history[chosen]
+        for row in (history[int(index)] for index in chosen)
     )
     table = _table(
         ("round", "seconds", "sent", "objective", "proven floor", "gap", "relative gap"), rows, numbers_from=0
@@ -357,8 +357,8 @@ def _model(result: Result) -> str:
         ("Intercept", number(model.intercept_, 6) if model.problem.intercept else "none"),
     ]
     if model.classes_ is not None:
-        low, high = (text(_value(label)) for label in model.classes_.tolist())
-        facts.append(("Classes", f"{low} and {high}: a positive score means {high}"))
+        labels = [text(_value(label)) for label in model.classes_.tolist()]
+        facts.append(("Classes", " and ".join(labels) + f": a positive score means {labels[-1]}"))
     described = _definitions(facts)
     if not shown:
         return _section(

@@ -1,0 +1,115 @@
+"""Anderson acceleration of any method's map T: State → State, safeguarded so that it falls back to a relaxed step.
+
+With f = T(x) − x and the last differences ΔX, ΔF of x and f, the next round starts at
+
+    x⁺ = x̄ + α f̄,   x̄ = x − ΔX γ,   f̄ = f − ΔF γ,   γ = argmin ‖f − ΔF γ‖² + tiny ‖γ‖²
+
+in a metric that the method gives. Every agent keeps its own part of ΔX and ΔF; only inner products travel, a handful of
+numbers in one `Sum`. If the residual ‖f‖ at an extrapolated point is much larger than before, the memory is dropped and
+the next round starts from the best image so far.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coterie.acceleration.wrapper import Wrapper
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.words import Sum, Talk
+
+__all__ = ["Anderson"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the next round starts, where the last one ended, and what is remembered. Rows are steps, oldest first."""
+
+    start: Any
+    image: Any
+    x: FloatArray
+    """The last start as one scaled vector; empty before the first."""
+    f: FloatArray
+    """T(x) − x there."""
+    x_changes: FloatArray
+    f_changes: FloatArray
+    gram: FloatArray
+    """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""
+    least: float
+    """The least ‖f‖ over all agents since the last restart."""
+
+
+@dataclass(frozen=True)
+class Anderson(Wrapper):
+    """`steps`, accelerated by a memory of the last few rounds."""
+
+    memory: int = 15
+    alpha: float = 1.6
+    safeguard: float = 2.0
+    """How much larger than the least residual so far the next one may be."""
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def fresh(self, agent: Agent, inner: Any) -> State:
+        nothing = np.empty(0)
+        return State(inner, inner, nothing, nothing, np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0)), math.inf)
+
+    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
+        x = self._vector(agent, state.start)
+        f = self._vector(agent, image) - x
+        if len(state.x):
+            x_changes = _remember(state.x_changes, x - state.x, self.memory)
+            f_changes = _remember(state.f_changes, f - state.f, self.memory)
+        else:
+            x_changes = f_changes = np.empty((0, len(x)))
+        own = slice(self._shared(agent, image) if agent.index else 0, None)
+        newest = f_changes[-1:, own]
+        mine = np.concatenate([[f[own] @ f[own]], f_changes[:, own] @ f[own], (f_changes[:, own] @ newest.T).ravel()])
+        sums = yield Sum(mine)
+        size, remembered = math.sqrt(sums[0]), len(f_changes)
+        if size > self.safeguard * state.least:
+            return self.fresh(agent, image)
+        gram = _bordered(state.gram, sums[1 + remembered :])
+        gamma = np.linalg.lstsq(
+            gram + 1e-10 * np.trace(gram) * np.eye(remembered), sums[1 : 1 + remembered], rcond=None
+        )[0]
+        ahead = (x - gamma @ x_changes) + self.alpha * (f - gamma @ f_changes)
+        start = self._with_vector(agent, image, ahead)
+        return State(start, image, x, f, x_changes, f_changes, gram, min(size, state.least))
+
+    def _vector(self, agent: Agent, inner: Any) -> FloatArray:
+        parts = self.steps.coordinates(agent, inner)
+        return np.concatenate([part.scale * getattr(inner, part.name).astype(float).reshape(-1) for part in parts])
+
+    def _with_vector(self, agent: Agent, inner: Any, vector: FloatArray) -> Any:
+        changes, at = {}, 0
+        for part in self.steps.coordinates(agent, inner):
+            old = getattr(inner, part.name)
+            changes[part.name] = (vector[at : at + old.size] / part.scale).reshape(old.shape).astype(old.dtype)
+            at += old.size
+        return replace(inner, **changes)
+
+    def _shared(self, agent: Agent, inner: Any) -> int:
+        """How many entries, at the front, all agents hold alike: they count once, at the first agent."""
+        return sum(getattr(inner, part.name).size for part in self.steps.coordinates(agent, inner) if part.shared)
+
+
+def _remember(rows: FloatArray, row: FloatArray, memory: int) -> FloatArray:
+    return np.vstack([rows.reshape(-1, len(row)), row])[-memory:]
+
+
+def _bordered(gram: FloatArray, border: FloatArray) -> FloatArray:
+    """The Gram matrix with its newest row and column; the oldest go if there are too many."""
+    size = len(border)
+    grown = np.zeros((size, size))
+    if size:
+        kept = size - 1
+        grown[:kept, :kept] = gram[len(gram) - kept :, len(gram) - kept :]
+        grown[-1, :] = grown[:, -1] = border
+    return grown

@@ -1,0 +1,74 @@
+"""What accelerations share: a round is the method's own; between two rounds the point is moved ahead."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coterie.agent import Agent
+from coterie.certificate import Point
+from coterie.steps import Coordinate, Steps
+from coterie.words import Talk
+
+__all__ = ["Wrapper"]
+
+
+@dataclass(frozen=True)
+class Wrapper(ABC):
+    """A method whose next round starts somewhere better than where the last one ended.
+
+    The wrapped State has at least `start`, where the next round starts, and `image`, where the last one ended and what
+    the certificate is about. What `advance` says is billed as tuning, so that a round costs what it costs without it.
+    """
+
+    steps: Steps
+
+    @property
+    @abstractmethod
+    def state(self) -> type:
+        """The wrapped State's class."""
+
+    @abstractmethod
+    def fresh(self, agent: Agent, inner: Any) -> Any:
+        """The wrapped State that remembers nothing."""
+
+    @abstractmethod
+    def advance(self, agent: Agent, state: Any, image: Any, t: int) -> Talk[Any]:
+        """The wrapped State from which round t + 1 starts, after round t led from `state.start` to `image`."""
+
+    @property
+    def states(self) -> tuple[type, ...]:
+        """The wrapped State's class, and what is inside it."""
+        return (self.state, *self.steps.states)
+
+    def start(self, agent: Agent) -> Talk[Any]:
+        """The first State, wrapped."""
+        return self.fresh(agent, (yield from self.steps.start(agent)))
+
+    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+        """The method's own round."""
+        return replace(state, image=(yield from self.steps.round(agent, state.start, t)))
+
+    def tunes_after(self, t: int) -> bool:
+        """Always: this is where the point is moved ahead."""
+        return True
+
+    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+        """Move ahead; start afresh when the method changes its own parameters, for then its map is another one."""
+        if self.steps.tunes_after(t):
+            return self.fresh(agent, (yield from self.steps.tune(agent, state.image, t)))
+        return (yield from self.advance(agent, state, state.image, t))
+
+    def point(self, agent: Agent, state: Any) -> Point:
+        """Of the image: a point that the method itself produced."""
+        return self.steps.point(agent, state.image)
+
+    @property
+    def can_be_accelerated(self) -> bool:
+        """Once is enough."""
+        return False
+
+    def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
+        """None."""
+        return ()

@@ -1,0 +1,109 @@
+"""Coordinate ascent on one agent's dual block:
+
+    min over v of  Σ_i s_i ℓ*(v_i; y_i) + (c/2) ‖Xᵀ(s∘(v − v⁰))‖² − ⟨s∘v, X w⟩
+
+with z = w − c Xᵀ(s∘(v − v⁰)) kept up to date, so that the best v_i for the others fixed is
+
+    v_i ← prox_{ℓ*/κ_i}(v_i + x_iᵀz / κ_i),   κ_i = c s_i ‖x_i‖².
+
+The conjugates of the catalogue are (a/2)v² + y v on an interval, or the logistic entropy; rows are dense or CSR; the
+last coordinate of z may belong to an intercept. Coordinates that rest at a bound are passed over until the others have
+settled.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+
+from coterie.kernels.logistic_prox import scalar_root
+
+__all__ = ["dual_ascent"]
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def dual_ascent(
+    dense: Any,
+    data: Any,
+    indices: Any,
+    indptr: Any,
+    is_dense: bool,
+    intercept: bool,
+    y: Any,
+    lower: Any,
+    upper: Any,
+    curvature: float,
+    logistic: bool,
+    weights: Any,
+    norms: Any,
+    c: float,
+    z: Any,
+    v: Any,
+    order: Any,
+    relative_tolerance: float,
+    max_epochs: int,
+) -> int:
+    """Improve v and z in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
+    times what the first one did (in the metric κ). Returns the number of epochs; `order` is permuted."""
+    columns = z.size - 1 if intercept else z.size
+    active, first, everything = order.size, 0.0, True
+    for epoch in range(max_epochs):
+        moved = 0.0
+        position = 0
+        while position < active:
+            i = order[position]
+            score = z[columns] if intercept else z[0] * 0.0
+            if is_dense:
+                for j in range(columns):
+                    score += dense[i, j] * z[j]
+            else:
+                for p in range(indptr[i], indptr[i + 1]):
+                    score += data[p] * z[indices[p]]
+            kappa = c * weights[i] * norms[i]
+            old = v[i]
+            if logistic:
+                root = scalar_root(-y[i] * (kappa * old + score), 1.0, kappa) if kappa > 0.0 else -y[i] * score
+                new = -y[i] / (1.0 + math.exp(-root)) if root > -700.0 else 0.0
+            else:
+                # argmin over v of (a/2) v² + y v + (κ/2)(v − old)² − score·v on [lower, upper]
+                slope = kappa * old + score - y[i]
+                steepness = curvature + kappa
+                if steepness > 0.0:
+                    new = slope / steepness
+                elif slope > 0.0:
+                    new = upper[i]
+                elif slope < 0.0:
+                    new = lower[i]
+                else:
+                    new = old
+                new = min(max(new, lower[i]), upper[i])
+            change = new - old
+            if change != 0.0:
+                v[i] = new
+                moved += kappa * change * change
+                step = c * weights[i] * change
+                if is_dense:
+                    for j in range(columns):
+                        z[j] -= step * dense[i, j]
+                else:
+                    for p in range(indptr[i], indptr[i + 1]):
+                        z[indices[p]] -= step * data[p]
+                if intercept:
+                    z[columns] -= step
+                position += 1
+            elif new == lower[i] or new == upper[i]:
+                active -= 1
+                order[position], order[active] = order[active], order[position]
+            else:
+                position += 1
+        if epoch == 0:
+            first = moved
+        if moved <= relative_tolerance * relative_tolerance * first:
+            if everything:
+                return epoch + 1
+            active, everything = order.size, True
+        else:
+            everything = active == order.size
+    return max_epochs

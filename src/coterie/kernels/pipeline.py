@@ -1,0 +1,179 @@
+"""One agent's part of one iteration of diffusion learning with a pipeline (see `methods/diffusion.py`).
+
+A pipeline has J slots with a batch of B samples in each; `pipe` is four rows of J·B numbers:
+
+    z        what travels: z⁽ʲ⁾, mixed j times
+    older    z⁽ʲ⁻¹⁾
+    first    z⁽⁰⁾
+    held     v⁽⁰⁾ = K h_kᵀ w_k, from the time of the push
+
+The reply A z⁽ʲ⁾ moves every slot on, z⁽ʲ⁺¹⁾ = α_j A z⁽ʲ⁾ + β_j z⁽ʲ⁾ + γ_j z⁽ʲ⁻¹⁾ (`filters` has α, β, γ by age), and
+what leaves is τ z⁽ᴶ⁾ + (1 − τ) z⁽⁰⁾. The slot that is popped takes the next samples, so nothing is ever shifted:
+iteration i = 0, 1, ... of a round has pushed into slot i mod J and pops slot (i + 1) mod J. `sequence` has one row of
+samples per push, the J rows before the round's own ones first (−1 where the pipeline was still empty), so that
+iteration i pops row i + 1 and then pushes row i + J + 1.
+
+`memory` has one row per sample: u, v, its label, its weight. Arrays are changed in place.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray, Matrix, is_sparse
+
+__all__ = ["SLOPES", "Rows", "advance", "numbers", "push", "rows_of"]
+
+SLOPES = {"squared": 0, "huber": 1, "squared_hinge": 2, "logistic": 3}
+"""The losses whose derivative is compiled here."""
+
+Z, OLDER, FIRST, HELD = range(4)
+U, V, LABEL, WEIGHT = range(4)
+KIND, THRESHOLD, AGENTS, STEP, RIDGE, TAU, INTERCEPT, REMEMBERS = range(8)
+
+ANY_ORDER = {"reassoc", "contract"}
+"""Sums may be taken in any order, as BLAS takes them; what is not finite stays so."""
+
+Indices = npt.NDArray[np.integer[Any]]
+Rows = tuple[FloatArray, Indices, Indices]
+"""A matrix by rows: data, column numbers and row starts, as in CSR; the last two are empty for a dense one."""
+
+
+def rows_of(X: Matrix) -> Rows:
+    """The matrix by rows; a dense one is copied only if it is stored by columns."""
+    if is_sparse(X):
+        csr = X.tocsr()
+        return csr.data, csr.indices, csr.indptr
+    none = np.empty(0, np.int32)
+    return np.ascontiguousarray(X).reshape(-1), none, none
+
+
+def numbers(
+    loss: str,
+    threshold: float,
+    agents: int,
+    step: float,
+    ridge: float,
+    tau: float,
+    intercept: bool,
+    remembers: bool,
+) -> FloatArray:
+    """The constants of a round in one array: a compiled function is called faster with fewer arguments."""
+    return np.array([SLOPES[loss], threshold, agents, step, ridge, tau, intercept, remembers], float)
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _slope(constants: FloatArray, z: float, y: float) -> Any:
+    kind = constants[KIND]
+    if kind == 0:
+        return z - y
+    if kind == 1:
+        return min(max(z - y, -constants[THRESHOLD]), constants[THRESHOLD])
+    if kind == 2:
+        return -2.0 * y * max(0.0, 1.0 - y * z)
+    return -y / (1.0 + math.exp(y * z))
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=ANY_ORDER)
+def _dot(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, w: FloatArray) -> float:
+    total = 0.0
+    if starts.size:
+        for e in range(starts[n], starts[n + 1]):
+            total += data[e] * w[indices[e]]
+    else:
+        row = data[n * d : (n + 1) * d]
+        for j in range(d):
+            total += row[j] * w[j]
+    return total + w[d] if w.size > d else total
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=ANY_ORDER)
+def _add(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, factor: float, w: FloatArray) -> None:
+    if starts.size:
+        for e in range(starts[n], starts[n + 1]):
+            w[indices[e]] += factor * data[e]
+    else:
+        row = data[n * d : (n + 1) * d]
+        for j in range(d):
+            w[j] += factor * row[j]
+    if w.size > d:
+        w[d] += factor
+
+
+@numba.njit(cache=True, error_model="numpy")
+def push(
+    data: FloatArray,
+    indices: Indices,
+    starts: Indices,
+    w: FloatArray,
+    memory: FloatArray,
+    pipe: FloatArray,
+    samples: Indices,
+    slot: int,
+    constants: FloatArray,
+) -> None:
+    """Put z⁽⁰⁾ = u_n + K h_kᵀ w_k − v_n of those samples into a slot."""
+    d, B = w.size - int(constants[INTERCEPT]), samples.size
+    for b in range(B):
+        n, q = samples[b], slot * B + b
+        held = constants[AGENTS] * _dot(data, indices, starts, n, d, w)
+        z = memory[n, U] + held - memory[n, V]
+        pipe[Z, q], pipe[OLDER, q], pipe[FIRST, q], pipe[HELD, q] = z, 0.0, z, held
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath=ANY_ORDER)
+def advance(
+    reply: FloatArray,
+    i: int,
+    data: FloatArray,
+    indices: Indices,
+    starts: Indices,
+    w: FloatArray,
+    average: FloatArray,
+    memory: FloatArray,
+    pipe: FloatArray,
+    sequence: Indices,
+    filters: FloatArray,
+    constants: FloatArray,
+) -> None:
+    """Iteration i of a round: move the slots on, pop, step, remember, and push the next samples."""
+    J, B, d = filters.shape[1], sequence.shape[1], w.size - int(constants[INTERCEPT])
+    for slot in range(J):
+        age = (i - slot) % J
+        alpha, beta, gamma = filters[0, age], filters[1, age], filters[2, age]
+        for q in range(slot * B, (slot + 1) * B):
+            z = pipe[Z, q]
+            pipe[Z, q] = alpha * reply[q] + beta * z + gamma * pipe[OLDER, q]
+            pipe[OLDER, q] = z
+
+    slot, popped = (i + 1) % J, sequence[i + 1]
+    if popped[0] >= 0:
+        step, tau, remembers = constants[STEP], constants[TAU], constants[REMEMBERS] > 0
+        shrink = 1.0 - step * constants[RIDGE]
+        for j in range(d):
+            w[j] = shrink * w[j] - step * average[j]
+        if w.size > d:
+            w[d] -= step * average[d]
+        for b in range(B):
+            n, q = popped[b], slot * B + b
+            z = tau * pipe[Z, q] + (1.0 - tau) * pipe[FIRST, q]
+            pipe[Z, q] = z
+            change = _slope(constants, z, memory[n, LABEL])
+            if remembers:
+                change -= _slope(constants, memory[n, U], memory[n, LABEL])
+            _add(data, indices, starts, n, d, -step / B * memory[n, WEIGHT] * change, w)
+        if remembers:
+            # One by one, so that a sample that is twice in the batch enters the average once.
+            for b in range(B):
+                n, q = popped[b], slot * B + b
+                z, y = pipe[Z, q], memory[n, LABEL]
+                change = _slope(constants, z, y) - _slope(constants, memory[n, U], y)
+                _add(data, indices, starts, n, d, memory[n, WEIGHT] * change / memory.shape[0], average)
+                memory[n, U], memory[n, V] = z, pipe[HELD, q]
+    if i + J + 1 < sequence.shape[0]:
+        push(data, indices, starts, w, memory, pipe, sequence[i + J + 1], slot, constants)

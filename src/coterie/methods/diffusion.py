@@ -1,0 +1,430 @@
+"""Diffusion learning of "An Exponentially Convergent Algorithm for Learning under Distributed Features" (Ying, Yuan,
+Sayed): columns split over the agents of any connected graph, every iteration one `Mix` among neighbours.
+
+| paper                | code                  | meaning                                                               |
+|----------------------|-----------------------|-----------------------------------------------------------------------|
+| N, K                 | `n`, `agent.count`    | samples, agents                                                       |
+| h_{n,k}, w_k         | `agent.design`, `w`   | the own columns of sample n, and their coefficients                   |
+| γ_n, Q(·; γ_n)       | label, `problem.loss` | the label, known to all, and the loss, smooth, Q' its derivative      |
+| A = [a_ℓk]           | `mixing`              | symmetric, doubly stochastic                                          |
+| μ                    | `step`                | the step size                                                         |
+| J                    | `pipeline`            | slots of the pipeline: how often a score is mixed before it is used   |
+| u_{n,k}, v_{n,k}     | `memory`              | the score of n that k used last, and K h_{n,k}ᵀ w_k at that time      |
+| (1/N) Σ Q'(u_n) h_n  | `average`             | the average gradient of the memory, SAGA's                            |
+| z_{n,k}              | the letters           | on their way from K h_{n,k}ᵀ w_k to the score Σ_k h_{n,k}ᵀ w_k        |
+
+Everybody's gradient needs everybody's label: **choosing one of these methods tells the labels (and the weights) to all
+agents**, once, in the set-up. Where they must stay at one party, use `graph-cp`.
+
+All agents draw the same samples from the run's seed, without a message. The objective has an l2 penalty ρ > 0, so the
+gradient has a further term ρ w_k; the intercept, held by the agent with the labels, has none. (Without strong
+convexity in the intercept's direction Theorem 1 does not apply; with both classes or with any quadratic loss the
+objective still has one minimiser, and the methods find it.) A sample of weight s has the loss (N s / Σ s) Q.
+
+Beyond the paper: **the pipeline's filter**. J mixings multiply the disagreement of a score among the agents by a
+polynomial p(A), A^J in the paper. `chebyshev` takes, with the same messages, the polynomial of degree J that is
+least on the spectrum of A among those that are nowhere negative there,
+
+    p = (1 + T_J(x̂)) / (1 + T_J(x̂(1))),      x̂ maps [λ_min, λ₂] of A to [−1, 1].
+
+Not negative matters. Let a = K h_kᵀ w_k differ between the agents in a mode of which the pipeline leaves p, and let
+y = u + a − v be what is pushed of it. With the curvature h of the objective along that mode, and κ = K ∇²_k, each
+iteration moves them on average by
+
+    a' = −μ h a − μ κ p y,      y' = −((1 − p) / N) y + a',      stable exactly if  μ κ p + μ h + (1 − p) / N > 0:
+
+for every step if p ≥ 0, but only for steps of the order 1/N if p < 0. So an indefinite A (Metropolis weights on a ring)
+wants a small step with J = 1, and T_J(x̂) / T_J(x̂(1)) itself, half as large as p, diverges on correlated columns.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import Design, FloatArray, Matrix, is_sparse
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.kernels.pipeline import LABEL, SLOPES, WEIGHT, Rows, Z, advance, numbers, push, rows_of
+from coterie.losses.huber import Huber
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.penalties.l2 import L2
+from coterie.problem import Problem
+from coterie.words import Mix, Sum, Talk
+
+__all__ = ["PVRD2", "VRD2", "Diffusion", "DynamicDiffusion", "State"]
+
+LEFTOVER = 0.05
+"""`pipeline="auto"` is the shortest that leaves at most this share of a disagreement."""
+LONGEST = 1000
+"""The longest pipeline that "auto" takes."""
+ROUNDING = 1e-6
+"""An eigenvalue closer to 0 than this, in either precision, is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds, with all that is in the pipeline."""
+
+    w: FloatArray
+    average: FloatArray
+    """(1/N) Σ_n Q'(u_n) h_{n,k}, in double precision, because a long sum is accumulated in it."""
+    memory: FloatArray
+    """One row per sample: u, v, its label, its weight times N / Σ weights."""
+    pipe: FloatArray
+    """Four rows of J·batch numbers, see `kernels/pipeline.py`; the oldest slot is the first."""
+    sequence: npt.NDArray[np.intp]
+    """The samples in the J slots, −1 in those that are still empty."""
+    step: float
+    filters: FloatArray
+    """α_j, β_j, γ_j for each age j."""
+    tau: float
+
+
+@dataclass(frozen=True)
+class FullState:
+    """Where one agent stands between two full-gradient iterations."""
+
+    w: FloatArray
+    z: FloatArray
+    """z_{n,k} for all samples."""
+    before: FloatArray
+    """K h_{n,k}ᵀ w_k for all samples, one iteration ago."""
+    labels: FloatArray
+    weights: FloatArray
+    step: float
+
+
+@dataclass(frozen=True)
+class _Family(Method):
+    """What the family shares: the problems it solves, the mixing matrix, and what the agents tell each other first."""
+
+    split: ClassVar[str] = "features"
+
+    step: float | Literal["auto"] = "auto"
+    """μ; "auto" is a safe one, from the norms of the rows and of the blocks of columns."""
+    mixing: str | Matrix = "metropolis"
+    """A: "metropolis", "laplacian-mixing", or a symmetric doubly stochastic matrix on the edges of the network."""
+
+    def __post_init__(self) -> None:
+        if self.step != "auto" and not (_is_number(self.step) and 0 < self.step < math.inf):
+            raise InvalidProblem(f"{self.name}: step must be a positive number or 'auto', not {self.step!r}.")
+        if not isinstance(self.mixing, str):
+            matrix = self.mixing.toarray() if is_sparse(self.mixing) else np.asarray(self.mixing, float)
+            object.__setattr__(self, "mixing", matrix.tolist())
+        elif self.mixing.replace("_", "-") == "laplacian":
+            raise InvalidProblem(
+                f"{self.name}: the Laplacian is not doubly stochastic; use 'laplacian-mixing' or 'metropolis'."
+            )
+
+    @cached_property
+    def rule(self) -> str | FloatArray:
+        """A as a `Mix` takes it: the same object each time."""
+        return self.mixing if isinstance(self.mixing, str) else np.array(self.mixing, float)
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.loss.name not in SLOPES:
+            raise InvalidProblem(
+                f"{self.name} needs a smooth loss ({', '.join(sorted(SLOPES))}); this problem has "
+                f"{problem.loss.name}. Use graph-cp, which takes every loss."
+            )
+        if not isinstance(problem.penalty, L2):
+            raise InvalidProblem(
+                f"{self.name} needs an l2 penalty with a positive strength; this problem has {problem.penalty.name}. "
+                "Use graph-cp, which takes every penalty, or penalty='l2'."
+            )
+        network.mixing(self.rule)
+
+    def _share(self, agent: Agent) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+        """Labels, weights (with mean 1) and ‖h_n‖² of all samples: from here on every agent knows them."""
+        told = np.zeros((3, agent.design.shape[0]), agent.design.dtype)
+        if agent.data.y is not None:
+            told[0] = agent.labels
+            told[1] = 1.0 if agent.data.weights is None else agent.data.weights
+        told[2] = _row_squares(agent.design)
+        labels, weights, squares = yield Sum(told)
+        return labels, weights * (len(weights) / agent.total), squares
+
+    def _blocks(self, agent: Agent, weights: FloatArray) -> Talk[FloatArray]:
+        """A bound on the curvature of the losses in the columns of each agent: λmax of β X_kᵀ diag(weights) X_k / N."""
+        n = agent.design.shape[0]
+        squared_norms: FloatArray = yield Sum(agent.one_hot(agent.design.squared_norm(weights.astype(float))))
+        return squared_norms * (agent.problem.loss.smoothness / n)
+
+    def _ridge(self, agent: Agent) -> float:
+        assert isinstance(agent.problem.penalty, L2)
+        return agent.problem.penalty.strength
+
+
+@dataclass(frozen=True)
+class _Stochastic(_Family):
+    """One sample (or batch) an iteration, the same at every agent."""
+
+    remembers: ClassVar[bool] = True
+    """Whether u, v and their average gradient correct what one mixing and one sample get wrong."""
+
+    batch: int = 1
+    """Samples per iteration."""
+    iterations_per_round: int | None = None
+    """By default as many as make one pass over the data."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in (("batch", self.batch), ("iterations_per_round", self.iterations_per_round)):
+            if not (_is_count(value) or (value is None and name != "batch")):
+                raise InvalidProblem(f"{self.name}: {name} must be a whole number from 1, not {value!r}.")
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def _wishes(self) -> tuple[int | Literal["auto"], bool | Literal["auto"]]:
+        """The pipeline's length, and whether its filter is Chebyshev's."""
+        return 1, False
+
+    def start(self, agent: Agent) -> Talk[State]:
+        labels, weights, squares = yield from self._share(agent)
+        length, chebyshev = self._wishes()
+        spectrum: FloatArray = np.zeros(0)
+        if self.step == "auto" or length == "auto" or chebyshev == "auto" or chebyshev:
+            spectrum = yield from _spectrum(agent, self.rule)
+        filters, tau = _filter(spectrum, length, chebyshev)
+        if self.step == "auto":
+            blocks = yield from self._blocks(agent, weights)
+            least = float(_response(filters, tau, spectrum).min(initial=0.0)) if self.remembers else 0.0
+            row = agent.problem.loss.smoothness * float((weights * squares).max()) + self._ridge(agent)
+            step = _safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
+        else:
+            step = float(self.step)
+
+        n, columns, dtype = len(labels), agent.design.shape[1], agent.design.dtype
+        memory = np.zeros((n, 4), dtype)
+        memory[:, LABEL], memory[:, WEIGHT] = labels, weights
+        # avg_k starts at (1/N) Σ_n Q'(0; γ_n) h_{n,k}: u = 0 is what the memory holds
+        slopes = weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
+        average = agent.design.adjoint(slopes.astype(float)) / n if self.remembers else np.zeros(columns)
+        J = filters.shape[1]
+        pipe, sequence = np.zeros((4, J * self.batch), dtype), np.full((J, self.batch), -1, np.intp)
+        return State(np.zeros(columns, dtype), average, memory, pipe, sequence, step, filters, tau)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        n, (J, B) = len(state.memory), state.sequence.shape
+        iterations = self.iterations_per_round or -(-n // B)
+        loss = agent.problem.loss
+        threshold = loss.threshold if isinstance(loss, Huber) else 0.0
+        constants = numbers(
+            loss.name,
+            threshold,
+            agent.count,
+            state.step,
+            self._ridge(agent),
+            state.tau,
+            agent.design.intercept,
+            self.remembers,
+        )
+        rows, filters = _by_rows(agent.design), state.filters
+        w, average = state.w.copy(), state.average.copy()
+        memory, pipe = state.memory.copy(), state.pipe.copy()
+        # n_i ~ U[1, N], the same at all agents                                                       (9), (22), (31)
+        drawn = agent.common_random(t).integers(0, n, (iterations, B))
+        sequence = np.concatenate([state.sequence, drawn])
+
+        push(*rows, w, memory, pipe, sequence[J], 0, constants)
+        word = Mix(pipe[Z], self.rule)
+        for i in range(iterations):
+            # [z⁽¹⁾, ..., z⁽ᴶ⁾]_k = Σ_ℓ a_ℓk [z⁽⁰⁾, ..., z⁽ᴶ⁻¹⁾]_ℓ                                         (37)
+            reply = yield word
+            # w_k ← w_k − μ {[Q'(z⁽ᴶ⁾) − Q'(u_n')] h_{n',k} + avg_k + ρ w_k};  u_n' ← z⁽ᴶ⁾;  v_n' ← v⁽⁰⁾      (33)–(35)
+            advance(reply, i, *rows, w, average, memory, pipe, sequence, filters, constants)
+        oldest_first = np.roll(pipe.reshape(4, J, B), -(iterations % J), axis=1).reshape(4, J * B)
+        return replace(state, w=w, average=average, memory=memory, pipe=oldest_first, sequence=sequence[iterations:])
+
+    def point(self, agent: Agent, state: State) -> Point:
+        return Point(state.w)
+
+
+@dataclass(frozen=True)
+class Diffusion(_Stochastic):
+    """Algorithm 1, the naïve one: a score is mixed once and used. Biased unless A averages at once."""
+
+    name: ClassVar[str] = "diffusion"
+    summary: ClassVar[str] = "stochastic gradients of scores mixed once: near the optimum, never at it"
+    remembers: ClassVar[bool] = False
+
+
+@dataclass(frozen=True)
+class VRD2(_Stochastic):
+    """Algorithm 2, variance-reduced dynamic diffusion: linear convergence to the exact minimiser."""
+
+    name: ClassVar[str] = "vrd2"
+    summary: ClassVar[str] = "variance-reduced dynamic diffusion: exact, one number per iteration and neighbour"
+
+
+@dataclass(frozen=True)
+class PVRD2(_Stochastic):
+    """Algorithm 3, VRD² with a pipeline: every score is mixed J times before it is used, without waiting for it."""
+
+    name: ClassVar[str] = "pvrd2"
+    summary: ClassVar[str] = "pipelined VRD²: exact, scores are mixed J times on their way"
+
+    pipeline: int | Literal["auto"] = "auto"
+    """J; "auto" is the shortest that leaves little of the agents' disagreement, from the spectrum of A."""
+    chebyshev: bool | Literal["auto"] = "auto"
+    """Filter by a non-negative Chebyshev polynomial of A in place of A^J, with the same messages; "auto": if better."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pipeline != "auto" and not _is_count(self.pipeline):
+            raise InvalidProblem(f"pvrd2: pipeline must be a whole number from 1, or 'auto', not {self.pipeline!r}.")
+        if self.chebyshev not in (True, False, "auto"):
+            raise InvalidProblem(f"pvrd2: chebyshev must be True, False or 'auto', not {self.chebyshev!r}.")
+
+    def _wishes(self) -> tuple[int | Literal["auto"], bool | Literal["auto"]]:
+        return self.pipeline, self.chebyshev
+
+
+@dataclass(frozen=True)
+class DynamicDiffusion(_Family):
+    """The deterministic comparison, (18)–(19) for all samples at once: full gradients of scores that are tracked."""
+
+    name: ClassVar[str] = "dynamic-diffusion"
+    summary: ClassVar[str] = "full gradients of tracked scores: exact, N numbers per iteration and neighbour"
+
+    @property
+    def state(self) -> type:
+        return FullState
+
+    def start(self, agent: Agent) -> Talk[FullState]:
+        labels, weights, _ = yield from self._share(agent)
+        if self.step == "auto":
+            blocks = yield from self._blocks(agent, weights)
+            step = 1.0 / (agent.count * float(blocks.max()) + self._ridge(agent))
+        else:
+            step = float(self.step)
+        zeros = np.zeros(len(labels), agent.design.dtype)
+        return FullState(np.zeros(agent.design.shape[1], agent.design.dtype), zeros, zeros, labels, weights, step)
+
+    def round(self, agent: Agent, state: FullState, t: int) -> Talk[FullState]:
+        # z_{n,k} ← Σ_ℓ a_ℓk (z_{n,ℓ} + K h_{n,ℓ}ᵀ w_ℓ − K h_{n,ℓ}ᵀ w_ℓ'), w' one iteration ago          (18), (19)
+        scores = agent.count * agent.design.forward(state.w)
+        z = yield Mix(state.z + scores - state.before, self.rule)
+        # w_k ← w_k − μ {(1/N) Σ_n Q'(z_{n,k}) h_{n,k} + ρ w_k}
+        slopes = state.weights * agent.problem.loss.gradient(z, state.labels)
+        pull = self._ridge(agent) * state.w
+        if agent.design.intercept:
+            pull[-1] = 0.0
+        w = state.w - state.step * (agent.design.adjoint(slopes) / len(slopes) + pull)
+        return replace(state, w=w, z=z, before=scores)
+
+    def point(self, agent: Agent, state: FullState) -> Point:
+        return Point(state.w)
+
+
+# -- the filter ------------------------------------------------------------------------------------------------------
+
+
+def _spectrum(agent: Agent, rule: str | FloatArray) -> Talk[FloatArray]:
+    """All eigenvalues of A but the largest, 1: each agent learns its row of A from its neighbours, then all rows."""
+    row = yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), rule)
+    own = np.zeros((agent.count, agent.count))
+    own[agent.index] = row
+    rows = yield Sum(own)
+    eigenvalues: FloatArray = np.linalg.eigvalsh((rows + rows.T) / 2)[:-1]
+    return np.where(np.abs(eigenvalues) < ROUNDING, 0.0, eigenvalues)
+
+
+def _filter(
+    spectrum: FloatArray, length: int | Literal["auto"], chebyshev: bool | Literal["auto"]
+) -> tuple[FloatArray, float]:
+    """α_j, β_j, γ_j by age, and τ, of the polynomial that the pipeline applies."""
+    for J in range(1, LONGEST) if length == "auto" else (length,):
+        power, smooth = _power(J), _chebyshev(spectrum, J)
+        if chebyshev == "auto":
+            left, right = _response(*power, spectrum), _response(*smooth, spectrum)
+            good = left.min(initial=0.0) >= 0.0 and left.max(initial=0.0) <= right.max(initial=0.0)
+            chosen = power if good else smooth
+        else:
+            chosen = smooth if chebyshev else power
+        if np.abs(_response(*chosen, spectrum)).max(initial=0.0) <= LEFTOVER:
+            break
+    return chosen
+
+
+def _power(J: int) -> tuple[FloatArray, float]:
+    """p(A) = A^J."""
+    filters = np.zeros((3, J))
+    filters[0] = 1.0
+    return filters, 1.0
+
+
+def _chebyshev(spectrum: FloatArray, J: int) -> tuple[FloatArray, float]:
+    """p(A) = (1 + T_J(Â)) / (1 + T_J(x̂(1))), Â = (2A − (λ_min + λ₂) I) / (λ₂ − λ_min).
+
+    The three-term recurrence of T_j(Â) / T_j(x̂(1)), with T_j(x̂(1)) / T_{j+1}(x̂(1)) = g h_j, g = 1 / x̂(1): nothing is
+    divided by λ₂ − λ_min, and nothing overflows.
+    """
+    low, high = (float(spectrum.min()), float(spectrum.max())) if spectrum.size else (0.0, 0.0)
+    scale, g = 2.0 - low - high, (high - low) / (2.0 - low - high)
+    filters, h, inverse = np.zeros((3, J)), 1.0, g
+    filters[:, 0] = 2.0 / scale, -(low + high) / scale, 0.0
+    for j in range(1, J):
+        previous, h = h, 1.0 / (2.0 - g * g * h)
+        filters[:, j] = 4.0 * h / scale, -2.0 * (low + high) * h / scale, -g * g * previous * h
+        inverse *= g * h
+    return filters, 1.0 / (1.0 + inverse)
+
+
+def _response(filters: FloatArray, tau: float, spectrum: FloatArray) -> FloatArray:
+    """p at those eigenvalues: what the pipeline leaves of each mode of disagreement."""
+    z, older = np.ones_like(spectrum), np.zeros_like(spectrum)
+    for alpha, beta, gamma in filters.T:
+        z, older = alpha * spectrum * z + beta * z + gamma * older, z
+    p = tau * z + (1.0 - tau)
+    return np.where(np.abs(p) < ROUNDING, 0.0, p)
+
+
+def _safe_step(row: float, blocks: FloatArray, n: int, B: int, J: int, least: float) -> float:
+    """μ from bounds on the curvature: of one sample (`row`), and of the mean loss in each agent's columns (`blocks`).
+
+    The least of three: half of 1/L for a batch, L = L_row / B + (1 − 1/B) L_mean; 1 / ((J − 1) L_mean), because a
+    gradient comes J − 1 iterations late (two thirds of where that alone gets unstable); and where the filter has a
+    negative value p, the step below which the memory is stable whatever h is, (1 − p) / ((N/B) κ |p|).
+    """
+    mean = float(blocks.sum())
+    batch = row / B + (1.0 - 1.0 / B) * mean
+    driven = (n / B) * len(blocks) * float(blocks.max()) * -least / (1.0 - least)
+    return 1.0 / max(2.0 * batch, (J - 1) * mean, driven)
+
+
+# -- data by rows ----------------------------------------------------------------------------------------------------
+
+_ROWS: WeakKeyDictionary[Design, Rows] = WeakKeyDictionary()
+
+
+def _by_rows(design: Design) -> Rows:
+    """The data by rows, made once: blocks of columns are stored by columns, and one sample would touch them all."""
+    if design not in _ROWS:
+        _ROWS[design] = rows_of(design.X)
+    return _ROWS[design]
+
+
+def _row_squares(design: Design) -> FloatArray:
+    X = design.X
+    squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
+    return squares + 1.0 if design.intercept else squares
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)

@@ -1,0 +1,118 @@
+"""One agent's dual block problem, which consensus, proximal-1 and cocoa share:
+
+    v⁺ = argmin over v of  Σ_i s_i ℓ*(v_i) + (c/2) ‖X̃ᵀ(s∘(v − v⁰))‖² − ⟨s∘v, X̃ w⟩
+
+By a cached factorisation where the loss is quadratic and the block small, else by compiled coordinate ascent, else, for
+a loss that the compiled code does not know, by accelerated proximal gradient steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, is_sparse
+from coterie.kernels.dual_ascent import dual_ascent
+from coterie.losses import Loss
+
+__all__ = ["knows", "solve_block"]
+
+SMALL = 1000
+"""Factorise min(rows, columns) up to this size."""
+
+
+def knows(loss: Loss) -> bool:
+    """Whether the compiled solver knows that loss."""
+    return loss.conjugate_curvature is not None or loss.name == "logistic"
+
+
+def solve_block(
+    agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
+) -> FloatArray:
+    """v⁺, as exactly as the tolerance says: relative to the first sweep's progress, so that 0.1 is a rough answer."""
+    if not len(v):
+        return v
+    loss = agent.problem.loss
+    if loss.name == "squared" and min(agent.design.shape) <= SMALL:
+        return _quadratic(agent, v, w, c)
+    if knows(loss):
+        return _by_coordinates(agent, v, w, c, tolerance, max_epochs, t)
+    return _by_gradients(agent, v, w, c, tolerance, max_epochs)
+
+
+def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArray:
+    """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the smaller Gram matrix."""
+    design, tall = agent.design, agent.design.shape[0] > agent.design.shape[1]
+    root = None if agent.data.weights is None else np.sqrt(agent.data.weights)
+    if "gram" not in agent.scratch:
+        A = np.asarray(design.X.todense() if is_sparse(design.X) else design.X, float)
+        A = np.column_stack([A, np.ones(len(A))]) if design.intercept else A
+        A = A if root is None else root[:, None] * A
+        agent.scratch["gram"] = np.linalg.eigh(A.T @ A if tall else A @ A.T)
+    values, vectors = agent.scratch["gram"]
+    values = np.maximum(values, 0.0)
+    r = design.forward(w) - agent.labels - v
+    if tall:
+        # (I + c A Aᵀ)⁻¹ = I − A (I/c + AᵀA)⁻¹ Aᵀ
+        inner = vectors @ ((vectors.T @ design.adjoint(agent.weighted(r))) / (1.0 / c + values))
+        change = r - design.forward(inner)
+    else:
+        p = vectors @ ((vectors.T @ (r if root is None else root * r)) / (1.0 + c * values))
+        change = p if root is None else p / root
+    result: FloatArray = v + change.astype(v.dtype)
+    return result
+
+
+def _by_coordinates(
+    agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
+) -> FloatArray:
+    X, intercept = agent.design.X, agent.design.intercept
+    if "rows" not in agent.scratch:
+        sparse = is_sparse(X)
+        squares = X.multiply(X).sum(axis=1) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
+        empty = np.empty(0, X.dtype)
+        agent.scratch["rows"] = (
+            np.empty((0, 0), X.dtype) if sparse else np.ascontiguousarray(X),
+            X.data if sparse else empty,
+            X.indices if sparse else np.empty(0, np.int32),
+            X.indptr if sparse else np.empty(0, np.int32),
+            not sparse,
+            intercept,
+            agent.labels.astype(float),
+            *(bound.astype(float) for bound in agent.problem.loss.domain(agent.labels)),
+            agent.problem.loss.conjugate_curvature or 0.0,
+            agent.problem.loss.name == "logistic",
+            np.ones(len(v)) if agent.data.weights is None else agent.data.weights.astype(float),
+            np.asarray(squares, float).ravel() + intercept,
+        )
+    improved, z = v.astype(float), w.astype(float)
+    order = agent.random(t).permutation(len(v))
+    ascend: Any = dual_ascent
+    ascend(*agent.scratch["rows"], c, z, improved, order, tolerance, max_epochs)
+    return improved.astype(v.dtype, copy=False)
+
+
+def _by_gradients(
+    agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int
+) -> FloatArray:
+    """FISTA with restarts in the metric s: any loss with a `dual_prox`."""
+    if "norm" not in agent.scratch:
+        agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights)
+    step = 1.0 / (c * agent.scratch["norm"])
+    point, lead, momentum, first = v, v, 1.0, 0.0
+    scores = agent.design.forward(w)
+    for _ in range(50 * max_epochs):
+        pull = scores - c * agent.design.forward(agent.design.adjoint(agent.weighted(lead - v)))
+        new = agent.problem.loss.dual_prox(lead + step * pull, agent.labels, step)
+        moved = float(np.linalg.norm(new - lead))
+        first = first or moved
+        if moved <= 0.1 * tolerance * first:
+            return new
+        if np.vdot(lead - new, new - point) > 0:
+            momentum = 1.0
+        following = 0.5 * (1 + np.sqrt(1 + 4 * momentum**2))
+        point, lead = new, new + float((momentum - 1) / following) * (new - point)
+        momentum = float(following)
+    return point

@@ -1,0 +1,441 @@
+"""Chambolle–Pock on a graph (Ancelin, Bahmani, Romberg, "Decentralized Feature-Distributed Optimization for Generalized
+Linear Models"): columns split over the agents of any connected graph, labels at one of them.
+
+| paper        | code                | meaning                                                                          |
+|--------------|---------------------|----------------------------------------------------------------------------------|
+| X_j          | `agent.design`      | the own columns; the agent with the labels also has the intercept's              |
+| θ_j          | `theta`             | the own block of the model                                                       |
+| λ_j          | `lam`               | the own copy of the dual, one number per sample; all copies agree at the end     |
+| v_j          | `V`                 | the own multiplier of the constraint L λ = 0                                     |
+| L            | `"laplacian"`       | the weighted Laplacian of the network                                            |
+| τ/n, σ/n     | `a`, `s`            | the primal and the dual step; prox_{τr} is prox_{n a r}                          |
+| R, χ, δ, D   | `R`, `chi`, ...     | ‖θ̂‖ ≤ R, ‖X‖ ≤ χ, ‖L†‖ ≤ 1/δ, ‖L‖ ≤ D                                            |
+| ρ            | `steepness(loss)`   | the loss's Lipschitz constant, or that of its square root (times 2)              |
+| ℓ_i, r_j     | `agent.problem`     | loss and penalty                                                                 |
+
+`variant="paper"` is equations (9)–(13) with the steps of Theorem 1: two exchanges an iteration.
+
+The default needs one. With P = L V only L² appears in the paper's iteration; with L in its place it is Chambolle–Pock
+on the incidence matrix of the graph, which has the same saddle points and cond(L) where the paper has cond(L)². Only
+u_j = X_jθ_j + P_j is kept:
+
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ_j)                                     a_j = c / (s_j ‖X_j‖²)
+    u_j⁺ = u_j + X_j(θ_j⁺ − θ_j) − b (L Λ)_j                                       b = (1 − c) / (2 s)
+    λ_j⁺ = λ_j + s_j(2u_j⁺ − u_j), at the labels prox_{s_j ℓ*} of that             s_j = s / deg_j
+
+Since ‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every graph and every block, and no agent needs a constant from
+elsewhere. The map T: z = (θ, u, Λ) ↦ z⁺ is firmly non-expansive in the metric M of its steps, and is iterated in
+reflected Halpern form with restarts, as the successors of PDLP do it:
+
+    z_{k+1} = (k+1)/(k+2) (2 T z_k − z_k) + 1/(k+2) z_0
+
+A new epoch starts from T z_k when ‖z_k − T z_k‖_M has fallen enough or the epoch has become long. It takes with it an s
+and a c nearer to those at which dual, blocks and edges weigh the same in M. All of this rests on one `Sum` of five
+numbers every ten rounds.
+
+With sample weights, a sample of weight 2 is two samples: at the labels λ = weights ∘ v, v the dual of one sample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.linalg.blas import daxpy, saxpy
+
+from coterie.agent import Agent
+from coterie.arrays import Design, FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.losses import Loss
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Mix, Sum, Talk
+
+__all__ = ["LOOK_EVERY", "GraphCP", "PaperState", "State"]
+
+LOOK_EVERY = 10
+"""Rounds between two looks at the residual ‖z − T z‖_M."""
+SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36
+"""An epoch ends when the residual has fallen to SUFFICIENT of its first value; when it is below NECESSARY of it and grows
+again; or after LONG of all rounds so far."""
+LEAST_SHARE = 0.02
+"""c and 1 − c never go below this."""
+LANCZOS_STEPS = 100
+NORM_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds of the default variant."""
+
+    theta: FloatArray
+    lam: FloatArray
+    u: FloatArray
+    theta_0: FloatArray
+    """z_0 of this epoch: θ, λ and u."""
+    lam_0: FloatArray
+    u_0: FloatArray
+    w: FloatArray
+    """The last θ⁺: unlike θ, it lies in the penalty's domain."""
+    v: FloatArray
+    """The last λ⁺, at the labels only: it lies in the domain of ℓ*."""
+    norms: FloatArray
+    """One number per column: ‖X_j diag(norms)^{-1/2}‖ ≤ 1."""
+    degree: float
+    s: float
+    c: float
+    k: int
+    """Rounds since the epoch began."""
+    first: float
+    """The own share of ‖z − T z‖²_M when the epoch began."""
+    before: float | None
+    """Everybody's ‖z − T z‖²_M at the last look of this epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperState:
+    """Where one agent stands between two rounds of the paper's variant."""
+
+    theta: FloatArray
+    V: FloatArray
+    lam: FloatArray
+    theta_mean: FloatArray
+    """θ̄, the mean over all rounds so far."""
+    lam_mean: FloatArray
+    """λ̄, at the labels only."""
+    a: float
+    s: float
+
+
+@dataclass(frozen=True)
+class GraphCP(Method):
+    """Chambolle–Pock over the edges of a graph: one `Mix` of n numbers a round (the paper's variant: two)."""
+
+    name: ClassVar[str] = "graph-cp"
+    split: ClassVar[str] = "features"
+    summary: ClassVar[str] = "primal-dual over the edges of any graph, every loss, labels at one agent"
+
+    variant: Literal["improved", "paper"] = "improved"
+    iterate: Literal["last", "average"] = "last"
+    """What the paper's variant returns: its last iterate, or the mean of all that Theorem 1 speaks of."""
+    R: float | None = None
+    """‖θ̂‖ ≤ R; by default 2 P(0) / ‖∇P(0)‖, which holds for orthogonal columns and is a guess for others."""
+    chi: float | None = None
+    """‖X‖ ≤ χ; by default estimated by the agents, as are `delta` and `D`."""
+    delta: float | None = None
+    D: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("variant", self.variant, ("improved", "paper")),
+            ("iterate", self.iterate, ("last", "average")),
+        ):
+            if value not in known:
+                raise InvalidProblem(f"graph-cp: {name} is {' or '.join(map(repr, known))}, not {value!r}.")
+        constants = {"R": self.R, "chi": self.chi, "delta": self.delta, "D": self.D}
+        for name, constant in constants.items():
+            if constant is not None and not (isinstance(constant, (int, float)) and 0 < constant < math.inf):
+                raise InvalidProblem(f"graph-cp: {name} must be a positive number, not {constant!r}.")
+        if self.variant == "improved" and (self.iterate != "last" or any(constants.values())):
+            raise InvalidProblem(
+                "graph-cp: R, chi, delta, D and iterate belong to variant='paper'; the default needs none of them."
+            )
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
+        if network.server:
+            return None
+        return 1.0 + cheapness_against_tree(network), "few numbers per round along the edges of this network"
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if network.server:
+            raise InvalidProblem(
+                "graph-cp talks along the edges of a graph, but these agents talk to a server only. "
+                "Use method='tree', or a network with edges: star(agents) with agent 0 as hub, ring, ..."
+            )
+
+    @property
+    def state(self) -> type:
+        return PaperState if self.variant == "paper" else State
+
+    def start(self, agent: Agent) -> Talk[State | PaperState]:
+        return (yield from (self._paper_start(agent) if self.variant == "paper" else self._start(agent)))
+
+    def round(self, agent: Agent, state: State | PaperState, t: int) -> Talk[State | PaperState]:
+        if isinstance(state, PaperState):
+            return (yield from self._paper_round(agent, state, t))
+        return (yield from self._round(agent, state, t))
+
+    def point(self, agent: Agent, state: State | PaperState) -> Point:
+        if isinstance(state, State):
+            return point_at(agent, state.w, state.v)
+        if self.iterate == "average":
+            return point_at(agent, state.theta_mean, state.lam_mean)
+        return point_at(agent, state.theta, state.lam)
+
+    # -- the default -------------------------------------------------------------------------------------------------
+
+    def _start(self, agent: Agent) -> Talk[State]:
+        rows, dtype = agent.design.shape[0], agent.design.dtype
+        degree = 1.0
+        if agent.count > 1:
+            degree = float((yield Mix(agent.one_hot(1.0).astype(dtype), "laplacian"))[agent.index])
+        mean_degree = float((yield Sum(np.array([degree])))[0]) / agent.count
+        # The copies of λ together weigh like one with the step s/(m deg), the edges ask for s/deg: between the two.
+        s = first_dual_step(agent) * mean_degree * math.sqrt(agent.count) / 4
+        theta = first_block(agent)
+        u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
+        v = zeros if agent.data.y is not None else zeros[:0]
+        norms, c = block_norms(agent.design), 0.5 if agent.count > 1 else 1.0
+        return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, 0.0, None)
+
+    def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        design, lam, u, k, s, c = agent.design, state.lam, state.u, state.k, state.s, state.c
+        s_j, b = s / state.degree, (1.0 - c) / (2.0 * s)
+        mixed = (yield Mix(lam, "laplacian")) if agent.count > 1 else np.zeros_like(lam)
+
+        # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
+        theta = block_step(agent, state.theta, lam, c / s_j / state.norms)
+        theta_change = theta - state.theta
+        # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ
+        u_ahead = design.forward(2.0 * theta_change)
+        add(u_ahead, -2.0 * b, mixed)
+        u_ahead += u
+        # λ⁺ = λ + s ũ, and λ̃ = 2λ⁺ − λ
+        lam_ahead, v = lam.copy(), state.v
+        if agent.data.y is not None:
+            add(lam_ahead, s_j, u_ahead)
+            v = dual_step(agent, lam_ahead, s_j)
+            np.multiply(v, 2.0, out=lam_ahead)
+            lam_ahead -= lam
+        else:
+            add(lam_ahead, 2.0 * s_j, u_ahead)
+
+        first, before, look = state.first, state.before, t % LOOK_EVERY == 0 and k > 0
+        if look or k == 0:
+            # ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖X_j‖²‖Δθ_j‖²/(c deg_j) + 2s‖ΔE‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩
+            lam_change, u_change = 0.5 * (lam_ahead - lam), 0.5 * (u_ahead - u)
+            duals = state.degree * float(np.vdot(lam_change, lam_change))
+            blocks = float(state.norms @ theta_change**2) / state.degree
+            edges = 2.0 * b**2 * float(np.vdot(lam, mixed))
+            mine = duals / s + s * (blocks / c + (edges / (1.0 - c) if c < 1.0 else 0.0))
+            mine -= 2.0 * float(np.vdot(lam_change, u_change))
+            first = mine if k == 0 else first
+        if look:
+            sums = yield Sum(np.array([duals, blocks, edges, mine, first]))
+            duals, blocks, edges, now, then = map(float, sums)
+            if epoch_ends(now, then, before, k, t):
+                lam, u = lam + lam_change, u + u_change
+                s, c = rebalanced(s, c, duals, blocks, edges)
+                norms, degree = state.norms, state.degree
+                return State(theta, lam, u, theta, lam, u, theta, v, norms, degree, s, c, 0, 0.0, None)
+            before = now
+        # z_{k+1} = (k+1)/(k+2) (2 T z_k − z_k) + 1/(k+2) z_0
+        return replace(
+            state,
+            theta=anchored(state.theta + 2.0 * theta_change, state.theta_0, k),
+            lam=anchored(lam_ahead, state.lam_0, k),
+            u=anchored(u_ahead, state.u_0, k),
+            w=theta,
+            v=v,
+            k=k + 1,
+            first=first,
+            before=before,
+        )
+
+    # -- the paper's -------------------------------------------------------------------------------------------------
+
+    def _paper_start(self, agent: Agent) -> Talk[PaperState]:
+        assert agent.facts is not None
+        chi, delta, D = self.chi, self.delta or 1.0, self.D or 0.0
+        R = (2.0 * agent.facts.reach or 1.0) if self.R is None else self.R
+        if chi is None:
+            chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
+        if agent.count > 1 and (self.delta is None or self.D is None):
+            low, high = yield from laplacian_ends(agent)
+            delta, D = self.delta or low, self.D or high
+        rho, spread = steepness(agent.problem.loss), 1.0
+        if agent.count > 1:
+            spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
+        else:
+            D = 0.0
+        # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)                         Theorem 1
+        s = math.sqrt(agent.count * agent.total) * rho / ((chi + D) * R * spread)
+        a = 1.0 / ((chi + D) ** 2 * s)
+        (rows, columns), dtype = agent.design.shape, agent.design.dtype
+        theta, zeros = np.zeros(columns, dtype), np.zeros(rows, dtype)
+        return PaperState(theta, zeros, zeros, theta, zeros if agent.data.y is not None else zeros[:0], a, s)
+
+    def _paper_round(self, agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
+        a, s, here = state.a, state.s, agent.data.y is not None
+        # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)                                                                  (9)
+        theta = block_step(agent, state.theta, state.lam, np.full_like(state.theta, a))
+        lam = s * agent.design.forward(2.0 * theta - state.theta)
+        lam += state.lam
+        V = state.V
+        if agent.count > 1:
+            # v_{t+1} = v_t − (τ/n) Σ_{j'} (λ_t − λ_{j',t})                                                      (10)
+            V = V - a * (yield Mix(state.lam, "laplacian"))
+            # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v − v_{j'})_t   (11), (13)
+            lam += s * (yield Mix(2.0 * V - state.V, "laplacian"))
+        if here:
+            # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) + ‖λ‖²/2σ      (12)
+            lam = dual_step(agent, lam, s)
+        # θ̄ = (1/T) Σ_{t=1}^T θ_t                                                                                (14)
+        theta_mean = state.theta_mean + (theta - state.theta_mean) / t
+        lam_mean = state.lam_mean + (lam - state.lam_mean) / t if here else state.lam_mean
+        return PaperState(theta, V, lam, theta_mean, lam_mean, a, s)
+
+
+# -- steps, shared with `tree` ---------------------------------------------------------------------------------------
+
+
+def block_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray) -> FloatArray:
+    """prox_{n a r}(θ − a Xᵀλ), where all but the intercept have the same a."""
+    moved = theta - a * agent.design.adjoint(lam)
+    return agent.problem.prox(moved, agent.total * float(a[0]), agent.design.intercept) if moved.size else moved
+
+
+def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
+    """argmin over λ of s Σ_i weight_i ℓ_i*(λ_i / weight_i) + ½‖λ − q‖²."""
+    loss, weights = agent.problem.loss, agent.data.weights
+    if weights is None:
+        return loss.dual_prox(q, agent.labels, s)
+    return weights * loss.dual_prox(q / weights, agent.labels, s / weights)
+
+
+def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
+    """The block, and at the labels the dual v of one sample each."""
+    if agent.data.y is None:
+        return Point(w)
+    return Point(w, lam if agent.data.weights is None else lam / agent.data.weights)
+
+
+def anchored(z: FloatArray, z_0: FloatArray, k: int) -> FloatArray:
+    """(k+1)/(k+2) z + 1/(k+2) z_0, in the memory of z."""
+    z *= (k + 1) / (k + 2)
+    add(z, 1.0 / (k + 2), z_0)
+    return z
+
+
+def add(y: FloatArray, a: float, x: FloatArray) -> None:
+    """y += a x in one pass and without a temporary array."""
+    if y.size:
+        (saxpy if y.dtype == np.float32 else daxpy)(x, y, a=a)
+
+
+def epoch_ends(now: float, first: float, before: float | None, k: int, t: int) -> bool:
+    """Whether to restart, from the squared residuals now, at the epoch's first round, and at the last look."""
+    grows = before is not None and now > before
+    return now <= SUFFICIENT**2 * first or (grows and now <= NECESSARY**2 * first) or k >= LONG * t
+
+
+def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) -> tuple[float, float]:
+    """Half way (in logarithms) to the s and c that make duals/s + s(blocks/c + edges/(1 − c)) least."""
+    primal = math.sqrt(max(blocks, 0.0)) + math.sqrt(max(edges, 0.0))
+    if duals > 0 and primal > 0:
+        s = math.sqrt(s * math.sqrt(duals) / primal)
+    if blocks > 0 and edges > 0:
+        odds = math.sqrt(c / (1.0 - c) * math.sqrt(blocks / edges))
+        c = min(max(odds / (1.0 + odds), LEAST_SHARE), 1.0 - LEAST_SHARE)
+    return s, c
+
+
+# -- where to start --------------------------------------------------------------------------------------------------
+
+
+def first_block(agent: Agent) -> FloatArray:
+    """θ = 0, or what the penalty allows nearest to it."""
+    return agent.problem.prox(np.zeros(agent.design.shape[1], agent.design.dtype), 1.0, agent.design.intercept)
+
+
+def first_dual_step(agent: Agent) -> float:
+    """The slope at 0 over the scores that would bring the loss to 0 along it: for the squared loss a constant."""
+    assert agent.facts is not None
+    step = agent.facts.residual**2 / (agent.design.shape[0] * agent.facts.primal_at_zero or 1.0)
+    return step if 0 < step < math.inf else 1.0
+
+
+def block_norms(design: Design) -> FloatArray:
+    """One number per column with ‖X diag(norms)^{-1/2}‖ ≤ 1: ‖X‖² for all columns, but the intercept has its own."""
+    rows, columns = design.shape
+    plain = Design(design.X)
+    norm = plain.squared_norm() or 1.0
+    norms = np.full(columns, norm, design.dtype)
+    if design.intercept:
+        # ‖[A b]‖² ≤ 1 + ‖Aᵀb‖ for ‖A‖ = ‖b‖ = 1
+        cosine = float(np.linalg.norm(plain.adjoint(np.ones(rows, design.dtype)))) / math.sqrt(norm * rows)
+        norms[-1] = rows
+        norms *= 1.0 + min(cosine, 1.0)
+    return norms
+
+
+def pooled_norm(agent: Agent, scale: FloatArray) -> Talk[float]:
+    """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers."""
+    design = agent.design
+    vector = agent.random(0).standard_normal(design.shape[1]).astype(design.dtype)
+    previous, beta, top = np.zeros_like(vector), 0.0, 0.0
+    length = math.sqrt((yield Sum(np.array([float(vector @ vector)])))[0])
+    vector /= length or 1.0
+    diagonal: list[float] = []
+    off: list[float] = []
+    for step in range(LANCZOS_STEPS):
+        scores = yield Sum(design.forward(scale * vector))
+        diagonal.append(float(scores @ scores))
+        image = scale * design.adjoint(scores) - diagonal[-1] * vector - beta * previous
+        lower, top = top, float(_tridiagonal_eigenvalues(diagonal, off)[-1])
+        beta = math.sqrt((yield Sum(np.array([float(image @ image)])))[0])
+        if beta <= 1e-6 * top or (step >= 3 and top - lower <= 0.1 * NORM_TOLERANCE * top):
+            break
+        off.append(beta)
+        previous, vector = vector, image / beta
+    return top * (1.0 + NORM_TOLERANCE)
+
+
+def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:
+    """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number per edge and step.
+
+    It is exact for up to a hundred agents, and is near that for graphs whose λ₂ is not tiny.
+    """
+    dtype = agent.design.dtype
+    basis = np.array([1.0 / math.sqrt(agent.count)])
+    entry = float(agent.random(0).standard_normal())
+    diagonal: list[float] = []
+    off: list[float] = []
+    for _ in range(min(agent.count - 1, LANCZOS_STEPS)):
+        # The own entries of all basis vectors so far; the constant one, L's kernel, is the first.
+        along = yield Sum(entry * basis)
+        entry -= float(along @ basis)
+        again = yield Sum(np.append(entry * basis, entry**2))
+        entry -= float(again[:-1] @ basis)
+        beta = math.sqrt(max(float(again[-1] - again[:-1] @ again[:-1]), 0.0))
+        if len(basis) > 1:
+            diagonal.append(float(along[-1] + again[-2]))
+            if beta <= 1e-5 * max(diagonal):
+                break
+            off.append(beta)
+        basis = np.append(basis, entry / beta)
+        entry = float((yield Mix(np.array([basis[-1]], dtype), "laplacian"))[0])
+    else:
+        along = yield Sum(np.array([entry * basis[-1]]))
+        diagonal.append(float(along[0]))
+    ends = _tridiagonal_eigenvalues(diagonal, off)
+    return float(ends[0]) * (1.0 - NORM_TOLERANCE), float(ends[-1]) * (1.0 + NORM_TOLERANCE)
+
+
+def _tridiagonal_eigenvalues(diagonal: list[float], off: list[float]) -> FloatArray:
+    return np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
+
+
+def steepness(loss: Loss) -> float:
+    """ρ: |ℓ'| ≤ ρ for a Lipschitz loss, |ℓ'| ≤ ρ √ℓ for one that is not: √2 for ½(u − y)²."""
+    return loss.lipschitz if math.isfinite(loss.lipschitz) else math.sqrt(2.0 * loss.smoothness)
+
+
+def cheapness_against_tree(network: Network) -> float:
+    """The share, between 0 and 1, of the numbers that `tree` would send in what both together would send."""
+    return 0.5

@@ -1,0 +1,147 @@
+"""Chambolle–Pock with exact sums over a spanning tree, or through a server: columns split over agents, labels at one.
+
+`graph-cp` gives every agent its own copy of the dual λ and lets neighbours bring the copies together. Where a `Sum`
+over all agents is possible there is only one λ, and the iteration is that of a single agent with all the columns:
+
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)                                        a_j = 1 / (s κ ‖X_j‖²)
+    u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                                                  a `Sum` of n numbers
+    λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                                              told by the label agent: another
+
+κ = ‖[X_1/‖X_1‖ ... X_m/‖X_m‖]‖², between 1 and m, is estimated by the agents beforehand. Halpern's form, the restarts
+and the balance of the steps are those of `graph-cp` with no edges to weigh; the label agent alone decides them, and
+tells the others in the second `Sum`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.methods.graph_cp import (
+    LOOK_EVERY,
+    anchored,
+    block_norms,
+    block_step,
+    cheapness_against_tree,
+    dual_step,
+    epoch_ends,
+    first_block,
+    first_dual_step,
+    point_at,
+    pooled_norm,
+    rebalanced,
+)
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+__all__ = ["State", "Tree"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds. What only the label agent needs is empty elsewhere."""
+
+    theta: FloatArray
+    theta_0: FloatArray
+    """z_0 of this epoch: θ, and at the labels λ and u."""
+    lam: FloatArray
+    """λ, the same at all agents."""
+    lam_0: FloatArray
+    u: FloatArray
+    """Xθ over all columns, at the labels only."""
+    u_0: FloatArray
+    w: FloatArray
+    """The last θ⁺: unlike θ, it lies in the penalty's domain."""
+    v: FloatArray
+    """The last λ⁺, at the labels only: it lies in the domain of ℓ*."""
+    norms: FloatArray
+    """One number per column: κ‖X_j‖²."""
+    s: float
+    k: int
+    """Rounds since the epoch began."""
+    first: float
+    """The own share of ‖z − T z‖²_M when the epoch began."""
+    before: float | None
+    """‖z − T z‖²_M at the last look of this epoch, at the labels only."""
+
+
+@dataclass(frozen=True)
+class Tree(Method):
+    """Chambolle–Pock with exact sums: two `Sum`s of n numbers a round."""
+
+    name: ClassVar[str] = "tree"
+    split: ClassVar[str] = "features"
+    summary: ClassVar[str] = "primal-dual with exact sums over a spanning tree or a server, every loss"
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
+        if network.server:
+            return 1.5, "exact sums through the server"
+        return 2.0 - cheapness_against_tree(network), "exact sums over a spanning tree"
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def start(self, agent: Agent) -> Talk[State]:
+        norms = block_norms(agent.design)
+        norms *= yield from pooled_norm(agent, norms**-0.5)
+        theta = first_block(agent)
+        u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
+        mine = slice(None) if agent.data.y is not None else slice(0)
+        u, dual = u[mine], lam[mine]
+        return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        k, s, lam, first, here = state.k, state.s, state.lam, state.first, agent.data.y is not None
+        look = t % LOOK_EVERY == 0 and k > 0
+
+        # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
+        theta = block_step(agent, state.theta, lam, 1.0 / s / state.norms)
+        theta_change = theta - state.theta
+        blocks = float(state.norms @ theta_change**2)
+        first = s * blocks if k == 0 else first
+        # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j)
+        u_change = yield Sum(_with(agent.design.forward(theta_change), look, blocks, first))
+        told, ends = np.zeros_like(lam), False
+        v, u, before = state.v, state.u, state.before
+        if here:
+            if look:
+                u_change, blocks, then = u_change[:-2], float(u_change[-2]), float(u_change[-1])
+            # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
+            v = dual_step(agent, lam + s * (state.u + 2.0 * u_change), s)
+            lam_change = v - lam
+            duals = float(lam_change @ lam_change)
+            own = duals / s - 2.0 * float(lam_change @ u_change)
+            if k == 0:
+                first += own
+            if look:
+                # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖X_j‖²‖Δθ_j‖² − 2⟨Δλ, Δu⟩
+                now = own + s * blocks
+                ends, before = epoch_ends(now, then, before, k, t), now
+                s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
+            told = v if ends else anchored(lam + 2.0 * lam_change, state.lam_0, k)
+            u = u + u_change if ends else anchored(u + 2.0 * u_change, state.u_0, k)
+        heard = yield Sum(_with(told, look, float(ends), s if here else 0.0))
+        if look:
+            heard, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
+        if ends:
+            lam_0 = heard if here else state.lam_0
+            return State(theta, theta, heard, lam_0, u, u, theta, v, state.norms, s, 0, 0.0, None)
+        theta_next = anchored(state.theta + 2.0 * theta_change, state.theta_0, k)
+        return replace(state, theta=theta_next, lam=heard, u=u, w=theta, v=v, k=k + 1, first=first, before=before)
+
+    def point(self, agent: Agent, state: State) -> Point:
+        return point_at(agent, state.w, state.v)
+
+
+def _with(numbers: FloatArray, look: bool, *more: float) -> FloatArray:
+    """The same numbers, and in rounds with a look some more."""
+    return np.append(numbers, np.array(more, numbers.dtype)) if look else numbers
