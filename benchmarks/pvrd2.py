@@ -109,6 +109,11 @@ def minimiser(problem: Problem, X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return w
 
 
+def largest_curvature(problem: Problem, X: np.ndarray) -> float:
+    """L_max: the largest curvature of one sample's loss with the penalty."""
+    return problem.loss.smoothness * float((X**2).sum(1).max()) + problem.penalty.strength
+
+
 def iterations_per_second(pipeline: int, rows: int | None = None, repeat: int = 3) -> float:
     """Single-sample iterations a second of all eight agents together, on one core: the best of a few rounds."""
     run = Run(Problem("logistic", "l2", 1e-2), zeros_and_ones(rows), ring(AGENTS), STRIPS, pipeline=pipeline)
@@ -168,12 +173,12 @@ def picture(path: str | Path, epochs: int = 12, rows: int | None = None) -> Path
 def table(problem: Problem, data, agents, limit: int) -> None:
     """Epochs to the accuracy for pipelines of several lengths, plain and Chebyshev, all with the step ½ / L_max."""
     best = minimiser(problem, *data)
-    largest = problem.loss.smoothness * float((data[0] ** 2).sum(1).max()) + problem.penalty.strength
+    step = 0.5 / largest_curvature(problem, data[0])
     print("| J | A^J | Chebyshev |\n|---|---|---|")
     for length in (1, 2, 3, 5, 8, 12):
         needed = []
         for chebyshev in (False, True):
-            run = Run(problem, data, ring(AGENTS), agents, pipeline=length, chebyshev=chebyshev, step=0.5 / largest)
+            run = Run(problem, data, ring(AGENTS), agents, pipeline=length, chebyshev=chebyshev, step=step)
             needed.append(epochs_to(run, best, limit=limit))
         print(f"| {length} | " + " | ".join("–" if epochs is None else str(epochs) for epochs in needed) + " |")
 
@@ -196,8 +201,10 @@ def main() -> None:
     if chosen.long:
         problem, data = Problem("logistic", "l2", 1e-2), zeros_and_ones()
         best = minimiser(problem, *data)
-        runs = [(f"pvrd2, J = {length}", {"pipeline": length, "chebyshev": False}) for length in (3, 5, 8, 16)]
-        runs += [(f"pvrd2, J = {length}, Chebyshev", {"pipeline": length}) for length in (3, 5, 8)]
+        step = 0.5 / largest_curvature(problem, data[0])
+        plain, filtered = {"chebyshev": False, "step": step}, {"chebyshev": True, "step": step}
+        runs = [(f"pvrd2, J = {length}", {"pipeline": length, **plain}) for length in (3, 5, 8, 16)]
+        runs += [(f"pvrd2, J = {length}, Chebyshev", {"pipeline": length, **filtered}) for length in (3, 5, 8)]
         runs += [("full gradient", {"method": "dynamic-diffusion"})]
         print("\n| MNIST 0/1, ring of 8 | log10 error after 10 | 20 | 40 epochs |\n|---|---|---|---|")
         for title, settings in runs:

@@ -114,5 +114,7 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
 
 def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:
     states = [_put_together(plain, arrays, classes) for plain in header["states"]]
-    best = [Point(arrays[f"{index}/best w"], arrays.get(f"{index}/best v")) for index in range(len(states))]
+    best = None
+    if header["bound"]:
+        best = [Point(arrays[f"{index}/best w"], arrays.get(f"{index}/best v")) for index in range(len(states))]
     return Snapshot(header["round"], states, header["bill"], header["history"], header["bound"], best)

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from coterie.agent import Agent
 from coterie.bill import Bill
@@ -26,7 +26,10 @@ from coterie.words import Talk
 __all__ = ["Carrier", "Limits", "Outcome", "Record", "run"]
 
 T = TypeVar("T")
+Watch = Callable[[int, "Record | None"], None]
 
+GENEROUS = 1.5
+"""By how much a round may cost more than the average one, as accelerations' letters grow with their memory."""
 PROOF_SHARE_INVERSE = 20
 FREE_PROOFS = 12
 """Certificates may cost one twentieth of the rounds' traffic, after the first twelve."""
@@ -91,63 +94,118 @@ def run(
     watch: Callable[[int, Record | None], None] = lambda t, record: None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound."""
-    began = time.monotonic()
-    bill, converse = carrier.bill, carrier.converse
-    facts = converse([introduce(agent) for agent in agents], "setup")
-    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
-    unit = facts[0].primal_at_zero
+    journey = _Journey(agents, steps, carrier, limits, watch)
+    journey.begin(checkpoint)
+    error: NumericalError | None = None
+    status = journey.verdict()
+    try:
+        while status is None:
+            status = journey.limit_reached(stop_wished)
+            if status is None:
+                journey.take_round()
+                if journey.t >= journey.next_look:
+                    journey.look()
+                    status = journey.verdict()
+                    journey.save(checkpoint)
+        if journey.looked_at != journey.t:
+            # Saved before this extra look, so that a run that goes on from here is the run that never stopped.
+            journey.save(checkpoint)
+            journey.look()
+            status = journey.verdict() or status
+    except NumericalError as numerical:
+        if journey.best is None:
+            raise
+        error, status = numerical, Status.NUMERICAL_ERROR
+    assert journey.best is not None
+    bound, points = journey.best
+    return Outcome(status, points, bound, journey.t, journey.unit, carrier.bill, journey.history, error)
 
-    snapshot = checkpoint.load(steps.states) if checkpoint else None
-    if snapshot is None:
-        snapshot = Snapshot(0, converse([steps.start(agent) for agent in agents], "setup"))
-    else:
-        bill.restore(snapshot.bill)
-    t, states, history = snapshot.round, snapshot.states, [Record(*row) for row in snapshot.history]
-    best: tuple[Bound, list[Point]] | None = None if snapshot.best is None else (Bound(*snapshot.bound), snapshot.best)
-    began -= history[-1].seconds if history else 0.0
 
-    error: Exception | None = None
-    status = _verdict(history, best[0], unit, limits.tol) if best else None
-    checked = t if history else -1
-    next_check = _next_check(history, bill, unit, limits)
-    while True:
-        try:
-            if (
-                status is None
-                and t < limits.max_rounds
-                and not _spent(bill, len(history), began, limits)
-                and not stop_wished()
-            ):
-                states = converse([steps.round(a, s, t + 1) for a, s in zip(agents, states, strict=True)], "rounds")
-                t += 1
-                bill.end_round()
-                if steps.tunes_after(t):
-                    states = converse([steps.tune(a, s, t) for a, s in zip(agents, states, strict=True)], "tuning")
-                watch(t, history[-1] if history else None)
-                if t < next_check:
-                    continue
-            else:
-                status = status or _limit(t, bill, len(history), began, limits)
-            if checked < t or best is None:
-                points = [steps.point(a, s) for a, s in zip(agents, states, strict=True)]
-                bound = converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
-                seconds = time.monotonic() - began
-                history.append(Record(t, seconds, bill.total.bits, bound.primal, bound.dual, bound.gap))
-                if best is None or bound.gap <= best[0].gap:
-                    best = bound, points
-                checked, next_check = t, _next_check(history, bill, unit, limits)
-                watch(t, history[-1])
-                # Reaching the tolerance counts, even in the round in which a limit was reached too.
-                status = _verdict(history, best[0], unit, limits.tol) or status
-                if checkpoint:
-                    rows = [list(vars(record).values()) for record in history]
-                    checkpoint.save(Snapshot(t, states, bill.state(), rows, list(vars(best[0]).values()), best[1]))
-        except NumericalError as numerical:
-            error, status = numerical, Status.NUMERICAL_ERROR
-            if best is None:
-                raise
-        if status is not None and best is not None:
-            return Outcome(status, best[1], best[0], t, unit, bill, history, error)
+class _Journey:
+    """Where a run stands, and the few things that can happen to it."""
+
+    def __init__(self, agents: Sequence[Agent], steps: Steps, carrier: Carrier, limits: Limits, watch: Watch):
+        self.agents, self.steps, self.carrier, self.limits, self.watch = agents, steps, carrier, limits, watch
+        self.bill = carrier.bill
+        self.began = time.monotonic()
+        self.history: list[Record] = []
+        self.best: tuple[Bound, list[Point]] | None = None
+        self.t, self.looked_at, self.next_look = 0, -1, 1
+
+    def begin(self, checkpoint: Checkpoint | None) -> None:
+        """Introduce the agents to each other, then start, or continue from the newest snapshot."""
+        facts = self.carrier.converse([introduce(agent) for agent in self.agents], "setup")
+        self.agents = [replace(agent, facts=known) for agent, known in zip(self.agents, facts, strict=True)]
+        self.unit = facts[0].primal_at_zero
+        snapshot = checkpoint.load(self.steps.states) if checkpoint else None
+        if snapshot is None:
+            self.states = self.carrier.converse([self.steps.start(agent) for agent in self.agents], "setup")
+        else:
+            self.t, self.states = snapshot.round, snapshot.states
+            self.bill.restore(snapshot.bill)
+            self.history = [Record(*row) for row in snapshot.history]
+            if snapshot.best is not None:
+                self.best, self.looked_at = (Bound(*snapshot.bound), snapshot.best), self.history[-1].round
+                self.began -= self.history[-1].seconds
+        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits)
+
+    def take_round(self) -> None:
+        """One turn of the method's loop, and its tuning."""
+        self.t += 1
+        self.states = self._everybody(self.steps.round, "rounds")
+        self.bill.end_round()
+        if self.steps.tunes_after(self.t):
+            self.states = self._everybody(self.steps.tune, "tuning")
+        self.watch(self.t, self.history[-1] if self.history else None)
+
+    def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
+        talks = [step(agent, state, self.t) for agent, state in zip(self.agents, self.states, strict=True)]
+        return self.carrier.converse(talks, purpose)
+
+    def look(self) -> None:
+        """Compute a certificate of where the agents stand, and keep the best."""
+        members = list(zip(self.agents, self.states, strict=True))
+        points = [self.steps.point(agent, state) for agent, state in members]
+        talks = [certify(agent, point) for agent, point in zip(self.agents, points, strict=True)]
+        bound = self.carrier.converse(talks, "proof")[0]
+        if self.best is None or bound.gap <= self.best[0].gap:
+            self.best = bound, points
+        seconds = time.monotonic() - self.began
+        self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
+        self.looked_at = self.t
+        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits)
+        self.watch(self.t, self.history[-1])
+
+    def verdict(self) -> Status | None:
+        """What the history says, if it says that this is the end."""
+        return _verdict(self.history, self.best[0], self.unit, self.limits.tol) if self.best else None
+
+    def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
+        """Which limit forbids another round, if one does."""
+        limits = self.limits
+        if self.t >= limits.max_rounds:
+            return Status.ITERATION_LIMIT
+        if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
+            return Status.COMMUNICATION_LIMIT
+        if limits.max_seconds is not None and time.monotonic() - self.began >= limits.max_seconds:
+            return Status.TIME_LIMIT
+        return Status.INTERRUPTED if stop_wished() else None
+
+    def _bits_of_one_more_round(self) -> float:
+        """Everything sent so far, and what another round and a proof would probably add."""
+        if not self.t:
+            return 0.0
+        costs = self.bill.per_purpose
+        a_round = sum(costs[purpose].bits for purpose in ("rounds", "tuning") if purpose in costs) / self.t
+        a_proof = costs["proof"].bits / len(self.history) if self.history else 2 * a_round
+        return self.bill.total.bits + GENEROUS * a_round + a_proof
+
+    def save(self, checkpoint: Checkpoint | None) -> None:
+        """Write a snapshot, if there is a folder for it."""
+        if checkpoint:
+            rows = [list(vars(record).values()) for record in self.history]
+            bound, best = (list(vars(self.best[0]).values()), self.best[1]) if self.best else ([], None)
+            checkpoint.save(Snapshot(self.t, self.states, self.bill.state(), rows, bound, best))
 
 
 def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> Status | None:
@@ -162,29 +220,7 @@ def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) ->
     return None
 
 
-def _spent(bill: Bill, looks: int, began: float, limits: Limits) -> bool:
-    seconds_spent = limits.max_seconds is not None and time.monotonic() - began >= limits.max_seconds
-    return seconds_spent or _bits_spent(bill, looks, limits)
-
-
-def _bits_spent(bill: Bill, looks: int, limits: Limits) -> bool:
-    """Whether one more round and its proof would break the budget."""
-    if limits.max_bits is None or not bill.rounds:
-        return False
-    proofs, each_round = bill.per_purpose.get("proof"), bill.bits / bill.rounds
-    proof = 2 * each_round if proofs is None else proofs.bits / looks
-    return bill.total.bits + each_round + proof > limits.max_bits
-
-
-def _limit(t: int, bill: Bill, looks: int, began: float, limits: Limits) -> Status:
-    if t >= limits.max_rounds:
-        return Status.ITERATION_LIMIT
-    if _bits_spent(bill, looks, limits):
-        return Status.COMMUNICATION_LIMIT
-    return Status.TIME_LIMIT if _spent(bill, looks, began, limits) else Status.INTERRUPTED
-
-
-def _next_check(history: Sequence[Record], bill: Bill, unit: float, limits: Limits) -> int:
+def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limits) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
     After a few free looks, all of them together may cost one twentieth of what the rounds cost.

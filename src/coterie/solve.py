@@ -82,7 +82,7 @@ def solve(
     chosen, explanation = _choose(method, options, problem, split, graph)
     chosen.check(problem, graph)
     members = make_agents(tables, problem, split, graph, seed)
-    steps = accelerated(chosen, acceleration, chosen.acceleration(problem))
+    steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
 
     settings = {
         "problem": problem.settings(),

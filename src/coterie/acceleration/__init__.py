@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from coterie.acceleration.anderson import Anderson
 from coterie.acceleration.relaxation import Relaxation
 from coterie.errors import InvalidProblem, UnknownName
@@ -14,13 +12,14 @@ __all__ = ["ACCELERATIONS", "Anderson", "Relaxation", "accelerated"]
 ACCELERATIONS = ("anderson", "auto", "none", "relaxation")
 
 
-def accelerated(steps: Steps, name: str, suggestion: str, **parameters: Any) -> Steps:
+def accelerated(steps: Steps, name: str, suggestion: Steps) -> Steps:
     """`steps` with the acceleration of that name; "auto" takes the method's own suggestion."""
     if name not in ACCELERATIONS:
         raise UnknownName("acceleration", name, ACCELERATIONS)
-    chosen = suggestion if name == "auto" else name
-    if chosen == "none":
+    if name == "auto" or name == type(suggestion).__name__.lower():
+        return suggestion
+    if name == "none":
         return steps
     if not steps.can_be_accelerated:
-        raise InvalidProblem(f"this method cannot be accelerated by {chosen!r}; use acceleration='auto' or 'none'.")
-    return Anderson(steps, **parameters) if chosen == "anderson" else Relaxation(steps, **parameters)
+        raise InvalidProblem(f"this method cannot be accelerated by {name!r}; use acceleration='auto' or 'none'.")
+    return Anderson(steps) if name == "anderson" else Relaxation(steps)

@@ -32,7 +32,7 @@ class State:
     start: Any
     image: Any
     x: FloatArray
-    """The last start as one scaled vector; empty before the first."""
+    """The last start as one scaled vector."""
     f: FloatArray
     """T(x) − x there."""
     x_changes: FloatArray
@@ -40,7 +40,7 @@ class State:
     gram: FloatArray
     """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""
     least: float
-    """The least ‖f‖ over all agents since the last restart."""
+    """The least ‖f‖ over all agents since the memory was empty; infinite while it is."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Anderson(Wrapper):
 
     memory: int = 15
     alpha: float = 1.6
+    promise: float = 1.0
+    """Extrapolate only if it promises ‖f̄‖ ≤ promise · ‖f‖; otherwise x⁺ = x + α f."""
     safeguard: float = 2.0
     """How much larger than the least residual so far the next one may be."""
 
@@ -63,9 +65,9 @@ class Anderson(Wrapper):
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         x = self._vector(agent, state.start)
         f = self._vector(agent, image) - x
-        if len(state.x):
-            x_changes = _remember(state.x_changes, x - state.x, self.memory)
-            f_changes = _remember(state.f_changes, f - state.f, self.memory)
+        if math.isfinite(state.least):
+            x_changes = np.vstack([state.x_changes, x - state.x])[-self.memory :]
+            f_changes = np.vstack([state.f_changes, f - state.f])[-self.memory :]
         else:
             x_changes = f_changes = np.empty((0, len(x)))
         own = slice(self._shared(agent, image) if agent.index else 0, None)
@@ -76,9 +78,10 @@ class Anderson(Wrapper):
         if size > self.safeguard * state.least:
             return self.fresh(agent, image)
         gram = _bordered(state.gram, sums[1 + remembered :])
-        gamma = np.linalg.lstsq(
-            gram + 1e-10 * np.trace(gram) * np.eye(remembered), sums[1 : 1 + remembered], rcond=None
-        )[0]
+        projected, ridge = sums[1 : 1 + remembered], 1e-10 * np.trace(gram) * np.eye(remembered)
+        gamma = np.linalg.lstsq(gram + ridge, projected, rcond=None)[0]
+        if sums[0] - projected @ gamma > self.promise**2 * sums[0]:
+            gamma = np.zeros(remembered)  # ‖f̄‖ promises too little: only relax
         ahead = (x - gamma @ x_changes) + self.alpha * (f - gamma @ f_changes)
         start = self._with_vector(agent, image, ahead)
         return State(start, image, x, f, x_changes, f_changes, gram, min(size, state.least))
@@ -98,10 +101,6 @@ class Anderson(Wrapper):
     def _shared(self, agent: Agent, inner: Any) -> int:
         """How many entries, at the front, all agents hold alike: they count once, at the first agent."""
         return sum(getattr(inner, part.name).size for part in self.steps.coordinates(agent, inner) if part.shared)
-
-
-def _remember(rows: FloatArray, row: FloatArray, memory: int) -> FloatArray:
-    return np.vstack([rows.reshape(-1, len(row)), row])[-memory:]
 
 
 def _bordered(gram: FloatArray, border: FloatArray) -> FloatArray:

@@ -33,6 +33,10 @@ class Wrapper(ABC):
     def fresh(self, agent: Agent, inner: Any) -> Any:
         """The wrapped State that remembers nothing."""
 
+    def refreshed(self, agent: Agent, state: Any, inner: Any) -> Any:
+        """The wrapped State after the method changed its parameters."""
+        return self.fresh(agent, inner)
+
     @abstractmethod
     def advance(self, agent: Agent, state: Any, image: Any, t: int) -> Talk[Any]:
         """The wrapped State from which round t + 1 starts, after round t led from `state.start` to `image`."""
@@ -57,7 +61,7 @@ class Wrapper(ABC):
     def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """Move ahead; start afresh when the method changes its own parameters, for then its map is another one."""
         if self.steps.tunes_after(t):
-            return self.fresh(agent, (yield from self.steps.tune(agent, state.image, t)))
+            return self.refreshed(agent, state, (yield from self.steps.tune(agent, state.image, t)))
         return (yield from self.advance(agent, state, state.image, t))
 
     def point(self, agent: Agent, state: Any) -> Point:

@@ -35,7 +35,7 @@ class InProcess:
             Ask: self._ask,
         }
         self._published: dict[int, FloatArray] = {}
-        self._matrices: dict[str | int, Matrix] = {}
+        self._matrices: dict[tuple[str | int, Any], Matrix] = {}
         self._stack: FloatArray = np.empty((0, 0))
         if not network.server:
             tree = network.tree()
@@ -102,8 +102,7 @@ class InProcess:
             raise ProtocolError("the agents asked for different mixing rules at the same step.")
         if self._stack.shape != (len(letters), first.size) or self._stack.dtype != first.dtype:
             self._stack = np.empty((len(letters), first.size), first.dtype)
-        for row, letter in zip(self._stack, letters, strict=True):
-            row[:] = letter.reshape(-1)
+        np.concatenate([letter.reshape(-1) for letter in letters], out=self._stack.reshape(-1))
         mixed = self._matrix(rule, first.dtype) @ self._stack
         self._finite("Mix", mixed, letters)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
@@ -155,7 +154,7 @@ class InProcess:
             raise InvalidNetwork(f"{word} needs agents that talk to each other, but all of them talk to a server only.")
 
     def _matrix(self, rule: str | Matrix, dtype: Any) -> Matrix:
-        key = rule if isinstance(rule, str) else id(rule)
+        key = (rule if isinstance(rule, str) else id(rule), dtype)
         if key not in self._matrices:
             matrix = sp.csr_array(self.network.mixing(rule)).astype(dtype)
             dense = matrix.nnz > DENSE_ABOVE * matrix.shape[0] ** 2

@@ -7,8 +7,7 @@ with z = w − c Xᵀ(s∘(v − v⁰)) kept up to date, so that the best v_i fo
     v_i ← prox_{ℓ*/κ_i}(v_i + x_iᵀz / κ_i),   κ_i = c s_i ‖x_i‖².
 
 The conjugates of the catalogue are (a/2)v² + y v on an interval, or the logistic entropy; rows are dense or CSR; the
-last coordinate of z may belong to an intercept. Coordinates that rest at a bound are passed over until the others have
-settled.
+last coordinate of z may belong to an intercept. Coordinates that rest at a bound are passed over for a few epochs.
 """
 
 from __future__ import annotations
@@ -21,6 +20,9 @@ import numba
 from coterie.kernels.logistic_prox import scalar_root
 
 __all__ = ["dual_ascent"]
+
+ALL_EVERY = 10
+"""Every so many epochs all coordinates are visited, resting or not."""
 
 
 @numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -100,9 +102,10 @@ def dual_ascent(
                 position += 1
         if epoch == 0:
             first = moved
-        if moved <= relative_tolerance * relative_tolerance * first:
-            if everything:
-                return epoch + 1
+        settled = moved <= relative_tolerance * relative_tolerance * first
+        if settled and everything:
+            return epoch + 1
+        if settled or epoch % ALL_EVERY == ALL_EVERY - 1:
             active, everything = order.size, True
         else:
             everything = active == order.size

@@ -117,6 +117,8 @@ class _Family(Method):
     def __post_init__(self) -> None:
         if self.step != "auto" and not (_is_number(self.step) and 0 < self.step < math.inf):
             raise InvalidProblem(f"{self.name}: step must be a positive number or 'auto', not {self.step!r}.")
+        if self.step != "auto":
+            object.__setattr__(self, "step", float(self.step))
         if not isinstance(self.mixing, str):
             matrix = self.mixing.toarray() if is_sparse(self.mixing) else np.asarray(self.mixing, float)
             object.__setattr__(self, "mixing", matrix.tolist())
@@ -203,7 +205,7 @@ class _Stochastic(_Family):
             row = agent.problem.loss.smoothness * float((weights * squares).max()) + self._ridge(agent)
             step = _safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
         else:
-            step = float(self.step)
+            step = self.step
 
         n, columns, dtype = len(labels), agent.design.shape[1], agent.design.dtype
         memory = np.zeros((n, 4), dtype)
@@ -245,7 +247,8 @@ class _Stochastic(_Family):
             # w_k ← w_k − μ {[Q'(z⁽ᴶ⁾) − Q'(u_n')] h_{n',k} + avg_k + ρ w_k};  u_n' ← z⁽ᴶ⁾;  v_n' ← v⁽⁰⁾      (33)–(35)
             advance(reply, i, *rows, w, average, memory, pipe, sequence, filters, constants)
         oldest_first = np.roll(pipe.reshape(4, J, B), -(iterations % J), axis=1).reshape(4, J * B)
-        return replace(state, w=w, average=average, memory=memory, pipe=oldest_first, sequence=sequence[iterations:])
+        in_flight = sequence[iterations:].copy()
+        return replace(state, w=w, average=average, memory=memory, pipe=oldest_first, sequence=in_flight)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(state.w)
@@ -308,7 +311,7 @@ class DynamicDiffusion(_Family):
             blocks = yield from self._blocks(agent, weights)
             step = 1.0 / (agent.count * float(blocks.max()) + self._ridge(agent))
         else:
-            step = float(self.step)
+            step = self.step
         zeros = np.zeros(len(labels), agent.design.dtype)
         return FullState(np.zeros(agent.design.shape[1], agent.design.dtype), zeros, zeros, labels, weights, step)
 
@@ -427,4 +430,4 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= 1)
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

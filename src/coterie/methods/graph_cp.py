@@ -1,17 +1,17 @@
 """Chambolle–Pock on a graph (Ancelin, Bahmani, Romberg, "Decentralized Feature-Distributed Optimization for Generalized
 Linear Models"): columns split over the agents of any connected graph, labels at one of them.
 
-| paper        | code                | meaning                                                                          |
-|--------------|---------------------|----------------------------------------------------------------------------------|
-| X_j          | `agent.design`      | the own columns; the agent with the labels also has the intercept's              |
-| θ_j          | `theta`             | the own block of the model                                                       |
-| λ_j          | `lam`               | the own copy of the dual, one number per sample; all copies agree at the end     |
-| v_j          | `V`                 | the own multiplier of the constraint L λ = 0                                     |
-| L            | `"laplacian"`       | the weighted Laplacian of the network                                            |
-| τ/n, σ/n     | `a`, `s`            | the primal and the dual step; prox_{τr} is prox_{n a r}                          |
-| R, χ, δ, D   | `R`, `chi`, ...     | ‖θ̂‖ ≤ R, ‖X‖ ≤ χ, ‖L†‖ ≤ 1/δ, ‖L‖ ≤ D                                            |
-| ρ            | `steepness(loss)`   | the loss's Lipschitz constant, or that of its square root (times 2)              |
-| ℓ_i, r_j     | `agent.problem`     | loss and penalty                                                                 |
+| paper        | code              | meaning                                                                  |
+|--------------|-------------------|--------------------------------------------------------------------------|
+| X_j          | `agent.design`    | the own columns; the agent with the labels also has the intercept's      |
+| θ_j          | `theta`           | the own block of the model                                               |
+| λ_j          | `lam`             | the own copy of the dual, a number per sample; all agree at the end      |
+| v_j          | `V`               | the own multiplier of the constraint L λ = 0                             |
+| L            | `"laplacian"`     | the weighted Laplacian of the network                                    |
+| τ/n, σ/n     | `a`, `s`          | the primal and the dual step; prox_{τr} is prox_{n a r}                  |
+| R, χ, δ, D   | `R`, `chi`, ...   | ‖θ̂‖ ≤ R, ‖X‖ ≤ χ, ‖L†‖ ≤ 1/δ, ‖L‖ ≤ D                                    |
+| ρ            | `steepness(loss)` | |ℓ'| ≤ ρ, or |ℓ'| ≤ ρ√ℓ for a loss that is not Lipschitz             |
+| ℓ_i, r_j     | `agent.problem`   | loss and penalty                                                         |
 
 `variant="paper"` is equations (9)–(13) with the steps of Theorem 1: two exchanges an iteration.
 
@@ -42,8 +42,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+import numba
 import numpy as np
-from scipy.linalg.blas import daxpy, saxpy
 
 from coterie.agent import Agent
 from coterie.arrays import Design, FloatArray
@@ -60,12 +60,12 @@ __all__ = ["LOOK_EVERY", "GraphCP", "PaperState", "State"]
 LOOK_EVERY = 10
 """Rounds between two looks at the residual ‖z − T z‖_M."""
 SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36
-"""An epoch ends when the residual has fallen to SUFFICIENT of its first value; when it is below NECESSARY of it and grows
-again; or after LONG of all rounds so far."""
+"""An epoch ends when the residual has fallen to SUFFICIENT of its first value, when it is below NECESSARY of it and
+grows again, or when the epoch has taken LONG of all rounds so far."""
 LEAST_SHARE = 0.02
 """c and 1 − c never go below this."""
-LANCZOS_STEPS = 100
-NORM_TOLERANCE = 1e-2
+LANCZOS_STEPS, NORM_TOLERANCE = 100, 1e-2
+"""How long the agents estimate a norm, and by how much they round it to the safe side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,8 @@ class GraphCP(Method):
     def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
         if network.server:
             return None
-        return 1.0 + cheapness_against_tree(network), "few numbers per round along the edges of this network"
+        mine, trees, words = traffic(network)
+        return 1.0 + (trees / (mine + trees) if network.n_edges else 0.5), f"traffic: {words}"
 
     def check(self, problem: Problem, network: Network) -> None:
         if network.server:
@@ -203,22 +204,16 @@ class GraphCP(Method):
         theta_change = theta - state.theta
         # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ
         u_ahead = design.forward(2.0 * theta_change)
-        add(u_ahead, -2.0 * b, mixed)
-        u_ahead += u
-        # λ⁺ = λ + s ũ, and λ̃ = 2λ⁺ − λ
-        lam_ahead, v = lam.copy(), state.v
-        if agent.data.y is not None:
-            add(lam_ahead, s_j, u_ahead)
-            v = dual_step(agent, lam_ahead, s_j)
-            np.multiply(v, 2.0, out=lam_ahead)
-            lam_ahead -= lam
-        else:
-            add(lam_ahead, 2.0 * s_j, u_ahead)
+        blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
+        # λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
+        here, v = agent.data.y is not None, state.v
+        if here:
+            v = dual_step(agent, lam + s_j * u_ahead, s_j)
 
         first, before, look = state.first, state.before, t % LOOK_EVERY == 0 and k > 0
         if look or k == 0:
             # ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖X_j‖²‖Δθ_j‖²/(c deg_j) + 2s‖ΔE‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩
-            lam_change, u_change = 0.5 * (lam_ahead - lam), 0.5 * (u_ahead - u)
+            lam_change, u_change = v - lam if here else s_j * u_ahead, 0.5 * (u_ahead - u)
             duals = state.degree * float(np.vdot(lam_change, lam_change))
             blocks = float(state.norms @ theta_change**2) / state.degree
             edges = 2.0 * b**2 * float(np.vdot(lam, mixed))
@@ -226,20 +221,26 @@ class GraphCP(Method):
             mine -= 2.0 * float(np.vdot(lam_change, u_change))
             first = mine if k == 0 else first
         if look:
-            sums = yield Sum(np.array([duals, blocks, edges, mine, first]))
-            duals, blocks, edges, now, then = map(float, sums)
+            duals, blocks, edges, now, then = map(float, (yield Sum(np.array([duals, blocks, edges, mine, first]))))
             if epoch_ends(now, then, before, k, t):
                 lam, u = lam + lam_change, u + u_change
                 s, c = rebalanced(s, c, duals, blocks, edges)
                 norms, degree = state.norms, state.degree
                 return State(theta, lam, u, theta, lam, u, theta, v, norms, degree, s, c, 0, 0.0, None)
             before = now
-        # z_{k+1} = (k+1)/(k+2) (2 T z_k − z_k) + 1/(k+2) z_0
+        # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
+        old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
+        lam_next = np.empty_like(lam)
+        if here:
+            blend(lam_next, 2.0 * new, v, -new, lam, old, state.lam_0)
+        else:
+            blend(lam_next, new, lam, 2.0 * new * s_j, u_ahead, old, state.lam_0)
+        blend(u_ahead, new, u_ahead, old, state.u_0, 0.0, u_ahead)
         return replace(
             state,
-            theta=anchored(state.theta + 2.0 * theta_change, state.theta_0, k),
-            lam=anchored(lam_ahead, state.lam_0, k),
-            u=anchored(u_ahead, state.u_0, k),
+            theta=new * (state.theta + 2.0 * theta_change) + old * state.theta_0,
+            lam=lam_next,
+            u=u_ahead,
             w=theta,
             v=v,
             k=k + 1,
@@ -252,7 +253,8 @@ class GraphCP(Method):
     def _paper_start(self, agent: Agent) -> Talk[PaperState]:
         assert agent.facts is not None
         chi, delta, D = self.chi, self.delta or 1.0, self.D or 0.0
-        R = (2.0 * agent.facts.reach or 1.0) if self.R is None else self.R
+        reach = agent.facts.reach if 0 < agent.facts.reach < math.inf else 0.5
+        R = 2.0 * reach if self.R is None else self.R
         if chi is None:
             chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
         if agent.count > 1 and (self.delta is None or self.D is None):
@@ -305,7 +307,8 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
     loss, weights = agent.problem.loss, agent.data.weights
     if weights is None:
         return loss.dual_prox(q, agent.labels, s)
-    return weights * loss.dual_prox(q / weights, agent.labels, s / weights)
+    lam: FloatArray = weights * loss.dual_prox(q / weights, agent.labels, s / weights)
+    return lam.astype(q.dtype, copy=False)
 
 
 def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
@@ -315,17 +318,12 @@ def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
     return Point(w, lam if agent.data.weights is None else lam / agent.data.weights)
 
 
-def anchored(z: FloatArray, z_0: FloatArray, k: int) -> FloatArray:
-    """(k+1)/(k+2) z + 1/(k+2) z_0, in the memory of z."""
-    z *= (k + 1) / (k + 2)
-    add(z, 1.0 / (k + 2), z_0)
-    return z
-
-
-def add(y: FloatArray, a: float, x: FloatArray) -> None:
-    """y += a x in one pass and without a temporary array."""
-    if y.size:
-        (saxpy if y.dtype == np.float32 else daxpy)(x, y, a=a)
+@numba.njit(cache=True, error_model="numpy")
+def blend(out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: float, z: FloatArray) -> None:
+    """out = a x + b y + c z in one pass, also in the memory of x, y or z."""
+    # numpy would need five passes and two temporary arrays, which at 16384 × 2048 is felt beside the matrix products.
+    for i in range(out.size):
+        out[i] = a * x[i] + b * y[i] + c * z[i]
 
 
 def epoch_ends(now: float, first: float, before: float | None, k: int, t: int) -> bool:
@@ -436,6 +434,15 @@ def steepness(loss: Loss) -> float:
     return loss.lipschitz if math.isfinite(loss.lipschitz) else math.sqrt(2.0 * loss.smoothness)
 
 
-def cheapness_against_tree(network: Network) -> float:
-    """The share, between 0 and 1, of the numbers that `tree` would send in what both together would send."""
-    return 0.5
+def traffic(network: Network) -> tuple[float, float, str]:
+    """What `graph-cp` and `tree` are expected to send, as multiples of n times the rounds of `tree`, and that in words.
+
+    Measured on paths, rings, stars, grids, random and complete graphs of up to 32 agents: `graph-cp` takes about 1.2 √m
+    times the rounds of `tree`, and more on long thin graphs.
+    """
+    m, edges, longer = network.agents, network.n_edges, 1.2 * math.sqrt(network.agents)
+    words = (
+        f"graph-cp sends {2 * edges} numbers per sample and round, tree {4 * (m - 1)} "
+        f"and is expected to take {longer:.2g} times fewer rounds"
+    )
+    return 2.0 * edges * longer, 4.0 * (m - 1), words

@@ -14,7 +14,7 @@ from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.steps import Coordinate
+from coterie.steps import Coordinate, Steps
 from coterie.words import Talk
 
 __all__ = ["Method"]
@@ -77,9 +77,9 @@ class Method(ABC):
         """The arrays of the State on which the map acts, shared ones first; nothing: it cannot be accelerated."""
         return ()
 
-    def acceleration(self, problem: Problem) -> str:
-        """Which acceleration suits this method on that problem: "anderson", "relaxation" or "none"."""
-        return "none"
+    def accelerated(self, problem: Problem) -> Steps:
+        """This method in the acceleration that suits it on that problem; as it is, if none does."""
+        return self
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values."""

@@ -32,6 +32,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from coterie.acceleration import Anderson
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
@@ -40,7 +41,7 @@ from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.steps import Coordinate
+from coterie.steps import Coordinate, Steps
 from coterie.words import Sum, Talk
 
 __all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal1", "Proximal2", "State"]
@@ -97,7 +98,7 @@ class PrimalDual(Method):
 
     def tolerance(self, t: int) -> float:
         """Errors relative to bounded moves, so a summable sequence makes them summable."""
-        return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.5, (30.0 / t) ** 1.1)
+        return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.01, (10.0 / t) ** 1.1)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(state.w, state.v)
@@ -110,6 +111,12 @@ class PrimalDual(Method):
                 agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights) or 1.0
             metric *= math.sqrt(agent.scratch["norm"])
         return Coordinate("w", 1 / math.sqrt(state.rho), shared=True), Coordinate("v", metric, shared=False)
+
+    def accelerated(self, problem: Problem) -> Steps:
+        """Anderson's; where the loss has kinks, only once the map has become nearly affine, and relaxed until then."""
+        if math.isfinite(problem.loss.smoothness):
+            return Anderson(self)
+        return Anderson(self, alpha=1.9, promise=0.3, safeguard=10.0)
 
 
 @dataclass(frozen=True)
@@ -179,9 +186,6 @@ class Admm(PrimalDual):
         share = TUNING[t]
         rho = state.rho ** (1 - share) * balance(primal, dual, agent.total, state.eta) ** share
         return replace(state, rho=rho, w_tuned=state.w, v_tuned=state.v)
-
-    def acceleration(self, problem: Problem) -> str:
-        return "anderson" if math.isfinite(problem.loss.smoothness) else "relaxation"
 
 
 @dataclass(frozen=True)
@@ -272,8 +276,9 @@ class Cocoa(PrimalDual):
         """v alone: w follows from it."""
         return super().coordinates(agent, state)[1:]
 
-    def acceleration(self, problem: Problem) -> str:
-        return "anderson" if math.isfinite(problem.loss.smoothness) else "none"
+    def accelerated(self, problem: Problem) -> Steps:
+        """Without over-relaxation, for which CoCoA has no theory."""
+        return Anderson(self, alpha=1.0) if math.isfinite(problem.loss.smoothness) else self
 
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:

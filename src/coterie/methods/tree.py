@@ -24,10 +24,8 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.methods.graph_cp import (
     LOOK_EVERY,
-    anchored,
     block_norms,
     block_step,
-    cheapness_against_tree,
     dual_step,
     epoch_ends,
     first_block,
@@ -35,6 +33,7 @@ from coterie.methods.graph_cp import (
     point_at,
     pooled_norm,
     rebalanced,
+    traffic,
 )
 from coterie.methods.method import Method
 from coterie.networks import Network
@@ -84,7 +83,8 @@ class Tree(Method):
     def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
         if network.server:
             return 1.5, "exact sums through the server"
-        return 2.0 - cheapness_against_tree(network), "exact sums over a spanning tree"
+        graphs, mine, words = traffic(network)
+        return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"traffic: {words}"
 
     @property
     def state(self) -> type:
@@ -102,6 +102,7 @@ class Tree(Method):
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         k, s, lam, first, here = state.k, state.s, state.lam, state.first, agent.data.y is not None
         look = t % LOOK_EVERY == 0 and k > 0
+        old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
         theta = block_step(agent, state.theta, lam, 1.0 / s / state.norms)
@@ -127,15 +128,15 @@ class Tree(Method):
                 now = own + s * blocks
                 ends, before = epoch_ends(now, then, before, k, t), now
                 s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
-            told = v if ends else anchored(lam + 2.0 * lam_change, state.lam_0, k)
-            u = u + u_change if ends else anchored(u + 2.0 * u_change, state.u_0, k)
+            told = v if ends else new * (lam + 2.0 * lam_change) + old * state.lam_0
+            u = u + u_change if ends else new * (u + 2.0 * u_change) + old * state.u_0
         heard = yield Sum(_with(told, look, float(ends), s if here else 0.0))
         if look:
             heard, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
         if ends:
             lam_0 = heard if here else state.lam_0
             return State(theta, theta, heard, lam_0, u, u, theta, v, state.norms, s, 0, 0.0, None)
-        theta_next = anchored(state.theta + 2.0 * theta_change, state.theta_0, k)
+        theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
         return replace(state, theta=theta_next, lam=heard, u=u, w=theta, v=v, k=k + 1, first=first, before=before)
 
     def point(self, agent: Agent, state: State) -> Point:

@@ -1,0 +1,290 @@
+"""Paper 002: the five rules are one family. Its corollaries, lemmas and theorems, iterate by iterate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reference import pooled_optimum
+
+import coterie as co
+from coterie.acceleration import Anderson, Relaxation, accelerated
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.certificate import introduce
+from coterie.data import Table, split
+from coterie.errors import InvalidProblem, UnknownName
+from coterie.losses import LOSSES
+from coterie.methods import method
+from coterie.methods.dual_block import solve_block
+from coterie.networks import star
+from coterie.solve import make_agents
+
+RULES = ["consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa"]
+RNG = np.random.default_rng(0)
+N, D, K = 60, 8, 4
+X = RNG.standard_normal((N, D))
+NUMBERS = X @ RNG.standard_normal(D) + 0.5 * RNG.standard_normal(N)
+SIGNS = np.where(NUMBERS + RNG.standard_normal(N) > 0, 1.0, -1.0)
+EXACT = {"inner_tolerance": 1e-14, "inner_epochs": 10_000}
+
+
+def labels(loss):
+    return SIGNS if LOSSES[loss].kind == "classification" else NUMBERS
+
+
+def agents_for(problem, y, count=K, weights=None):
+    network = star(count, server=True)
+    members = make_agents(split(Table(X, y, weights), "samples", count), problem, "samples", network, 0)
+    carrier = InProcess(network, Bill(network))
+    facts = carrier.converse([introduce(a) for a in members], "setup")
+    return carrier, [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
+
+
+def iterates(steps, problem, y, rounds, count=K):
+    """(w, v) after each round, v pooled."""
+    carrier, members = agents_for(problem, y, count)
+    states = carrier.converse([steps.start(a) for a in members], "setup")
+    for t in range(1, rounds + 1):
+        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        yield states[0].w, np.concatenate([s.v for s in states])
+
+
+@pytest.mark.parametrize("loss", ["squared", "hinge", "logistic", "huber"])
+def test_corollary_1_cocoa_is_proximal_1_with_rho_one_over_lambda(loss):
+    lam = 0.05
+    problem = co.Problem(loss, "l2", lam)
+    one = iterates(method("cocoa", **EXACT), problem, labels(loss), 50)
+    two = iterates(method("proximal-1", rho=1 / lam, **EXACT), problem, labels(loss), 50)
+    before = np.zeros(D)
+    for (w_cocoa, v_cocoa), (w, v) in zip(one, two, strict=True):
+        np.testing.assert_allclose(v, v_cocoa, atol=1e-9)
+        np.testing.assert_allclose(w, (before + w_cocoa) / 2, atol=1e-9)  # w⁺ = (w + w̃⁺)/2
+        before = w
+
+
+def test_corollary_1_fails_for_another_rho():
+    problem = co.Problem("squared", "l2", 0.05)
+    *_, (_, one) = iterates(method("cocoa", **EXACT), problem, NUMBERS, 3)
+    *_, (_, two) = iterates(method("proximal-1", rho=0.5 / 0.05, **EXACT), problem, NUMBERS, 3)
+    assert np.abs(one - two).max() > 1e-3
+
+
+@pytest.mark.parametrize(("first", "second"), [("consensus", "proximal-1"), ("lin-consensus", "proximal-2")])
+@pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
+def test_corollary_2_consensus_is_proximal_for_l2(first, second, loss):
+    rho = 0.7
+    problem = co.Problem(loss, "l2", 0.05)
+    exact = EXACT if second == "proximal-1" else {}
+    one = iterates(method(first, beta=1 / (rho * K), **exact), problem, labels(loss), 50)
+    two = iterates(method(second, rho=rho, **exact), problem, labels(loss), 50)
+    for (_, v_one), (_, v_two) in zip(one, two, strict=True):
+        np.testing.assert_allclose(v_one, v_two, atol=1e-9)
+
+
+def test_corollary_2_holds_only_in_the_limit_for_l1():
+    problem = co.Problem("squared", "l1", 0.05)
+    one = list(iterates(method("consensus", beta=1 / (0.7 * K)), problem, NUMBERS, 400))
+    two = list(iterates(method("proximal-1", rho=0.7), problem, NUMBERS, 400))
+    assert max(np.abs(a[1] - b[1]).max() for a, b in zip(one, two, strict=True)) > 1e-4
+    np.testing.assert_allclose(one[-1][1], two[-1][1], atol=1e-7)
+
+
+@given(st.integers(1, 6), st.integers(0, 10**6))
+@settings(max_examples=30)
+def test_lemma_1_both_metrics_are_positive_semidefinite(count, seed):
+    A = np.random.default_rng(seed).standard_normal((12, 5))
+    blocks = np.array_split(np.arange(12), count)
+    block_diagonal = np.zeros((12, 12))
+    for rows in blocks:
+        block_diagonal[np.ix_(rows, rows)] = A[rows] @ A[rows].T
+    tau = max(np.linalg.norm(A[rows], 2) ** 2 for rows in blocks)
+    assert np.linalg.eigvalsh(count * block_diagonal - A @ A.T)[0] >= -1e-9
+    assert np.linalg.eigvalsh(count * tau * np.eye(12) - A @ A.T)[0] >= -1e-9
+
+
+@pytest.mark.parametrize("rule", ["consensus", "lin-consensus", "proximal-1", "proximal-2"])
+@pytest.mark.parametrize("loss", ["squared", "hinge"])
+def test_theorem_1_the_ergodic_bound(rule, loss):
+    """L(w̄; v) − L(w; v̄) ≤ ‖z − z⁰‖²_P / 2T for any z = (w, v), with Lemma 2's P and, as it counts, T rounds."""
+    lam, rho, rounds, y = 0.05, 0.5, 40, labels(loss)
+    problem = co.Problem(loss, "l2", lam)
+    steps = method(rule, rho=rho, **({} if "2" in rule or "lin" in rule else EXACT))
+    path = list(iterates(steps, problem, y, rounds))
+    if steps.dual_first:
+        pairs = path
+    else:  # Lemma 2 pairs w⁽ᵗ⁾ with v⁽ᵗ⁾, which is one round older
+        pairs = list(zip([w for w, _ in path], [np.zeros(N), *(v for _, v in path[:-1])], strict=True))[1:]
+    start = (np.zeros(D), np.zeros(N)) if steps.dual_first else pairs[0]
+    used = pairs if steps.dual_first else pairs[1:]
+    w_mean, v_mean = (np.mean([pair[i] for pair in used], axis=0) for i in (0, 1))
+
+    def lagrangian(w, v):
+        return -problem.loss.conjugate(v, y) / N + w @ X.T @ v / N + problem.penalty.value(w)
+
+    blocks = np.array_split(np.arange(N), K)
+    B = np.zeros((N, N))
+    for rows in blocks:
+        B[np.ix_(rows, rows)] = X[rows] @ X[rows].T
+    if steps.linearised:
+        from coterie.arrays import Design
+
+        B = max(Design(X[rows]).squared_norm() for rows in blocks) * np.eye(N)
+    sign = 1 if steps.dual_first else -1
+    P = np.block([[np.eye(D) / rho, sign * X.T / N], [sign * X / N, rho * K * B / N**2]])
+    w_star, _, _ = pooled_optimum(problem, X, y)
+    v_star = np.clip(problem.loss.gradient(X @ w_star, y), *problem.loss.domain(y))
+    for w, v in ((w_star, v_star), (np.ones(D), 0.3 * v_star), (np.zeros(D), np.zeros(N))):
+        z = np.concatenate([w - start[0], v - start[1]])
+        assert lagrangian(w_mean, v) - lagrangian(w, v_mean) <= z @ P @ z / (2 * len(used)) + 1e-9
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_local_solver_solves_its_problem(loss, weighted, sparse):
+    """Optimality: v = prox_{ℓ*}(v + X(w − c Xᵀ(s∘(v − v⁰)))) at the answer, for any c, with and without intercept."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(1)
+    weights = rng.uniform(0.5, 2, N) if weighted else None
+    problem = co.Problem(loss, "l2", 0.1, intercept=True)
+    y = labels(loss)
+    data = Table(sp.csr_array(X) if sparse else X, y, weights)
+    agent = make_agents([data], problem, "samples", star(1, server=True), 0)[0]
+    v = np.clip(0.2 * rng.standard_normal(N), *problem.loss.domain(y))
+    w = rng.standard_normal(D + 1)
+    for c in (0.01, 0.3, 10.0):
+        new = solve_block(agent, v, w, c, 1e-13, 100_000, 1)
+        pull = agent.design.forward(w - c * agent.design.adjoint(agent.weighted(new - v)))
+        np.testing.assert_allclose(new, problem.loss.dual_prox(new + pull, y, 1.0), atol=1e-8)
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1", "elasticnet", "none", "group"])
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_reaches_the_pooled_optimum(rule, loss, penalty):
+    parameters = {
+        "l2": {"strength": 0.05},
+        "l1": {"strength": 0.05},
+        "elasticnet": {"strength": 0.05, "l1_ratio": 0.5},
+        "none": {},
+        "group": {"strength": 0.03, "groups": tuple(np.arange(D) // 2)},
+    }[penalty]
+    problem = co.Problem(loss, penalty, **parameters)
+    if rule == "cocoa" and penalty not in ("l2", "elasticnet"):
+        with pytest.raises(InvalidProblem, match="proximal-1"):
+            co.solve(problem, (X, labels(loss)), agents=K, method=rule)
+        return
+    result = co.solve(problem, (X, labels(loss)), agents=K, method=rule, tol=1e-4, max_rounds=1500)
+    hard = not np.isfinite(problem.loss.smoothness) and (problem.penalty.strong_convexity == 0 or rule == "cocoa")
+    assert result.status == "optimal" or hard, "without smoothness and growth the rate is only 1/t"
+    best = pooled_optimum(problem, X, labels(loss))[2]
+    assert -1e-7 <= result.certificate.primal - best <= result.certificate.gap + 1e-7
+    assert result.certificate.relative_gap <= 0.05
+    assert result.bill.scalars == 2 * K * D * result.rounds
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("agents", [1, N, [40, 20], [30, 0, 30]], ids=["one", "one each", "unequal", "one empty"])
+def test_any_split_gives_the_same_answer(rule, agents):
+    problem = co.Problem("logistic", "l2", 0.05)
+    result = co.solve(problem, (X, SIGNS), agents=agents, method=rule, tol=1e-6, max_rounds=5000)
+    assert result.status == "optimal"
+    assert result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2] <= result.certificate.gap + 1e-8
+
+
+def test_cocoa_refuses_an_intercept():
+    with pytest.raises(InvalidProblem, match="intercept"):
+        co.solve(co.Problem("logistic", "l2", 0.1, intercept=True), (X, SIGNS), method="cocoa")
+
+
+# -- acceleration ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "squared_hinge"])
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_anderson_is_never_much_worse_than_plain(rule, loss, penalty):
+    if rule == "cocoa" and penalty == "l1":
+        pytest.skip("cocoa needs l2")
+    problem = co.Problem(loss, penalty, 0.01)
+    run = {"agents": K, "method": rule, "tol": 1e-6, "check_every": 1, "max_rounds": 3000}
+    plain = co.solve(problem, (X, labels(loss)), acceleration="none", **run)
+    fast = co.solve(problem, (X, labels(loss)), acceleration="anderson", **run)
+    assert fast.status == "optimal"
+    assert fast.rounds <= 1.1 * plain.rounds + 2
+    assert fast.bill.scalars == 2 * K * D * fast.rounds
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_hinge_is_relaxed_until_anderson_has_something_to_promise(seed):
+    rng = np.random.default_rng(seed)
+    A = rng.standard_normal((200, 20))
+    y = np.where(A @ rng.standard_normal(20) + rng.standard_normal(200) > 0, 1.0, -1.0)
+    run = {"agents": 5, "method": "proximal-1", "tol": 1e-6, "check_every": 1, "max_rounds": 5000}
+    rounds = {
+        acceleration: co.solve(co.Problem("hinge", "l2", 0.005), (A, y), acceleration=acceleration, **run).rounds
+        for acceleration in ("none", "relaxation", "auto")
+    }
+    assert rounds["relaxation"] <= 1.1 * rounds["none"]
+    assert rounds["auto"] <= 0.65 * rounds["none"]
+
+
+@pytest.mark.parametrize("acceleration", ["anderson", "relaxation"])
+@pytest.mark.parametrize("stop", [3, 11, 25])
+def test_accelerated_runs_resume_bit_by_bit(tmp_path, acceleration, stop):
+    problem = co.Problem("logistic", "l1", 0.01)
+    run = {"agents": K, "tol": 1e-15, "acceleration": acceleration, "check_every": 40}
+    whole = co.solve(problem, (X, SIGNS), max_rounds=40, **run)
+    co.solve(problem, (X, SIGNS), max_rounds=stop, checkpoint=tmp_path, **run)
+    resumed = co.solve(problem, (X, SIGNS), max_rounds=40, checkpoint=tmp_path, **run)
+    np.testing.assert_array_equal(resumed.model.coef_, whole.model.coef_)
+    assert resumed.bill.scalars == whole.bill.scalars
+
+
+def test_anderson_solves_a_linear_map_in_as_many_rounds_as_it_has_dimensions():
+    """On x ↦ Mx + b in d dimensions the plain iteration creeps; with memory d it is exact after d + 1 rounds."""
+    problem = co.Problem("squared", "l2", 0.05)
+    steps = Anderson(method("cocoa"), memory=15, alpha=1.0, safeguard=1e9)
+    carrier, members = agents_for(problem, NUMBERS, count=1)
+    states = carrier.converse([steps.start(a) for a in members], "setup")
+    for t in range(1, 12):
+        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+    best = pooled_optimum(problem, X, NUMBERS)[0]
+    np.testing.assert_allclose(states[0].image.w, best, atol=1e-6)
+
+
+def test_a_bad_extrapolation_is_thrown_away():
+    """With a safeguard that nothing passes, Anderson is the plain iteration."""
+    problem = co.Problem("squared", "l2", 0.05)
+    plain = list(iterates(method("proximal-1", rho=0.7), problem, NUMBERS, 6))
+    steps = Anderson(method("proximal-1", rho=0.7), safeguard=0.0, alpha=1.0)
+    carrier, members = agents_for(problem, NUMBERS)
+    states = carrier.converse([steps.start(a) for a in members], "setup")
+    for t, (w, _) in enumerate(plain, 1):
+        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        np.testing.assert_allclose(states[0].image.w, w, atol=1e-12)
+
+
+def test_relaxation_gives_way_when_the_residual_grows():
+    problem = co.Problem("squared", "l2", 0.05)
+    steps = Relaxation(method("proximal-2", rho=1.0, eta=0.3 * np.linalg.norm(X, 2) ** 2))  # too bold a step
+    carrier, members = agents_for(problem, NUMBERS)
+    states = carrier.converse([steps.start(a) for a in members], "setup")
+    for t in range(1, 31):
+        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+    assert states[0].alpha < 1.9
+
+
+def test_names_of_accelerations():
+    with pytest.raises(UnknownName, match="anderson"):
+        co.solve(co.Problem("squared", "l2", 0.1), (X, NUMBERS), acceleration="andersen")
+    with pytest.raises(InvalidProblem, match="cannot be accelerated"):
+        accelerated(Anderson(method("cocoa")), "relaxation", method("cocoa"))
