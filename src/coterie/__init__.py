@@ -16,6 +16,7 @@ from coterie.data import Table, align, read
 from coterie.errors import CoterieError
 from coterie.model import LinearModel
 from coterie.networks import Network
+from coterie.path import Path, path
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
@@ -34,6 +35,7 @@ __all__ = [
     "LinearModel",
     "Mix",
     "Network",
+    "Path",
     "Problem",
     "Result",
     "Status",
@@ -41,6 +43,7 @@ __all__ = [
     "Table",
     "align",
     "networks",
+    "path",
     "read",
     "solve",
     "verify",

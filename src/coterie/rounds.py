@@ -90,12 +90,13 @@ def run(
     limits: Limits,
     *,
     checkpoint: Checkpoint | None = None,
+    warm: Sequence[Point] | None = None,
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Callable[[int, Record | None], None] = lambda t, record: None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound."""
     journey = _Journey(agents, steps, carrier, limits, watch)
-    journey.begin(checkpoint)
+    journey.begin(checkpoint, warm)
     error: NumericalError | None = None
     status = journey.verdict()
     try:
@@ -132,7 +133,7 @@ class _Journey:
         self.best: tuple[Bound, list[Point]] | None = None
         self.t, self.looked_at, self.next_look = 0, -1, 1
 
-    def begin(self, checkpoint: Checkpoint | None) -> None:
+    def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         facts = self.carrier.converse([introduce(agent) for agent in self.agents], "setup")
         self.agents = [replace(agent, facts=known) for agent, known in zip(self.agents, facts, strict=True)]
@@ -140,6 +141,9 @@ class _Journey:
         snapshot = checkpoint.load(self.steps.states) if checkpoint else None
         if snapshot is None:
             self.states = self.carrier.converse([self.steps.start(agent) for agent in self.agents], "setup")
+            if warm is not None:
+                members = zip(self.agents, self.states, warm, strict=True)
+                self.states = [self.steps.warmed(agent, state, point) for agent, state, point in members]
         else:
             self.t, self.states = snapshot.round, snapshot.states
             self.bill.restore(snapshot.bill)

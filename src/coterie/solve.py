@@ -15,7 +15,7 @@ import numpy.typing as npt
 from coterie.acceleration import accelerated
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, digest
-from coterie.certificate import Certificate, participants
+from coterie.certificate import Certificate, Point, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, encode_labels, read, validated_all
 from coterie.data import split as split_table
@@ -32,7 +32,7 @@ from coterie.progress import progress_watch
 from coterie.result import History, Result
 from coterie.rounds import Limits, Outcome
 
-__all__ = ["columns_of", "gather", "in_one_precision", "make_agents", "solve"]
+__all__ = ["gather", "make_agents", "points_of", "prepared", "solve"]
 
 SPLITS = ("samples", "features")
 DEFAULT_AGENTS = 8
@@ -55,6 +55,7 @@ def solve(
     check_every: int | None = None,
     seed: int = 0,
     checkpoint: str | Path | None = None,
+    warm_start: Result | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> Result:
@@ -71,13 +72,12 @@ def solve(
     tol         stop when gap ≤ tol · P(0)
     check_every rounds between two certificates; by default they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
+    warm_start  a result for the same parties, from whose model and dual to start
     progress    a live line on the terminal (default: only if there is one)
     """
     limits = _limits(tol, max_rounds, max_seconds, max_bits, check_every)
     tables = gather(data, split, agents, seed)
-    classification = problem.loss.kind == "classification"
-    tables, classes = encode_labels(validated_all(tables, split=split, classification=classification), classification)
-    tables = in_one_precision(tables)
+    tables, classes = prepared(tables, problem, split)
     graph = _network(network, split, len(tables), seed)
     chosen, explanation = _choose(method, options, problem, split, graph)
     chosen.check(problem, graph)
@@ -96,10 +96,12 @@ def solve(
         "classes": None if classes is None else classes.tolist(),
     }
     people = participants(members)
-    identity = digest(json.dumps({**settings, "limits": None}, sort_keys=True), *(p.digest for p in people))
+    warm = None if warm_start is None else points_of(warm_start.model, members, warm_start.certificate.witness)
+    origin = None if warm_start is None else warm_start.certificate.model_digest
+    identity = digest(json.dumps({**settings, "limits": None}, sort_keys=True), origin, *(p.digest for p in people))
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity)
     with progress_watch(progress, chosen.name) as watch:
-        outcome = find_engine(engine).run(members, steps, graph, limits, saved, watch)
+        outcome = find_engine(engine).run(members, steps, graph, limits, saved, warm, watch)
 
     model = _model(outcome, members, problem, classes)
     certificate = Certificate(
@@ -134,7 +136,30 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
     return split_table(read(data), split, DEFAULT_AGENTS if agents is None else agents, seed=seed)
 
 
-def in_one_precision(tables: list[Table]) -> list[Table]:
+def prepared(tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], npt.NDArray[Any] | None]:
+    """The tables checked, with labels −1 and +1 for a classification loss, in one precision; and the two classes."""
+    classification = problem.loss.kind == "classification"
+    valid, classes = encode_labels(validated_all(tables, split=split, classification=classification), classification)
+    return _in_one_precision(valid), classes
+
+
+def points_of(model: LinearModel, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
+    """What each agent would put on the table for that model and those dual vectors."""
+    if members[0].split == "features":
+        blocks = _columns_of([agent.data for agent in members])
+    else:
+        blocks = [np.arange(len(model.coef_))] * len(members)
+    points = []
+    for index, (agent, block) in enumerate(zip(members, blocks, strict=True)):
+        w = model.coef_[block]
+        if agent.design.intercept:
+            w = np.append(w, np.asarray(model.intercept_, w.dtype))
+        v = None if witness is None or len(witness[index]) == 0 else witness[index]
+        points.append(Point(w, v))
+    return points
+
+
+def _in_one_precision(tables: list[Table]) -> list[Table]:
     """Float32 where all parties have it, float64 as soon as one has that: letters of both kinds cannot be added."""
     finest = np.result_type(*(table.X.dtype for table in tables))
     return [
@@ -154,7 +179,7 @@ def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:
     return [part.tolist() for part in known]
 
 
-def columns_of(tables: Sequence[Table]) -> list[npt.NDArray[np.intp]]:
+def _columns_of(tables: Sequence[Table]) -> list[npt.NDArray[np.intp]]:
     """Which columns of the whole each table has, split by features: as they were dealt, or one after the other."""
     ends = np.cumsum([table.d for table in tables])
     return [
@@ -165,7 +190,7 @@ def columns_of(tables: Sequence[Table]) -> list[npt.NDArray[np.intp]]:
 
 def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int) -> list[Agent]:
     """What each agent may see."""
-    blocks = columns_of(tables)
+    blocks = _columns_of(tables)
     members = []
     for index, table in enumerate(tables):
         own = problem.restrict(blocks[index]) if split == "features" else problem
@@ -230,7 +255,7 @@ def _model(outcome: Outcome, members: Sequence[Agent], problem: Problem, classes
         [problem.coefficients(p.w, a.design.intercept) for a, p in zip(members, outcome.points, strict=True)]
     )
     placed = np.empty_like(coef)
-    placed[np.concatenate(columns_of([a.data for a in members]))] = coef
+    placed[np.concatenate(_columns_of([a.data for a in members]))] = coef
     intercept = next((float(p.w[-1]) for a, p in zip(members, outcome.points, strict=True) if a.design.intercept), 0.0)
     return LinearModel(placed, intercept, problem, classes, _column_names(members))
 
@@ -239,6 +264,6 @@ def _column_names(members: Sequence[Agent]) -> tuple[str, ...] | None:
     names = [a.data.columns for a in members]
     if any(own is None for own in names):
         return None
-    order = np.argsort(np.concatenate(columns_of([a.data for a in members])))
+    order = np.argsort(np.concatenate(_columns_of([a.data for a in members])))
     flat = [name for own in names if own is not None for name in own]
     return tuple(flat[j] for j in order)

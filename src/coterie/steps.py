@@ -38,6 +38,10 @@ class Steps(Protocol):
         """The first State."""
         ...
 
+    def warmed(self, agent: Agent, state: Any, point: Point) -> Any:
+        """The first State moved to a point that another run came to."""
+        ...
+
     def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The State after round t = 1, 2, ..."""
         ...

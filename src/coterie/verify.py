@@ -6,19 +6,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, digest
+from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
-from coterie.certificate import Certificate, Point, certify, introduce, participants
-from coterie.data import encode_labels, validated_all
+from coterie.certificate import Certificate, certify, introduce, participants
 from coterie.model import LinearModel
 from coterie.networks import star
 from coterie.problem import Problem
-from coterie.solve import columns_of, gather, in_one_precision, make_agents
+from coterie.solve import gather, make_agents, points_of, prepared
 
 __all__ = ["Verification", "verify"]
 
@@ -47,9 +42,7 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     split, problem = settings["split"], Problem.from_settings(settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
-    classification = problem.loss.kind == "classification"
-    tables, _ = encode_labels(validated_all(tables, split=split, classification=classification), classification)
-    tables = in_one_precision(tables)
+    tables, _ = prepared(tables, problem, split)
     network = star(len(tables), server=True)
     agents = make_agents(tables, problem, split, network, 0)
 
@@ -68,10 +61,7 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     carrier = InProcess(network, Bill(network))
     facts = carrier.converse([introduce(agent) for agent in agents], "proof")
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
-    blocks = columns_of(tables) if split == "features" else [np.arange(len(model.coef_))] * len(tables)
-    points = [
-        _point(model, agent, block, v) for agent, block, v in zip(agents, blocks, certificate.witness, strict=True)
-    ]
+    points = points_of(model, agents, certificate.witness)
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
     unit = facts[0].primal_at_zero
     for name, written, found in (
@@ -85,10 +75,3 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
         if not abs(written - found) <= AGREEMENT * max(unit, abs(found)):
             objections.append(f"{name} is {found!r} when computed from the data, but the certificate says {written!r}")
     return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
-
-
-def _point(model: LinearModel, agent: Agent, columns: npt.NDArray[np.intp], v: FloatArray) -> Point:
-    w = model.coef_[columns]
-    if agent.design.intercept:
-        w = np.append(w, np.asarray(model.intercept_, w.dtype))
-    return Point(w, v if len(v) else None)

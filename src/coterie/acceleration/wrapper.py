@@ -50,6 +50,10 @@ class Wrapper(ABC):
         """The first State, wrapped."""
         return self.fresh(agent, (yield from self.steps.start(agent)))
 
+    def warmed(self, agent: Agent, state: Any, point: Point) -> Any:
+        """The method's own first State, moved, and nothing remembered."""
+        return self.fresh(agent, self.steps.warmed(agent, state.start, point))
+
     def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The method's own round."""
         return replace(state, image=(yield from self.steps.round(agent, state.start, t)))

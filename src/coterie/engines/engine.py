@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from coterie.agent import Agent
+from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Record
@@ -32,6 +33,7 @@ class Engine(ABC):
         network: Network,
         limits: Limits,
         checkpoint: Checkpoint | None,
+        warm: Sequence[Point] | None,
         watch: Watch,
     ) -> Outcome:
         """Run until a limit is reached."""

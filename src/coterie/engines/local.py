@@ -12,6 +12,7 @@ from typing import ClassVar
 from coterie.agent import Agent
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
+from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine, Watch
 from coterie.networks import Network
@@ -34,11 +35,21 @@ class Local(Engine):
         network: Network,
         limits: Limits,
         checkpoint: Checkpoint | None,
+        warm: Sequence[Point] | None,
         watch: Watch,
     ) -> Outcome:
         carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents])
         with _ctrl_c() as pressed:
-            return run(agents, steps, carrier, limits, checkpoint=checkpoint, stop_wished=pressed.is_set, watch=watch)
+            return run(
+                agents,
+                steps,
+                carrier,
+                limits,
+                checkpoint=checkpoint,
+                warm=warm,
+                stop_wished=pressed.is_set,
+                watch=watch,
+            )
 
 
 @contextmanager

@@ -52,6 +52,10 @@ class Method(ABC):
     def start(self, agent: Agent) -> Talk[Any]:
         """The first State."""
 
+    def warmed(self, agent: Agent, state: Any, point: Point) -> Any:
+        """The first State moved to a point that another run came to; a method that cannot starts where it starts."""
+        return state
+
     @abstractmethod
     def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The State after round t = 1, 2, ..."""

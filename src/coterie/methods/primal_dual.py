@@ -88,6 +88,11 @@ class PrimalDual(Method):
     def state(self) -> type:
         return State
 
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        w = point.w.astype(state.w.dtype)
+        v = state.v if point.v is None else point.v.astype(state.v.dtype)
+        return replace(state, w=w, v=v, w_tuned=w, v_tuned=v)
+
     def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> FloatArray:
         """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`)."""
         n, rho, eta = agent.total, state.rho, state.eta

@@ -1,0 +1,138 @@
+"""A whole path of penalty strengths, each answer starting from the last; and cross-validation at the parties.
+
+Folds are drawn by each party from its own rows (by all parties alike where columns are apart), models are fitted to the
+rest, and only sums of losses travel, so no row moves for a score either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.data import Table
+from coterie.errors import InvalidProblem
+from coterie.networks import star
+from coterie.problem import Problem
+from coterie.result import Result
+from coterie.solve import gather, make_agents, points_of, prepared, solve
+from coterie.words import Sum, Talk
+
+__all__ = ["Path", "path"]
+
+
+@dataclass(frozen=True)
+class Path:
+    """One certified result per strength and, with cross-validation, the mean loss of every fold."""
+
+    strengths: tuple[float, ...]
+    results: tuple[Result, ...]
+    scores: npt.NDArray[np.float64] | None = None
+    """Mean loss on the rows kept back, folds × strengths; smaller is better."""
+
+    @cached_property
+    def best(self) -> int:
+        """The place of the strength with the least mean score."""
+        if self.scores is None:
+            raise InvalidProblem("this path has no scores; call path(..., cv=5).")
+        return int(self.scores.mean(axis=0).argmin())
+
+    @property
+    def best_strength(self) -> float:
+        """The strength with the least mean score."""
+        return self.strengths[self.best]
+
+    @property
+    def best_result(self) -> Result:
+        """The result on all rows at the best strength."""
+        return self.results[self.best]
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """One row of coefficients per strength."""
+        return np.array([result.model.coef_ for result in self.results])
+
+
+def path(
+    problem: Problem,
+    data: Any,
+    strengths: Sequence[float],
+    *,
+    cv: int | None = None,
+    split: str = "samples",
+    agents: int | Sequence[Any] | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Path:
+    """Solve for every strength in the given order (strong to weak is fastest), each from the last answer.
+
+    cv        how many folds to score every strength with, on rows that were kept back at the parties
+    settings  what `solve` takes
+    """
+    if not len(strengths):
+        raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
+    if cv is not None and cv < 2:
+        raise InvalidProblem(f"cross-validation needs at least 2 folds, not {cv!r}.")
+    problems = [_with_strength(problem, strength) for strength in strengths]
+    tables = gather(data, split, agents, seed)
+    settings = {"split": split, "seed": seed, **settings}
+    results = _along(problems, tables, settings)
+    scores = None
+    if cv is not None:
+        scores = np.empty((cv, len(problems)))
+        everything, _ = prepared(tables, problem, split)
+        folds = _folds(everything, split, cv, seed)
+        for fold in range(cv):
+            kept = [table.take_rows(np.flatnonzero(own != fold)) for table, own in zip(everything, folds, strict=True)]
+            back = [table.take_rows(np.flatnonzero(own == fold)) for table, own in zip(everything, folds, strict=True)]
+            for place, result in enumerate(_along(problems, kept, settings)):
+                scores[fold, place] = _score(problems[place], result, back, split)
+    return Path(tuple(map(float, strengths)), tuple(results), scores)
+
+
+def _with_strength(problem: Problem, strength: float) -> Problem:
+    if not hasattr(problem.penalty, "strength"):
+        raise InvalidProblem(f"the {problem.penalty.name} penalty has no strength to follow a path of; use l1 or l2.")
+    changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
+    return Problem(problem.loss, changed, intercept=problem.intercept)
+
+
+def _along(problems: Sequence[Problem], tables: list[Table], settings: dict[str, Any]) -> list[Result]:
+    results: list[Result] = []
+    for problem in problems:
+        results.append(solve(problem, tables, warm_start=results[-1] if results else None, **settings))
+    return results
+
+
+def _folds(tables: Sequence[Table], split: str, cv: int, seed: int) -> list[npt.NDArray[np.intp]]:
+    """The fold of every row, in equal parts: drawn by each party, or by all alike where they hold the same rows."""
+    streams = [np.random.default_rng([seed, 0 if split == "features" else index]) for index in range(len(tables))]
+    return [stream.permutation(np.arange(table.n) % cv) for stream, table in zip(streams, tables, strict=True)]
+
+
+def _score(problem: Problem, result: Result, back: list[Table], split: str) -> float:
+    network = star(len(back), server=True)
+    agents = make_agents(back, problem, split, network, 0)
+    carrier = InProcess(network, Bill(network))
+    talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
+    return carrier.converse(talks, "proof")[0]
+
+
+def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
+    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if columns are apart."""
+    scores = agent.design.forward(w.astype(float))
+    if agent.split == "features":
+        scores = yield Sum(scores)
+    here, weights = agent.data.y is not None, agent.data.weights
+    rows = float(agent.data.n) if weights is None else float(weights.sum())
+    mine = [agent.problem.loss.value(scores, agent.labels.astype(float), weights), rows] if here else [0.0, 0.0]
+    losses, total = yield Sum(np.array(mine))
+    return float(losses / total)

@@ -1,0 +1,77 @@
+"""A path of strengths with warm starts, and cross-validation that leaves the rows where they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+
+import coterie as co
+from coterie.errors import InvalidProblem
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((120, 15))
+TRUTH = np.where(np.arange(15) < 4, 2.0, 0.0)
+Y = X @ TRUTH + RNG.standard_normal(120)
+LASSO = co.Problem("squared", "l1", 1.0)
+STRENGTHS = np.logspace(0, -3, 8)
+
+
+def test_every_point_is_certified_and_is_scikit_learns():
+    found = co.path(LASSO, (X, Y), STRENGTHS, agents=4, tol=1e-9)
+    assert found.strengths == pytest.approx(tuple(STRENGTHS))
+    for strength, result in zip(STRENGTHS, found.results, strict=True):
+        assert result.status == "optimal"
+        twin = Lasso(alpha=strength, fit_intercept=False, tol=1e-12, max_iter=100_000).fit(X, Y)
+        np.testing.assert_allclose(result.model.coef_, twin.coef_, atol=1e-4)
+        assert co.verify(result.certificate, result.model, (X, Y)).holds
+    assert found.coefficients.shape == (8, 15)
+
+
+def test_warm_starts_save_rounds():
+    warm = co.path(LASSO, (X, Y), STRENGTHS, agents=4, check_every=1)
+    cold = [co.solve(co.Problem("squared", "l1", s), (X, Y), agents=4, check_every=1) for s in STRENGTHS]
+    assert sum(r.rounds for r in warm.results) < 0.9 * sum(r.rounds for r in cold)
+
+
+def test_starting_at_the_answer_ends_at_once():
+    first = co.solve(LASSO, (X, Y), agents=4, tol=1e-10)
+    again = co.solve(LASSO, (X, Y), agents=4, tol=1e-6, warm_start=first)
+    assert again.rounds <= 2
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_cross_validation_finds_a_sensible_strength(agents):
+    found = co.path(LASSO, (X, Y), STRENGTHS, cv=4, agents=agents)
+    assert found.scores.shape == (4, 8)
+    assert 1e-3 < found.best_strength < 1.0
+    assert found.best_result is found.results[found.best]
+    np.testing.assert_allclose(found.best_result.model.coef_, TRUTH, atol=0.6)
+
+
+def test_scores_are_the_mean_loss_on_rows_that_were_kept_back():
+    """With one party the folds are known: compare with a loop that does the same with pooled data."""
+    found = co.path(LASSO, (X, Y), [0.1], cv=3, agents=1, tol=1e-10, seed=5)
+    fold = np.random.default_rng([5, 0]).permutation(np.arange(120) % 3)
+    for k in range(3):
+        twin = Lasso(alpha=0.1, fit_intercept=False, tol=1e-12).fit(X[fold != k], Y[fold != k])
+        expected = 0.5 * np.mean((X[fold == k] @ twin.coef_ - Y[fold == k]) ** 2)
+        assert found.scores[k, 0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_classification_with_words_as_labels():
+    y = np.where(Y > 0, "yes", "no")
+    found = co.path(co.Problem("logistic", "l2", 1.0, intercept=True), (X, y), [0.1, 0.01], cv=3, agents=4)
+    assert set(found.best_result.model.predict(X)) <= {"yes", "no"}
+    assert (found.scores < np.log(2)).all()
+
+
+def test_mistakes_name_the_fix():
+    with pytest.raises(InvalidProblem, match="at least one strength"):
+        co.path(LASSO, (X, Y), [])
+    with pytest.raises(InvalidProblem, match="at least 2 folds"):
+        co.path(LASSO, (X, Y), [1.0], cv=1)
+    with pytest.raises(InvalidProblem, match="no strength"):
+        co.path(co.Problem("squared", "none"), (X, Y), [1.0])
+    with pytest.raises(InvalidProblem, match="cv=5"):
+        _ = co.path(LASSO, (X, Y), [1.0], agents=2).best
