@@ -5,8 +5,8 @@
     python benchmarks/primal_dual.py --seconds        wall time of local work beside scikit-learn's LinearSVC, K = 8
     python benchmarks/primal_dual.py --rules proximal-1 --quick
 
-Rounds are counted to a relative suboptimality and to a relative duality gap of 1e-6 ("sub / gap"); "–" means not within the
-limit of rounds. Nothing is tuned for "auto".
+Rounds are counted to a relative suboptimality and to a relative duality gap of 1e-6 ("sub / gap"); "–" means not within
+the limit of rounds. Nothing is tuned for "auto".
 """
 
 from __future__ import annotations
