@@ -94,11 +94,11 @@ def _taken_apart(value: Any, path: str, arrays: dict[str, Any]) -> Any:
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}
+    if isinstance(value, tuple):
+        return {"tuple": [_taken_apart(part, f"{path}/{index}", arrays) for index, part in enumerate(value)]}
     if is_dataclass(value):
-        parts = {
-            part.name: _taken_apart(getattr(value, part.name), f"{path}/{part.name}", arrays) for part in fields(value)
-        }
-        return {"state": parts}
+        names = [part.name for part in fields(value)]
+        return {"state": {name: _taken_apart(getattr(value, name), f"{path}/{name}", arrays) for name in names}}
     return {"value": value}
 
 
@@ -106,6 +106,8 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
     """What `_taken_apart` took apart; `classes` are the State's class and those of the States inside it."""
     if "array" in plain:
         return arrays[plain["array"]]
+    if "tuple" in plain:
+        return tuple(_put_together(part, arrays, classes) for part in plain["tuple"])
     if "value" in plain:
         return plain["value"]
     own, inner = classes[0], classes[1:]

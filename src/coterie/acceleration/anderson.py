@@ -27,7 +27,7 @@ __all__ = ["Anderson"]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where the next round starts, where the last one ended, and what is remembered. Rows are steps, oldest first."""
+    """Where the next round starts, where the last one ended, and what is remembered, oldest first."""
 
     start: Any
     image: Any
@@ -35,8 +35,8 @@ class State:
     """The last start as one scaled vector."""
     f: FloatArray
     """T(x) − x there."""
-    x_changes: FloatArray
-    f_changes: FloatArray
+    x_changes: tuple[FloatArray, ...]
+    f_changes: tuple[FloatArray, ...]
     gram: FloatArray
     """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""
     least: float
@@ -60,30 +60,32 @@ class Anderson(Wrapper):
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         nothing = np.empty(0)
-        return State(inner, inner, nothing, nothing, np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0)), math.inf)
+        return State(inner, inner, nothing, nothing, (), (), np.empty((0, 0)), math.inf)
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         x = self._vector(agent, state.start)
         f = self._vector(agent, image) - x
+        x_changes: tuple[FloatArray, ...] = ()
+        f_changes: tuple[FloatArray, ...] = ()
         if math.isfinite(state.least):
-            x_changes = np.vstack([state.x_changes, x - state.x])[-self.memory :]
-            f_changes = np.vstack([state.f_changes, f - state.f])[-self.memory :]
-        else:
-            x_changes = f_changes = np.empty((0, len(x)))
+            x_changes = (*state.x_changes, x - state.x)[-self.memory :]
+            f_changes = (*state.f_changes, f - state.f)[-self.memory :]
         own = slice(self._shared(agent, image) if agent.index else 0, None)
-        newest = f_changes[-1:, own]
-        mine = np.concatenate([[f[own] @ f[own]], f_changes[:, own] @ f[own], (f_changes[:, own] @ newest.T).ravel()])
-        sums = yield Sum(mine)
+        partners = [f, f_changes[-1]] if f_changes else [f]
+        mine = [f[own] @ f[own], *(change[own] @ partner[own] for partner in partners for change in f_changes)]
+        sums = yield Sum(np.array(mine))
         size, remembered = math.sqrt(sums[0]), len(f_changes)
         if size > self.safeguard * state.least:
             return self.fresh(agent, image)
-        gram = _bordered(state.gram, sums[1 + remembered :])
-        projected, ridge = sums[1 : 1 + remembered], 1e-10 * np.trace(gram) * np.eye(remembered)
-        gamma = np.linalg.lstsq(gram + ridge, projected, rcond=None)[0]
-        if sums[0] - projected @ gamma > self.promise**2 * sums[0]:
-            gamma = np.zeros(remembered)  # ‖f̄‖ promises too little: only relax
-        ahead = (x - gamma @ x_changes) + self.alpha * (f - gamma @ f_changes)
-        start = self._with_vector(agent, image, ahead)
+        projected, gram = sums[1 : 1 + remembered], _bordered(state.gram, sums[1 + remembered :])
+        gamma = np.linalg.lstsq(gram + 1e-10 * np.trace(gram) * np.eye(remembered), projected, rcond=None)[0]
+        # x and f stay for the next difference, so the sums are made in copies.
+        x_bar, f_bar = x.copy(), f.copy()
+        if sums[0] - projected @ gamma <= self.promise**2 * sums[0]:
+            for weight, x_change, f_change in zip(gamma, x_changes, f_changes, strict=True):
+                x_bar -= weight * x_change
+                f_bar -= weight * f_change
+        start = self._with_vector(agent, image, x_bar + self.alpha * f_bar)
         return State(start, image, x, f, x_changes, f_changes, gram, min(size, state.least))
 
     def _vector(self, agent: Agent, inner: Any) -> FloatArray:

@@ -29,8 +29,8 @@ reflected Halpern form with restarts, as the successors of PDLP do it:
 
     z_{k+1} = (k+1)/(k+2) (2 T z_k − z_k) + 1/(k+2) z_0
 
-A new epoch starts from T z_k when ‖z_k − T z_k‖_M has fallen enough or the epoch has become long. It takes with it an s
-and a c nearer to those at which dual, blocks and edges weigh the same in M. All of this rests on one `Sum` of five
+A new epoch starts, with z_0 = z_k, when ‖z − T z‖_M has fallen enough or the epoch has become long. It takes with it an
+s and a c nearer to those at which duals, blocks and edges weigh the same in M. All of this rests on one `Sum` of five
 numbers every ten rounds.
 
 With sample weights, a sample of weight 2 is two samples: at the labels λ = weights ∘ v, v the dual of one sample.
@@ -58,7 +58,7 @@ from coterie.words import Mix, Sum, Talk
 __all__ = ["LOOK_EVERY", "GraphCP", "PaperState", "State"]
 
 LOOK_EVERY = 10
-"""Rounds between two looks at the residual ‖z − T z‖_M."""
+"""Rounds from one look at the residual ‖z − T z‖_M to the next."""
 SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36
 """An epoch ends when the residual has fallen to SUFFICIENT of its first value, when it is below NECESSARY of it and
 grows again, or when the epoch has taken LONG of all rounds so far."""
@@ -90,8 +90,10 @@ class State:
     c: float
     k: int
     """Rounds since the epoch began."""
+    shares: FloatArray
+    """The own shares of the last measured residual, see `residual_shares`."""
     first: float
-    """The own share of ‖z − T z‖²_M when the epoch began."""
+    """The own share of ‖z − T z‖²_M in the epoch's first round."""
     before: float | None
     """Everybody's ‖z − T z‖²_M at the last look of this epoch."""
 
@@ -190,12 +192,14 @@ class GraphCP(Method):
         s = first_dual_step(agent) * mean_degree * math.sqrt(agent.count) / 4
         theta = first_block(agent)
         u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
-        v = zeros if agent.data.y is not None else zeros[:0]
+        v = zeros if agent.data.y is not None else np.empty(0, dtype)
         norms, c = block_norms(agent.design), 0.5 if agent.count > 1 else 1.0
-        return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, 0.0, None)
+        return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, np.zeros(4), 0.0, None)
 
     def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        design, lam, u, k, s, c = agent.design, state.lam, state.u, state.k, state.s, state.c
+        if t % LOOK_EVERY == 0:
+            state = yield from self._look(state, t)
+        lam, u, k, s, c = state.lam, state.u, state.k, state.s, state.c
         s_j, b = s / state.degree, (1.0 - c) / (2.0 * s)
         mixed = (yield Mix(lam, "laplacian")) if agent.count > 1 else np.zeros_like(lam)
 
@@ -203,31 +207,19 @@ class GraphCP(Method):
         theta = block_step(agent, state.theta, lam, c / s_j / state.norms)
         theta_change = theta - state.theta
         # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ
-        u_ahead = design.forward(2.0 * theta_change)
+        u_ahead = agent.design.forward(2.0 * theta_change)
         blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
         # λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
         here, v = agent.data.y is not None, state.v
         if here:
             v = dual_step(agent, lam + s_j * u_ahead, s_j)
 
-        first, before, look = state.first, state.before, t % LOOK_EVERY == 0 and k > 0
-        if look or k == 0:
-            # ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖X_j‖²‖Δθ_j‖²/(c deg_j) + 2s‖ΔE‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩
-            lam_change, u_change = v - lam if here else s_j * u_ahead, 0.5 * (u_ahead - u)
-            duals = state.degree * float(np.vdot(lam_change, lam_change))
-            blocks = float(state.norms @ theta_change**2) / state.degree
-            edges = 2.0 * b**2 * float(np.vdot(lam, mixed))
-            mine = duals / s + s * (blocks / c + (edges / (1.0 - c) if c < 1.0 else 0.0))
-            mine -= 2.0 * float(np.vdot(lam_change, u_change))
-            first = mine if k == 0 else first
-        if look:
-            duals, blocks, edges, now, then = map(float, (yield Sum(np.array([duals, blocks, edges, mine, first]))))
-            if epoch_ends(now, then, before, k, t):
-                lam, u = lam + lam_change, u + u_change
-                s, c = rebalanced(s, c, duals, blocks, edges)
-                norms, degree = state.norms, state.degree
-                return State(theta, lam, u, theta, lam, u, theta, v, norms, degree, s, c, 0, 0.0, None)
-            before = now
+        first, shares = state.first, state.shares
+        if k == 0 or (t + 1) % LOOK_EVERY == 0:
+            lam_change = v - lam if here else s_j * u_ahead
+            shares = residual_shares(state, theta_change, lam_change, 0.5 * (u_ahead - u), lam, mixed)
+            first = float(shares[-1]) if k == 0 else first
+
         # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
         old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
         lam_next = np.empty_like(lam)
@@ -245,8 +237,16 @@ class GraphCP(Method):
             v=v,
             k=k + 1,
             first=first,
-            before=before,
+            shares=shares,
         )
+
+    def _look(self, state: State, t: int) -> Talk[State]:
+        """Begin a new epoch here, with better weights, if it is time to."""
+        duals, blocks, edges, now, first = map(float, (yield Sum(np.append(state.shares, state.first))))
+        if not epoch_ends(now, first, state.before, state.k, t):
+            return replace(state, before=now)
+        s, c = rebalanced(state.s, state.c, duals, blocks, edges)
+        return replace(state, theta_0=state.theta, lam_0=state.lam, u_0=state.u, s=s, c=c, k=0, before=None)
 
     # -- the paper's -------------------------------------------------------------------------------------------------
 
@@ -270,7 +270,8 @@ class GraphCP(Method):
         a = 1.0 / ((chi + D) ** 2 * s)
         (rows, columns), dtype = agent.design.shape, agent.design.dtype
         theta, zeros = np.zeros(columns, dtype), np.zeros(rows, dtype)
-        return PaperState(theta, zeros, zeros, theta, zeros if agent.data.y is not None else zeros[:0], a, s)
+        lam_mean = zeros if agent.data.y is not None else np.empty(0, dtype)
+        return PaperState(theta, zeros, zeros, theta, lam_mean, a, s)
 
     def _paper_round(self, agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
         a, s, here = state.a, state.s, agent.data.y is not None
@@ -324,6 +325,28 @@ def blend(out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: 
     # numpy would need five passes and two temporary arrays, which at 16384 × 2048 is felt beside the matrix products.
     for i in range(out.size):
         out[i] = a * x[i] + b * y[i] + c * z[i]
+
+
+def residual_shares(
+    state: State,
+    theta_change: FloatArray,
+    lam_change: FloatArray,
+    u_change: FloatArray,
+    lam: FloatArray,
+    mixed: FloatArray,
+) -> FloatArray:
+    """The own share of what duals, blocks and edges moved in this round, and of
+
+    ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖X_j‖²‖Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩, all of it.
+
+    E, one vector per edge, exists only in the proof: Σ_j ‖ΔE_j‖² = b²⟨Λ, LΛ⟩.
+    """
+    s, c = state.s, state.c
+    duals = state.degree * float(np.vdot(lam_change, lam_change))
+    blocks = float(state.norms @ theta_change**2) / state.degree
+    edges = 2.0 * ((1.0 - c) / (2.0 * s)) ** 2 * float(np.vdot(lam, mixed))
+    whole = duals / s + s * (blocks / c + (edges / (1.0 - c) if c < 1.0 else 0.0))
+    return np.array([duals, blocks, edges, whole - 2.0 * float(np.vdot(lam_change, u_change))])
 
 
 def epoch_ends(now: float, first: float, before: float | None, k: int, t: int) -> bool:

@@ -95,14 +95,14 @@ class Tree(Method):
         norms *= yield from pooled_norm(agent, norms**-0.5)
         theta = first_block(agent)
         u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
-        mine = slice(None) if agent.data.y is not None else slice(0)
-        u, dual = u[mine], lam[mine]
+        dual = lam
+        if agent.data.y is None:
+            u = dual = np.empty(0, lam.dtype)
         return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         k, s, lam, first, here = state.k, state.s, state.lam, state.first, agent.data.y is not None
-        look = t % LOOK_EVERY == 0 and k > 0
-        old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
+        look, old, new = (t + 1) % LOOK_EVERY == 0, 1.0 / (k + 2), (k + 1) / (k + 2)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
         theta = block_step(agent, state.theta, lam, 1.0 / s / state.norms)
@@ -117,27 +117,27 @@ class Tree(Method):
             if look:
                 u_change, blocks, then = u_change[:-2], float(u_change[-2]), float(u_change[-1])
             # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
-            v = dual_step(agent, lam + s * (state.u + 2.0 * u_change), s)
+            v = dual_step(agent, lam + s * (u + 2.0 * u_change), s)
             lam_change = v - lam
+            # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖X_j‖²‖Δθ_j‖² − 2⟨Δλ, Δu⟩
             duals = float(lam_change @ lam_change)
             own = duals / s - 2.0 * float(lam_change @ u_change)
-            if k == 0:
-                first += own
+            first = first + own if k == 0 else first
+            # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
+            told = new * (lam + 2.0 * lam_change) + old * state.lam_0
+            u = new * (u + 2.0 * u_change) + old * state.u_0
             if look:
-                # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖X_j‖²‖Δθ_j‖² − 2⟨Δλ, Δu⟩
                 now = own + s * blocks
-                ends, before = epoch_ends(now, then, before, k, t), now
+                ends, before = epoch_ends(now, then, before, k + 1, t + 1), now
                 s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
-            told = v if ends else new * (lam + 2.0 * lam_change) + old * state.lam_0
-            u = u + u_change if ends else new * (u + 2.0 * u_change) + old * state.u_0
         heard = yield Sum(_with(told, look, float(ends), s if here else 0.0))
+        theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
         if look:
             heard, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
-        if ends:
-            lam_0 = heard if here else state.lam_0
-            return State(theta, theta, heard, lam_0, u, u, theta, v, state.norms, s, 0, 0.0, None)
-        theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
-        return replace(state, theta=theta_next, lam=heard, u=u, w=theta, v=v, k=k + 1, first=first, before=before)
+        after = replace(state, theta=theta_next, lam=heard, u=u, w=theta, v=v, k=k + 1, first=first, before=before)
+        if not ends:
+            return after
+        return replace(after, theta_0=theta_next, lam_0=heard if here else state.lam_0, u_0=u, s=s, k=0, before=None)
 
     def point(self, agent: Agent, state: State) -> Point:
         return point_at(agent, state.w, state.v)
