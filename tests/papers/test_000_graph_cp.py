@@ -508,6 +508,15 @@ def test_float32_is_kept(method):
     np.testing.assert_allclose(single.model.coef_, double.model.coef_, atol=3e-2)
 
 
+@pytest.mark.parametrize("method", [GraphCP(), GraphCP(variant="paper"), Tree()], ids=["default", "paper", "tree"])
+def test_nothing_to_learn(method):
+    """All columns zero, or all labels: the answer is 0, and nothing is divided by 0 on the way."""
+    for data in ((np.zeros((N, D)), NUMBERS), (X, np.zeros(N))):
+        result = co.solve(co.Problem("squared", "l2", 0.05), data, **FEATURES, network="ring", method=method, tol=1e-5)
+        assert result.status == "optimal"
+        np.testing.assert_allclose(result.model.coef_, 0, atol=1e-6)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 @pytest.mark.parametrize("method", ["graph-cp", "tree"])
 def test_steps_do_not_depend_on_units(method, scale):

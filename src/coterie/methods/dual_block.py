@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, is_sparse
@@ -88,10 +89,18 @@ def _by_coordinates(
             np.asarray(squares, float).ravel() + intercept,
         )
     improved, z = v.astype(float), w.astype(float)
-    order = agent.random(t).permutation(len(v))
+    order = _shuffled(len(v), agent.random(t))
     ascend: Any = dual_ascent
     ascend(*agent.scratch["rows"], c, z, improved, order, tolerance, max_epochs)
     return improved.astype(v.dtype, copy=False)
+
+
+def _shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
+    """The rows in a random order of short runs: consecutive rows are consecutive in memory, which is several times faster."""
+    run = min(64, 1 + rows // 100)
+    starts = run * random.permutation(-(-rows // run))
+    order: npt.NDArray[np.intp] = (starts[:, None] + np.arange(run)).ravel()
+    return order[order < rows]
 
 
 def _by_gradients(

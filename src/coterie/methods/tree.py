@@ -92,7 +92,7 @@ class Tree(Method):
 
     def start(self, agent: Agent) -> Talk[State]:
         norms = block_norms(agent.design)
-        norms *= yield from pooled_norm(agent, norms**-0.5)
+        norms *= (yield from pooled_norm(agent, norms**-0.5)) or 1.0
         theta = first_block(agent)
         u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
         dual = lam
