@@ -110,15 +110,19 @@ def cost_of_a_round(data: LeastSquares, graph: Network, repeat: int = 30) -> Non
         began = time.process_time()
         states = carrier.converse([steps.round(a, s, t) for a, s in zip(agents, states, strict=True)], "rounds")
         best[2] = min(best[2], time.process_time() - began)
+    del states
+    carrier = InProcess(graph, Bill(graph))
     tracemalloc.start()
-    for t in range(repeat + 1, repeat + 4):
+    states = carrier.converse([steps.start(agent) for agent in agents], "setup")
+    tracemalloc.reset_peak()
+    for t in range(1, 13):
         states = carrier.converse([steps.round(a, s, t) for a, s in zip(agents, states, strict=True)], "rounds")
     vectors = tracemalloc.get_traced_memory()[1] / (8 * duals[0].size * len(agents))
     tracemalloc.stop()
     print(
         f"{graph.name}, {graph.agents} agents: a round takes {1e3 * best[2]:.1f} ms, {best[2] / best[0]:.2f} × the two "
         f"products one after the other, {best[2] / best[1]:.2f} × both block by block (the second then finds its block "
-        f"in the cache); {vectors:.1f} m n numbers of memory on top of X, the anchors and the engine's letter tray"
+        f"in the cache); {vectors:.1f} m n numbers of memory on top of X, the engine's letters among them"
     )
 
 

@@ -1,7 +1,7 @@
 """Rounds of the five primal-dual rules: the best of a grid of fixed ρ as published, beside "auto" with acceleration.
 
     python benchmarks/primal_dual.py                  Experiment 2 of paper 002 (ridge and lasso, IID and not, K = 30)
-    python benchmarks/primal_dual.py --svm            support vector machines on a1a (K = 10; needs COTERIE_DATA)
+    python benchmarks/primal_dual.py --svm            support vector machines, K = 10, 60, 100 (needs COTERIE_DATA; an hour)
     python benchmarks/primal_dual.py --seconds        wall time of local work beside scikit-learn's LinearSVC, K = 8
     python benchmarks/primal_dual.py --rules proximal-1 --quick
 
@@ -40,9 +40,11 @@ def experiment2() -> Iterator[Case]:
 
 
 def machines() -> Iterator[Case]:
-    """Support vector machines, λ = 1/n."""
-    table = datasets.a1a().train
-    yield "SVM a1a, l2", co.Problem("hinge", "l2", 1 / table.n), (table.X, table.y), 10
+    """Support vector machines with λ = 1/n, as many agents as in the paper."""
+    for name, make, agents in (("a1a", datasets.a1a, 10), ("w8a", datasets.w8a, 60), ("text", datasets.text_like, 100)):
+        for penalty in ("l2", "l1"):
+            table = make().train
+            yield f"SVM {name}, {penalty}", co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents
 
 
 def rounds_to(result: co.Result, best: float, tol: float = 1e-6) -> tuple[float, float]:
@@ -72,10 +74,12 @@ def _pair(values: tuple[float, float] | np.ndarray) -> str:
     return " / ".join("–" if not np.isfinite(value) else f"{value:.0f}" for value in values)
 
 
-def table(cases: Iterator[Case], rules: list[str], grid: np.ndarray, limit: int) -> None:
+def table(cases: Iterator[Case], rules: list[str], grid: np.ndarray, limit: int, only: str) -> None:
     """Print one line per problem and rule: sub / gap of the best fixed ρ → of auto, and their ratio."""
     for case in cases:
         name, problem, data, agents = case
+        if only not in name:
+            continue
         exact = co.solve(problem, data, agents=agents, tol=1e-11, max_rounds=20_000)
         best = 0.5 * (exact.certificate.primal + exact.certificate.dual)
         for rule in rules:
@@ -116,12 +120,13 @@ if __name__ == "__main__":
     parser.add_argument("--svm", action="store_true")
     parser.add_argument("--seconds", action="store_true")
     parser.add_argument("--quick", action="store_true", help="5 instead of 13 points in the grid")
+    parser.add_argument("--only", default="", help="only problems with this in their name, e.g. a1a")
     parser.add_argument("--rules", nargs="*", default=RULES)
     chosen = parser.parse_args()
     points = 10.0 ** np.linspace(-3, 3, 5 if chosen.quick else 13)
     if chosen.seconds:
         seconds()
     elif chosen.svm:
-        table(machines(), chosen.rules, points, 1500)
+        table(machines(), chosen.rules, points, 1500, chosen.only)
     else:
-        table(experiment2(), chosen.rules, points, 600)
+        table(experiment2(), chosen.rules, points, 600, chosen.only)

@@ -96,7 +96,7 @@ def _by_coordinates(
 
 
 def _shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
-    """The rows in a random order of short runs: consecutive rows are consecutive in memory, which is several times faster."""
+    """The rows in a random order of short runs: what is consecutive in memory is read several times faster."""
     run = min(64, 1 + rows // 100)
     starts = run * random.permutation(-(-rows // run))
     order: npt.NDArray[np.intp] = (starts[:, None] + np.arange(run)).ravel()
