@@ -1,7 +1,7 @@
 """Rounds of the five primal-dual rules: the best of a grid of fixed ρ as published, beside "auto" with acceleration.
 
     python benchmarks/primal_dual.py                  Experiment 2 of paper 002 (ridge and lasso, IID and not, K = 30)
-    python benchmarks/primal_dual.py --svm            support vector machines, K = 10, 60, 100 (needs COTERIE_DATA; an hour)
+    python benchmarks/primal_dual.py --svm            support vector machines, K = 10, 60, 100 (COTERIE_DATA; an hour)
     python benchmarks/primal_dual.py --seconds        wall time of local work beside scikit-learn's LinearSVC, K = 8
     python benchmarks/primal_dual.py --rules proximal-1 --quick
 

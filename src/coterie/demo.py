@@ -14,10 +14,11 @@ from coterie.result import Result
 
 __all__ = ["demo_problem"]
 
-STORY = """[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, malignant or benign).
-None of them shows its patients to anybody. Together they fit one l2-regularised logistic regression; each round, a
-hospital sends 31 numbers to a server and gets 31 back.
-"""
+STORY = (
+    "[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, malignant or benign). "
+    "None of them shows its patients to anybody. Together they fit one l2-regularised logistic regression: "
+    "in a round, each hospital sends 31 numbers to a server and gets 31 back.\n"
+)
 STRENGTH = 1e-2
 
 

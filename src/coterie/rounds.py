@@ -163,7 +163,10 @@ class _Journey:
         self.watch(self.t, self.history[-1] if self.history else None)
 
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
-        talks = [step(agent, state, self.t) for agent, state in zip(self.agents, self.states, strict=True)]
+        # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
+        states, self.states = self.states, []
+        talks = [step(agent, state, self.t) for agent, state in zip(self.agents, states, strict=True)]
+        del states
         return self.carrier.converse(talks, purpose)
 
     def look(self) -> None:

@@ -18,7 +18,7 @@ __all__ = ["InProcess"]
 
 T = TypeVar("T")
 
-DENSE_ABOVE = 0.1
+DENSE_ABOVE = 0.2
 """A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
 
 
