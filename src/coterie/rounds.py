@@ -31,8 +31,8 @@ Watch = Callable[[int, "Record | None"], None]
 GENEROUS = 1.5
 """By how much a round may cost more than the average one, as accelerations' letters grow with their memory."""
 PROOF_SHARE_INVERSE = 20
-FREE_PROOFS = 12
-"""Certificates may cost one twentieth of the rounds' traffic, after the first twelve."""
+FREE_PROOFS = 8
+"""Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
 
 
 class Carrier(Protocol):
@@ -233,11 +233,11 @@ def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limit
     After a few free looks, all of them together may cost one twentieth of what the rounds cost.
     """
     if not history:
-        return 1 if limits.check_every is None else limits.check_every
+        return 2 if limits.check_every is None else limits.check_every
     last, target = history[-1], limits.tol * unit
     if limits.check_every is not None:
         return last.round + limits.check_every - last.round % limits.check_every
-    soonest = last.round + max(1, min(last.round // 4, 10 + last.round // 50))
+    soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
     latest = max(soonest, last.round + last.round // 5)
     proofs, rounds = bill.per_purpose.get("proof"), bill.bits
     if proofs is not None and rounds:

@@ -30,7 +30,7 @@ from coterie.report.call import solve_call
 from coterie.report.figures import COLOURS, INK, coefficients, colour, figures, gap_against, network
 from coterie.report.page import STATUS_WORDS, page
 from coterie.report.words import duration, number, one_part_in, plain, text
-from coterie.result import Result, as_history
+from coterie.result import History, Result
 from coterie.rounds import Record
 
 HOSTILE = '<script>alert("x")</script>&amp; $\\frac{1}{$ \' url(#a) 患者\u202e\x00\n--> xlink:href="#b"'
@@ -49,7 +49,7 @@ def parties(names: list[str], columns: tuple[str, ...] | None = None, width: int
 
 
 def with_history(result: Result, rows: list[tuple[float, ...]]) -> Result:
-    return replace(result, history=as_history([Record(*row) for row in rows]))
+    return replace(result, history=History([Record(*row) for row in rows]))
 
 
 @cache

@@ -89,7 +89,7 @@ def test_history_has_rows_and_columns():
 def test_looking_costs_little_in_a_long_run():
     result = fit(max_rounds=3000, tol=1e-12)
     proofs = result.bill.per_purpose["proof"].bits
-    assert proofs <= 0.05 * result.bill.bits + 12 * proofs / len(result.history)
+    assert proofs <= 0.05 * result.bill.bits + 8 * proofs / len(result.history)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
