@@ -388,3 +388,9 @@ def test_whole_numbers_and_booleans_become_floats():
         assert table.X.dtype.isnative
     assert validated(Table(X=np.ones((2, 1)), y=np.ones((2, 3))), classification=None).y.shape == (2, 3)
     assert encode_labels([Table(X=np.ones((1, 1)), y=np.ones(1))], False)[1] is None
+
+
+def test_a_pandas_index_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "y": [0.0, 1.0, 0.0]}).sample(frac=1, random_state=1)
+    frame.to_parquet(tmp_path / "shuffled.parquet")
+    assert read(tmp_path / "shuffled.parquet", target="y").columns == ("a",)

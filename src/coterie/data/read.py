@@ -223,7 +223,9 @@ def _read_parquet(path: Path, roles: _Roles, party: str) -> Table:
         table = pq.read_table(path, partitioning=None)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, party, "Parquet", error) from error
-    return _read_frame(nw.from_native(table, eager_only=True), roles, party)
+    # pandas stores a frame's nameless index beside its columns; it is no feature.
+    nameless = [name for name in table.column_names if name.startswith("__index_level_")]
+    return _read_frame(nw.from_native(table.drop_columns(nameless), eager_only=True), roles, party)
 
 
 def _read_csv(path: Path, roles: _Roles, party: str) -> Table:

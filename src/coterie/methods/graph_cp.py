@@ -125,7 +125,7 @@ class GraphCP(Method):
     iterate: Literal["last", "average"] = "last"
     """What the paper's variant returns: its last iterate, or the mean of all that Theorem 1 speaks of."""
     R: float | None = None
-    """‖θ̂‖ ≤ R; by default 2 P(0) / ‖∇P(0)‖, which holds for orthogonal columns and is a guess for others."""
+    """‖θ̂‖ ≤ R; by default twice the `reach` on which the agents agreed, a guess on the scale of the model."""
     chi: float | None = None
     """‖X‖ ≤ χ; by default estimated by the agents, as are `delta` and `D`."""
     delta: float | None = None
