@@ -9,9 +9,9 @@ feasible:
 other;
 3. shrunk by the largest c ≤ 1 that puts −Xᵀ(s∘cv)/n into the domain of g* (l1, groups).
 
-Each step moves v towards 0, inside every domain. Where the penalty has no growth (none, one-sided bounds), step 3 can
-leave nothing; then the bound is also computed against models of norm at most `radius` only, and the certificate says
-so.
+Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. Where the penalty has no growth
+(none, one-sided bounds), step 3 can leave nothing; then the bound is also computed against models of norm at most
+`radius` only, and the certificate says so.
 
 The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
 """
@@ -81,9 +81,10 @@ def introduce(agent: Agent) -> Talk[Facts]:
         sums = yield Sum(np.array([*mine, squared_frobenius(agent.data.X)]))
         known = np.append(sums[:3], sums[2] * sums[3])
     else:
-        column_slopes = agent.problem.coefficients(agent.design.adjoint(agent.weighted(slopes)))
-        sums = yield Sum(np.append(column_slopes, mine))
-        known = np.append(sums[-3:], sums[:-3] @ sums[:-3])
+        column_slopes = agent.design.adjoint(agent.weighted(slopes))
+        sums = yield Sum(np.concatenate([column_slopes, [squared_frobenius(agent.data.X)], mine]))
+        # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
+        known = np.append(sums[-3:], max(sums[:-4] @ sums[:-4], 1e-4 * sums[-4] * sums[-1]))
     total, losses, squares, slope_squared = map(float, known)
     steepness = math.sqrt(slope_squared) / total
     at_zero = agent.problem.primal(losses, total, 0.0)
@@ -106,14 +107,16 @@ def _by_samples(agent: Agent, point: Point) -> Talk[Bound]:
     if problem.intercept:
         v = _balanced(v, *(yield Sum(_sides(agent.weighted(v)))))
     adjoint = problem.coefficients(agent.design.adjoint(agent.weighted(v)))
-    sums = yield Sum(np.append(adjoint, [loss.value(scores, y, s), loss.conjugate(v, y, s)]))
-    slope, coefficients = problem.slope(sums[:-2], agent.total), problem.coefficients(w)
-    losses, conjugates = float(sums[-2]), float(sums[-1])
+    at_zero = loss.conjugate(np.zeros(len(y)), y, s)
+    sums = yield Sum(np.append(adjoint, [loss.value(scores, y, s), loss.conjugate(v, y, s), at_zero]))
+    slope, coefficients = problem.slope(sums[:-3], agent.total), problem.coefficients(w)
+    losses, conjugates, at_zero = map(float, sums[-3:])
     primal = problem.primal(losses, agent.total, problem.penalty.value(coefficients))
 
     c = problem.penalty.scale_into_domain(slope)
     shrunk = conjugates if c == 1.0 else float((yield Sum(np.array([loss.conjugate(c * v, y, s)])))[0])
     dual = problem.dual(shrunk, agent.total, problem.penalty.conjugate(c * slope))
+    dual = max(dual, problem.dual(at_zero, agent.total, problem.penalty.conjugate(0.0 * slope)))
     if problem.penalty.coercive:
         return Bound(primal, dual)
     radius = _radius(agent, float(np.linalg.norm(coefficients)))
@@ -141,14 +144,17 @@ def _by_features(agent: Agent, point: Point) -> Talk[Bound]:
         loss.value(scores, y, s) if here else 0.0,
         loss.conjugate(v, y, s) if here else 0.0,
         loss.conjugate(c * v, y, s) if here else 0.0,
+        loss.conjugate(0.0 * v, y, s) if here else 0.0,
         penalty.value(coefficients),
         penalty.conjugate(c * slope),
+        penalty.conjugate(0.0 * slope),
         penalty.bounded_conjugate(slope, radius),
         0.0 if penalty.coercive else 1.0,
     ]
-    losses, conjugates, shrunk, value, conjugate, bounded_conjugate, flat = map(float, (yield Sum(np.array(mine))))
+    sums = yield Sum(np.array(mine))
+    losses, conjugates, shrunk, at_zero, value, conjugate, nothing, bounded_conjugate, flat = map(float, sums)
     primal = problem.primal(losses, agent.total, value)
-    dual = problem.dual(shrunk, agent.total, conjugate)
+    dual = max(problem.dual(shrunk, agent.total, conjugate), problem.dual(at_zero, agent.total, nothing))
     if not flat:
         return Bound(primal, dual)
     bounded = problem.dual(conjugates, agent.total, bounded_conjugate)

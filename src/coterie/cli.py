@@ -61,7 +61,7 @@ def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
         return None
     try:
         values = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise typer.BadParameter(f"cannot read {path}: {error}") from None
     known = {p.name for p in ctx.command.params}
     values = {name.replace("-", "_"): value for name, value in values.items()}
@@ -256,6 +256,8 @@ def _guarded(command: Callable[[], Any]) -> Any:
         return _complain(error, 3)
     except CoterieError as error:
         return _complain(error, error.status.exit_code)
+    except OSError as error:
+        return _complain(f"{error}. Choose another place with -o or --checkpoint", 3)
     except KeyboardInterrupt:
         return _complain("stopped before the first round was over", Status.INTERRUPTED.exit_code)
 

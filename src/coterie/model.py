@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from coterie.arrays import FloatArray, Matrix, digest
+from coterie.arrays import FloatArray, Matrix, digest, is_sparse
+from coterie.data import read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem
 from coterie.files import read_archive, write_archive
 from coterie.problem import Problem
@@ -30,7 +31,10 @@ class LinearModel:
     columns: tuple[str, ...] | None = None
 
     def decision_function(self, X: Matrix) -> FloatArray:
-        """The scores X·coef_ + intercept_."""
+        """The scores X·coef_ + intercept_. The columns of a frame are found by their names."""
+        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
+        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
+        X = validated(table, classification=None).X
         if X.shape[1] != len(self.coef_):
             raise InvalidData(f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}.")
         scores: FloatArray = X @ self.coef_ + self.intercept_
@@ -50,10 +54,8 @@ class LinearModel:
 
     def digest(self) -> str:
         """The digest of everything that the model's predictions depend on."""
-        classes = None if self.classes_ is None else json.dumps(self.classes_.tolist())
-        return digest(
-            self.coef_, np.array(self.intercept_), json.dumps(self.problem.settings(), sort_keys=True), classes
-        )
+        names = json.dumps([None if self.classes_ is None else self.classes_.tolist(), self.columns])
+        return digest(self.coef_, np.array(self.intercept_), json.dumps(self.problem.settings(), sort_keys=True), names)
 
     def save(self, path: str | Path) -> Path:
         """Write one `.npz` file: plain arrays and a JSON header with the digest."""

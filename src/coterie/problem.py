@@ -55,6 +55,8 @@ class Problem:
         object.__setattr__(self, "loss", _make_loss(loss, parameters))
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
         object.__setattr__(self, "intercept", bool(intercept))
+        if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
+            raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
         if parameters:
             known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty))})
             given = ", ".join(sorted(parameters))

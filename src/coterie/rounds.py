@@ -201,7 +201,7 @@ class _Journey:
     def _bits_of_one_more_round(self) -> float:
         """Everything sent so far, and what another round and a proof would probably add."""
         if not self.t:
-            return 0.0
+            return float(self.bill.total.bits)
         costs = self.bill.per_purpose
         a_round = sum(costs[purpose].bits for purpose in ("rounds", "tuning") if purpose in costs) / self.t
         a_proof = costs["proof"].bits / len(self.history) if self.history else 2 * a_round

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,17 @@ def solve(
     warm_start  a result for the same parties, from whose model and dual to start
     progress    a live line on the terminal (default: only if there is one)
     """
+    if not isinstance(problem, Problem):
+        raise InvalidProblem(
+            f"the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not {problem!r}."
+        )
+    if not (isinstance(seed, int | np.integer) and seed >= 0):
+        raise InvalidProblem(f"seed must be a whole number from 0, not {seed!r}.")
+    seed = int(seed)
     limits = _limits(tol, max_rounds, max_seconds, max_bits, check_every)
     tables = gather(data, split, agents, seed)
     tables, classes = prepared(tables, problem, split)
+    _check_fit(problem, sum(t.d for t in tables) if split == "features" else tables[0].d)
     graph = _network(network, split, len(tables), seed)
     chosen, explanation = _choose(method, options, problem, split, graph)
     chosen.check(problem, graph)
@@ -91,6 +100,7 @@ def solve(
         "split": split,
         "partition": _partition(tables, split),
         "network": graph.describe(),
+        "network_digest": digest(graph.weights),
         "seed": seed,
         "limits": asdict(limits),
         "classes": None if classes is None else classes.tolist(),
@@ -133,6 +143,12 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
+    if isinstance(data, tuple) and data and all(isinstance(part, tuple | Table) for part in data):
+        raise InvalidData("a tuple is one party's (X, y); give several parties as a list: [(X1, y1), (X2, y2)].")
+    if data is None or isinstance(data, dict | Iterator):
+        raise InvalidData(
+            f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
+        )
     return split_table(read(data), split, DEFAULT_AGENTS if agents is None else agents, seed=seed)
 
 
@@ -199,9 +215,22 @@ def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Ne
     return members
 
 
+def _check_fit(problem: Problem, columns: int) -> None:
+    """Refuse a penalty with bounds or groups for another number of columns, or one for matrices."""
+    try:
+        problem.penalty.value(problem.penalty.prox(np.zeros(columns), 1.0))
+    except (ValueError, IndexError) as error:
+        raise InvalidProblem(f"the {problem.penalty.name} penalty does not fit {columns} columns: {error}") from error
+
+
 def _limits(
     tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None, check_every: int | None
 ) -> Limits:
+    numbers = {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits}
+    for name, value in numbers.items():
+        optional = name in ("max_seconds", "max_bits")
+        if not (isinstance(value, Real) or (optional and value is None)):
+            raise InvalidProblem(f"{name} must be a number{' or None' if optional else ''}, not {value!r}.")
     if not 0 < tol < 1:
         raise InvalidProblem(
             f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is never reached."
@@ -211,7 +240,8 @@ def _limits(
             raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
     if check_every is not None and check_every < 1:
         raise InvalidProblem(f"check_every counts rounds between two certificates: at least 1, not {check_every!r}.")
-    return Limits(tol, max_rounds, max_seconds, max_bits, check_every)
+    seconds, bits = (None if value is None else float(value) for value in (max_seconds, max_bits))
+    return Limits(float(tol), int(max_rounds), seconds, bits, check_every)
 
 
 def _network(spec: Any, split: str, agents: int, seed: int) -> Network:
@@ -234,6 +264,10 @@ def _choose(
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])
         explanation = f"chosen for its {liked[name][1]}"
+    if isinstance(name, Method) and options:
+        raise InvalidProblem(
+            f"{', '.join(options)}: give the parameters to the Method itself, e.g. replace(method, ...)."
+        )
     try:
         chosen = find_method(name, **options)
     except TypeError as error:

@@ -69,7 +69,7 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
         ("dual", certificate.dual, bound.dual),
         ("gap", certificate.gap, bound.gap),
         ("primal_at_zero", certificate.primal_at_zero, unit),
-        ("relative_gap", certificate.relative_gap * unit, bound.gap),
+        ("relative_gap", certificate.relative_gap * (unit or 1.0), bound.gap),
         ("radius", certificate.radius or 0.0, bound.radius or 0.0),
     ):
         if not abs(written - found) <= AGREEMENT * max(unit, abs(found)):

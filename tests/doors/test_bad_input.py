@@ -73,6 +73,14 @@ BAD = {
     "engine name": (RIDGE, (X, Y), {"engine": "locl"}, ["local"]),
     "tol zero": (RIDGE, (X, Y), {"tol": 0}, ["1e-6"]),
     "sizes": (RIDGE, (X, Y), {"agents": [10, 11]}, ["21", "20"]),
+    "tuple of parties": (RIDGE, ((X, Y), (X, Y)), {}, ["[(X1, y1), (X2, y2)]"]),
+    "no data": (RIDGE, None, {}, ["NoneType"]),
+    "no problem": ("ridge", (X, Y), {}, ["co.Problem"]),
+    "seed": (RIDGE, (X, Y), {"seed": -1}, ["seed"]),
+    "max_rounds": (RIDGE, (X, Y), {"max_rounds": None}, ["max_rounds"]),
+    "tol as text": (RIDGE, (X, Y), {"tol": "1e-6"}, ["tol"]),
+    "box of another width": (co.Problem("squared", "box", lower=(0.0,) * 5, upper=1.0), (X, Y), {}, ["3 columns"]),
+    "a penalty for matrices": (co.Problem("squared", "traceball", radius=1.0), (X, Y), {}, ["traceball"]),
     "agents with a list": (RIDGE, [(X, Y), (X, Y)], {"agents": 3}, ["2 parties"]),
 }
 

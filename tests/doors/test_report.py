@@ -210,7 +210,9 @@ def test_the_page_has_the_numbers() -> None:
     for latency, bandwidth in ((0.5e-3, 1e9), (40e-3, 1e8), (80e-3, 1e7)):
         assert duration(result.bill.seconds(latency=latency, bandwidth=bandwidth)) in words
     for row in result.history:
-        assert f"{row.primal:.8g} {row.dual:.8g} {row.gap:.2e} {row.gap / certificate.primal_at_zero:.2e}" in words
+        assert (
+            f"{row.primal:.8g} {row.dual + 0.0:.8g} {row.gap:.2e} {row.gap / certificate.primal_at_zero:.2e}" in words
+        )
     used = np.count_nonzero(result.model.coef_)
     assert f"{used} of 25 are not zero" in words
     assert f'title="{certificate.data_digest}"' in document(plain_run)

@@ -184,3 +184,14 @@ def test_seconds_on_a_link():
         carrier.converse([say(Sum(np.zeros(100))) for _ in range(4)], "rounds")
     # 10 sums, two hops each; the server sends 4 copies of 100 doubles each time
     assert carrier.bill.seconds(latency=0.01, bandwidth=1e6) == pytest.approx(10 * 2 * 0.01 + 10 * 4 * 6400 / 1e6)
+
+
+def test_every_matrix_is_its_own_rule():
+    """Matrices that come and go must not be mistaken for each other, and equal ones are one rule."""
+    network = ring(4)
+    carrier = carrier_on(network)
+    x = letters(4)
+    for step in np.linspace(0.05, 0.3, 20):
+        talks = [say(Mix(own, network.laplacian_mixing(step).toarray())) for own in x]
+        expected = network.laplacian_mixing(step).toarray() @ np.array(x)
+        np.testing.assert_allclose(np.array(carrier.converse(talks, "rounds")), expected, atol=1e-12)

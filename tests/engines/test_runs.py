@@ -51,7 +51,8 @@ def test_the_budget_of_bits_is_kept():
 
 
 def test_a_wrong_step_diverges_with_a_status_and_the_best_model():
-    result = co.solve(co.Problem("squared", "l2", 1e-3), (X, Y), agents=4, rho=1.0, eta=1.0, max_rounds=5000)
+    run = {"agents": 4, "rho": 1.0, "eta": 1.0, "max_rounds": 5000, "acceleration": "none"}
+    result = co.solve(co.Problem("squared", "l2", 1e-3), (X, Y), **run)
     assert result.status in ("diverged", "numerical_error")
     assert np.isfinite(result.model.coef_).all()
     assert result.certificate.gap == result.history.gap[np.isfinite(result.history.gap)].min()

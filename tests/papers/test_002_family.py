@@ -259,17 +259,32 @@ def test_anderson_solves_a_linear_map_in_as_many_rounds_as_it_has_dimensions():
     np.testing.assert_allclose(states[0].image.w, best, atol=1e-6)
 
 
-def test_a_bad_extrapolation_is_thrown_away():
-    """With a safeguard that nothing passes, Anderson is the plain iteration."""
-    problem = co.Problem("squared", "l2", 0.05)
-    plain = list(iterates(method("proximal-1", rho=0.7), problem, NUMBERS, 6))
-    steps = Anderson(method("proximal-1", rho=0.7), safeguard=0.0, alpha=1.0)
-    carrier, members = agents_for(problem, NUMBERS)
+def accelerated_states(steps, problem, y, rounds):
+    carrier, members = agents_for(problem, y)
     states = carrier.converse([steps.start(a) for a in members], "setup")
-    for t, (w, _) in enumerate(plain, 1):
+    for t in range(1, rounds + 1):
         states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
         states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        yield states
+
+
+def test_without_a_promise_anderson_is_the_plain_iteration():
+    problem = co.Problem("squared", "l2", 0.05)
+    plain = iterates(method("proximal-1", rho=0.7), problem, NUMBERS, 6)
+    steps = Anderson(method("proximal-1", rho=0.7), promise=0.0, alpha=1.0)
+    for (w, _), states in zip(plain, accelerated_states(steps, problem, NUMBERS, 6), strict=True):
         np.testing.assert_allclose(states[0].image.w, w, atol=1e-12)
+
+
+def test_after_a_bad_extrapolation_anderson_goes_back_to_the_best_image():
+    """Steps that are far too long explode; the safeguard must lead back, and forget."""
+    problem = co.Problem("squared", "l2", 0.05)
+    wild = Anderson(method("proximal-2", rho=1.0, eta=0.2 * np.linalg.norm(X, 2) ** 2))
+    path = list(accelerated_states(wild, problem, NUMBERS, 60))
+    went_back = [states[0] for states in path if states[0].least == np.inf]
+    assert went_back, "the safeguard never acted"
+    assert all(np.array_equal(state.start.w, state.safe.w) for state in went_back)
+    assert np.isfinite(path[-1][0].image.w).all()
 
 
 def test_relaxation_gives_way_when_the_residual_grows():

@@ -24,6 +24,9 @@ from coterie.words import Sum, Talk
 
 __all__ = ["Anderson"]
 
+FARTHEST = 1e3
+"""Σ|γ| up to which an extrapolation is believed."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -39,6 +42,8 @@ class State:
     f_changes: tuple[FloatArray, ...]
     gram: FloatArray
     """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""
+    safe: Any
+    """The image of the start with the least residual: where to go back to."""
     least: float
     """The least ‖f‖ over all agents since the memory was empty; infinite while it is."""
 
@@ -60,7 +65,7 @@ class Anderson(Wrapper):
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         nothing = np.empty(0)
-        return State(inner, inner, nothing, nothing, (), (), np.empty((0, 0)), math.inf)
+        return State(inner, inner, nothing, nothing, (), (), np.empty((0, 0)), inner, math.inf)
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         x = self._vector(agent, state.start)
@@ -76,17 +81,19 @@ class Anderson(Wrapper):
         sums = yield Sum(np.array(mine))
         size, remembered = math.sqrt(sums[0]), len(f_changes)
         if size > self.safeguard * state.least:
-            return self.fresh(agent, image)
+            return self.fresh(agent, state.safe)
         projected, gram = sums[1 : 1 + remembered], _bordered(state.gram, sums[1 + remembered :])
         gamma = np.linalg.lstsq(gram + 1e-10 * np.trace(gram) * np.eye(remembered), projected, rcond=None)[0]
         # x and f stay for the next difference, so the sums are made in copies.
         x_bar, f_bar = x.copy(), f.copy()
-        if sums[0] - projected @ gamma <= self.promise**2 * sums[0]:
+        promising = sums[0] - projected @ gamma <= self.promise**2 * sums[0]
+        if promising and np.abs(gamma).sum() <= FARTHEST:
             for weight, x_change, f_change in zip(gamma, x_changes, f_changes, strict=True):
                 x_bar -= weight * x_change
                 f_bar -= weight * f_change
         start = self._with_vector(agent, image, x_bar + self.alpha * f_bar)
-        return State(start, image, x, f, x_changes, f_changes, gram, min(size, state.least))
+        safe = image if size <= state.least else state.safe
+        return State(start, image, x, f, x_changes, f_changes, gram, safe, min(size, state.least))
 
     def _vector(self, agent: Agent, inner: Any) -> FloatArray:
         parts = self.steps.coordinates(agent, inner)

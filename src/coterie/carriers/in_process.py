@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, sealed
+from coterie.arrays import FloatArray, Matrix, digest, sealed
 from coterie.bill import Bill
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
 from coterie.networks import Network
@@ -35,7 +35,7 @@ class InProcess:
             Ask: self._ask,
         }
         self._published: dict[int, FloatArray] = {}
-        self._matrices: dict[tuple[str | int, Any], Matrix] = {}
+        self._matrices: dict[tuple[str | int, Any], tuple[str | Matrix, Matrix]] = {}
         self._stack: FloatArray = np.empty((0, 0))
         if not network.server:
             tree = network.tree()
@@ -98,7 +98,7 @@ class InProcess:
         letters = [word.x for word in words]
         first, rule = letters[0], words[0].rule
         self._same_shape("Mix", letters)
-        if any(word.rule is not rule and not (isinstance(rule, str) and word.rule == rule) for word in words):
+        if not all(word.rule is rule or _same_rule(word.rule, rule) for word in words):
             raise ProtocolError("the agents asked for different mixing rules at the same step.")
         if self._stack.shape != (len(letters), first.size) or self._stack.dtype != first.dtype:
             self._stack = np.empty((len(letters), first.size), first.dtype)
@@ -112,11 +112,16 @@ class InProcess:
     def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
         letters = [sealed(np.array(word.x)) for word in words]
-        for agent, letter in enumerate(letters):
+        for letter in letters:
             self._finite("Exchange", letter, letters)
-            links = len(self.network.neighbours(agent))
-            bits = 8 * letter.itemsize * letter.size
-            self.bill.send(purpose, "Exchange", agent, links, links * letter.size, links * bits)
+        sizes = {(letter.size, letter.itemsize) for letter in letters}
+        if len(sizes) == 1:
+            self.bill.say(purpose, "Exchange", *sizes.pop())
+        else:
+            for agent, letter in enumerate(letters):
+                links = len(self.network.neighbours(agent))
+                bits = 8 * letter.itemsize * letter.size
+                self.bill.send(purpose, "Exchange", agent, links, links * letter.size, links * bits)
         return [{j: letters[j] for j in self.network.neighbours(agent)} for agent in range(len(words))]
 
     def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
@@ -158,8 +163,9 @@ class InProcess:
         if key not in self._matrices:
             matrix = sp.csr_array(self.network.mixing(rule)).astype(dtype)
             dense = matrix.nnz > DENSE_ABOVE * matrix.shape[0] ** 2
-            self._matrices[key] = matrix.toarray() if dense else matrix
-        return self._matrices[key]
+            # The rule is kept beside its matrix, so that its id stays its own.
+            self._matrices[key] = rule, matrix.toarray() if dense else matrix
+        return self._matrices[key][1]
 
     def _disagreement(self, words: Sequence[Word], finished: int) -> ProtocolError:
         if finished:
@@ -169,6 +175,12 @@ class InProcess:
         other = next(agent for agent, word in enumerate(words) if type(word) is not type(words[0]))
         one, two = f"{self.names[0]} said {_name(words[0])}", f"{self.names[other]} said {_name(words[other])}"
         return ProtocolError(f"at the same step {one} and {two}.")
+
+
+def _same_rule(one: str | Matrix, other: str | Matrix) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return isinstance(one, str) and isinstance(other, str) and one == other
+    return digest(one) == digest(other)
 
 
 def _name(word: Word) -> str:

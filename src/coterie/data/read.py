@@ -133,7 +133,7 @@ def _as_frame(source: Any, party: str) -> Frame | None:
 
 
 def _read_frame(frame: Frame, roles: _Roles, party: str) -> Table:
-    series = {str(column): frame[column] for column in frame.columns}
+    series = {str(column): frame.get_column(column) for column in frame.columns}
     for role, column in roles.named().items():
         if column not in series:
             raise party_error(party, f"{role}={column!r}: {UnknownName('column', column, series)}")

@@ -87,6 +87,10 @@ def party_error(name: str, text: str) -> InvalidData:
 def canonical_csr(X: Matrix) -> Matrix:
     """X as a CSR array with sorted, unique column numbers, int32 wherever they fit; the given matrix is not changed."""
     csr = X if isinstance(X, sp.csr_array) else sp.csr_array(X)
+    try:
+        csr.check_format(full_check=True)  # compiled loops trust the column numbers
+    except ValueError as error:
+        raise InvalidData(f"a sparse matrix contradicts itself ({error}). Make it again.") from error
     if not csr.has_canonical_format:
         csr = csr.copy()
         csr.sum_duplicates()

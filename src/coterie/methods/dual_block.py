@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, is_sparse
@@ -48,10 +49,7 @@ def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArr
     design, tall = agent.design, agent.design.shape[0] > agent.design.shape[1]
     root = None if agent.data.weights is None else np.sqrt(agent.data.weights)
     if "gram" not in agent.scratch:
-        A = np.asarray(design.X.todense() if is_sparse(design.X) else design.X, float)
-        A = np.column_stack([A, np.ones(len(A))]) if design.intercept else A
-        A = A if root is None else root[:, None] * A
-        agent.scratch["gram"] = np.linalg.eigh(A.T @ A if tall else A @ A.T)
+        agent.scratch["gram"] = np.linalg.eigh(_gram(agent, root, tall))
     values, vectors = agent.scratch["gram"]
     values = np.maximum(values, 0.0)
     r = design.forward(w) - agent.labels - v
@@ -64,6 +62,21 @@ def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArr
         change = p if root is None else p / root
     result: FloatArray = v + change.astype(v.dtype)
     return result
+
+
+def _gram(agent: Agent, root: FloatArray | None, tall: bool) -> FloatArray:
+    """AᵀA or A Aᵀ for A = √s X̃; a sparse X is not made dense for it."""
+    X, intercept = agent.design.X.astype(float), agent.design.intercept
+    root = np.ones(X.shape[0]) if root is None else root.astype(float)
+    A = sp.csr_array(X).multiply(root[:, None]).tocsr() if is_sparse(X) else root[:, None] * X
+    product = A.T @ A if tall else A @ A.T
+    gram: FloatArray = product.toarray() if is_sparse(product) else product
+    if not intercept:
+        return gram
+    if not tall:
+        return gram + np.outer(root, root)
+    border = A.T @ root
+    return np.block([[gram, border[:, None]], [border[None, :], np.array([[root @ root]])]])
 
 
 def _by_coordinates(
@@ -108,7 +121,7 @@ def _by_gradients(
 ) -> FloatArray:
     """FISTA with restarts in the metric s: any loss with a `dual_prox`."""
     if "norm" not in agent.scratch:
-        agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights)
+        agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights) or 1.0
     step = 1.0 / (c * agent.scratch["norm"])
     point, lead, momentum, first = v, v, 1.0, 0.0
     scores = agent.design.forward(w)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -81,7 +82,7 @@ class PrimalDual(Method):
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value != "auto" and not (isinstance(value, int | float) and 0 < value < math.inf):
+            if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
 
     @property
@@ -145,7 +146,10 @@ class Admm(PrimalDual):
             tau = float(norms.max()) or 1.0
         eta = eta * tau if self.eta == "auto" else float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
-        w, v = np.zeros(columns, agent.design.dtype), np.zeros(rows, agent.design.dtype)
+        w = agent.problem.prox(
+            np.zeros(columns, agent.design.dtype), 1.0
+        )  # 0, or what the penalty allows nearest to it
+        v = np.zeros(rows, agent.design.dtype)
         return State(w, v, rho, eta, w, v)
 
     def given_rho(self, agents: int) -> float | None:
@@ -158,7 +162,7 @@ class Admm(PrimalDual):
         facts = agent.facts
         if self.linearised:
             return balance(facts.reach, facts.residual, facts.total, eta)
-        return facts.reach**2 / facts.primal_at_zero if facts.primal_at_zero > 0 else 1.0
+        return facts.reach**2 / facts.primal_at_zero if facts.primal_at_zero > 0 and facts.reach > 0 else 1.0
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         n, rho, X = agent.total, state.rho, agent.design
