@@ -163,7 +163,7 @@ def predict(
 ) -> None:
     """Predict with a fitted model."""
     fitted = LinearModel.load(model)
-    table = read(data, columns=fitted.columns)
+    table = read(data, columns=fitted.columns or _numbered(data, len(fitted.coef_)))
     predictions = fitted.predict(table.X).tolist()
     if output is not None:
         output.write_text("prediction\n" + "\n".join(map(str, predictions)) + "\n")
@@ -267,13 +267,23 @@ def _complain(error: object, code: int) -> int:
     return code
 
 
+def _numbered(path: Path, columns: int) -> tuple[str, ...] | None:
+    """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
+    nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)
+    return tuple(map(str, range(columns))) if nameless else None
+
+
 def _tables(paths: list[Path], target: str | None, id: str | None, split: str) -> Table | list[Table]:
     """One party's file as it is, several as a list. Split by features, one of the files has the labels."""
     if len(paths) == 1:
         return read(paths[0], target=target, id=id)
     if split != "features" or target is None:
-        return [read(path, target=target, id=id) for path in paths]
-    tables: list[Table] = []
+        tables = [read(path, target=target, id=id) for path in paths]
+        widest = max(table.d for table in tables)
+        names = [_numbered(path, widest) for path in paths] if split != "features" else [None] * len(paths)
+        return [read(path, target=target, id=id, columns=own) if own else table
+                for path, table, own in zip(paths, tables, names, strict=True)]  # fmt: skip
+    tables = []
     refusals: list[InvalidData] = []
     for path in paths:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,9 @@ def path(
         raise InvalidProblem(f"cross-validation needs at least 2 folds, not {cv!r}.")
     problems = [_with_strength(problem, strength) for strength in strengths]
     tables = gather(data, split, agents, seed)
+    rows = tables[0].n if split == "features" else sum(table.n for table in tables)
+    if cv is not None and cv > rows:
+        raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
     settings = {"split": split, "seed": seed, **settings}
     results = _along(problems, tables, settings)
     scores = None
@@ -93,7 +97,7 @@ def path(
         for fold in range(cv):
             kept = [table.take_rows(np.flatnonzero(own != fold)) for table, own in zip(everything, folds, strict=True)]
             back = [table.take_rows(np.flatnonzero(own == fold)) for table, own in zip(everything, folds, strict=True)]
-            for place, result in enumerate(_along(problems, kept, settings)):
+            for place, result in enumerate(_along(problems, kept, {**settings, "checkpoint": None})):
                 scores[fold, place] = _score(problems[place], result, back, split)
     return Path(tuple(map(float, strengths)), tuple(results), scores)
 
@@ -107,8 +111,10 @@ def _with_strength(problem: Problem, strength: float) -> Problem:
 
 def _along(problems: Sequence[Problem], tables: list[Table], settings: dict[str, Any]) -> list[Result]:
     results: list[Result] = []
-    for problem in problems:
-        results.append(solve(problem, tables, warm_start=results[-1] if results else None, **settings))
+    folder = settings.get("checkpoint")
+    for place, problem in enumerate(problems):
+        own = {} if folder is None else {"checkpoint": FilePath(folder) / f"strength-{place:03d}"}
+        results.append(solve(problem, tables, warm_start=results[-1] if results else None, **settings | own))
     return results
 
 

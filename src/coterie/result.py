@@ -34,6 +34,8 @@ class Result:
     network: Network
     explanation: str
     """Which method ran, and why."""
+    error: Exception | None = None
+    """What went wrong, if the run ended by an error and not by a limit."""
 
     @property
     def rounds(self) -> int:
@@ -49,7 +51,7 @@ class Result:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.status}: {self.status.advice}",
+            f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
             self.certificate.proves,
             f"{self.explanation}",
             f"{self.bill.rounds} rounds, {self.bill.total.bits / 8e6:.3g} MB in {self.bill.total.messages} messages.",

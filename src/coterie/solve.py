@@ -71,7 +71,7 @@ def solve(
     engine      where agents run
     acceleration "auto" (what suits the method and the problem), "anderson", "relaxation", or "none": as published
     tol         stop when gap ≤ tol · P(0)
-    check_every rounds between two certificates; by default they cost about 5 % of the traffic
+    check_every rounds between two certificates; by default, after the first few, they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
     warm_start  a result for the same parties, from whose model and dual to start
     progress    a live line on the terminal (default: only if there is one)
@@ -128,7 +128,8 @@ def solve(
         witness=tuple(np.empty(0) if point.v is None else point.v for point in outcome.points),
         version=version("coterie"),
     )
-    return Result(outcome.status, model, certificate, outcome.bill, History(outcome.history), graph, explanation)
+    history = History(outcome.history)
+    return Result(outcome.status, model, certificate, outcome.bill, history, graph, explanation, outcome.error)
 
 
 def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0) -> list[Table]:

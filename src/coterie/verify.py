@@ -10,6 +10,7 @@ from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, introduce, participants
+from coterie.errors import CorruptFile, NumericalError
 from coterie.model import LinearModel
 from coterie.networks import star
 from coterie.problem import Problem
@@ -38,6 +39,13 @@ class Verification:
 
 def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verification:
     """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything."""
+    try:
+        return _verify(certificate, model, data)
+    except (KeyError, IndexError, TypeError, NumericalError) as error:
+        raise CorruptFile(f"the certificate lacks what a proof needs ({type(error).__name__}: {error}).") from error
+
+
+def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verification:
     settings = certificate.settings
     split, problem = settings["split"], Problem.from_settings(settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
@@ -61,6 +69,11 @@ def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verificat
     carrier = InProcess(network, Bill(network))
     facts = carrier.converse([introduce(agent) for agent in agents], "proof")
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    expected = [len(agent.labels) for agent in agents]
+    if len(certificate.witness) != len(agents) or any(
+        len(v) not in (0, n) for v, n in zip(certificate.witness, expected, strict=True)
+    ):
+        raise CorruptFile("the certificate's dual vectors do not belong to these parties.")
     points = points_of(model, agents, certificate.witness)
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
     unit = facts[0].primal_at_zero

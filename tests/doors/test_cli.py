@@ -163,3 +163,25 @@ def test_the_demo_tells_its_story(run, tmp_path):
     for word in ("hospital", "optimal", "Certificate", "Bill", "scikit-learn", "report.html"):
         assert word in out
     assert (tmp_path / "coterie-demo" / "report.html").stat().st_size > 10_000
+
+
+def test_svmlight_parties_that_do_not_use_the_last_column(run, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, columns in (("north", 3), ("south", 4)):
+        rows = []
+        for _ in range(20):
+            x = rng.standard_normal(columns)
+            rows.append(f"{int(x[0] > 0)} " + " ".join(f"{j}:{value}" for j, value in enumerate(x)))
+        (tmp_path / f"{name}.svm").write_text("\n".join(rows) + "\n")
+    code, _, err = run("fit", "north.svm", "south.svm", "--loss", "logistic", "--strength", "0.1", "--json", "-o", "a")
+    assert code == 0, err
+    assert len(co.LinearModel.load("a/model.npz").coef_) == 4
+    code, _, err = run("predict", "a/model.npz", "north.svm")
+    assert code == 0, err
+
+
+def test_an_output_that_cannot_be_written_is_no_traceback(run, patients, tmp_path):
+    (tmp_path / "occupied").write_text("")
+    code, _, err = run("fit", "patients.csv", *FIT, "-o", "occupied")
+    assert code == 3
+    assert "Traceback" not in err

@@ -43,14 +43,16 @@ def read(
     weight: str | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
+    zero_based: bool | None = None,
 ) -> Table:
     """One party's data as a `Table`.
 
     In frames and files with named columns, `target`, `id` and `weight` name the columns of labels, row ids and sample
     weights, and `columns` those of X (all the others, if not given). Elsewhere `columns` gives the columns their names.
-    `name` is how errors call this party.
+    `name` is how errors call this party. `zero_based` says whether the columns of an svmlight file count from 0;
+    without it, a file that never uses column 0 is taken to count from 1, so say it when several parties bring files.
     """
-    roles = _Roles(target, id, weight, None if columns is None else tuple(map(str, columns)))
+    roles = _Roles(target, id, weight, None if columns is None else tuple(map(str, columns)), zero_based)
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
         return _read_path(path, roles, name or path.name.split(".")[0])
@@ -77,6 +79,7 @@ class _Roles:
     id: str | None
     weight: str | None
     columns: tuple[str, ...] | None
+    zero_based: bool | None = None
 
     def named(self) -> dict[str, str]:
         """The columns that are not X's, by role."""
@@ -256,7 +259,9 @@ def _read_svmlight(path: Path, roles: _Roles, party: str) -> Table:
 
     _refuse_roles(roles, "an svmlight file", party)
     try:
-        X, y = load_svmlight_file(str(path), n_features=None if roles.columns is None else len(roles.columns))
+        width = None if roles.columns is None else len(roles.columns)
+        counting = "auto" if roles.zero_based is None else roles.zero_based
+        X, y = load_svmlight_file(str(path), n_features=width, zero_based=counting)
     except (ValueError, OSError, EOFError) as error:
         raise _unreadable(path, party, "svmlight", error) from error
     return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party)
