@@ -6,14 +6,16 @@ A `Design` is a party's data as a linear map w ↦ X w (+ b): the only thing met
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["Design", "FloatArray", "Matrix", "digest", "is_sparse", "sealed", "squared_frobenius"]
+__all__ = ["Design", "FloatArray", "Matrix", "as_number", "digest", "is_sparse", "sealed", "squared_frobenius"]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Matrix: TypeAlias = Any
@@ -29,6 +31,11 @@ def sealed(x: FloatArray) -> FloatArray:
     """The same array, made read-only: a letter, not a blackboard."""
     x.flags.writeable = False
     return x
+
+
+def as_number(value: object) -> float:
+    """The value as a float, and NaN, which passes no comparison, for what is not a number."""
+    return float(value) if isinstance(value, Real) else math.nan
 
 
 def digest(*things: object) -> str:

@@ -23,7 +23,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps
 from coterie.words import Talk
 
-__all__ = ["Carrier", "Limits", "Outcome", "Record", "run"]
+__all__ = ["Carrier", "Limits", "Outcome", "Record", "Watch", "run"]
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], None]
@@ -92,7 +92,7 @@ def run(
     checkpoint: Checkpoint | None = None,
     warm: Sequence[Point] | None = None,
     stop_wished: Callable[[], bool] = lambda: False,
-    watch: Callable[[int, Record | None], None] = lambda t, record: None,
+    watch: Watch = lambda t, record: None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound."""
     journey = _Journey(agents, steps, carrier, limits, watch)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Record
+from coterie.rounds import Limits, Outcome, Watch
 from coterie.steps import Steps
 
-__all__ = ["Engine", "Watch"]
-
-Watch = Callable[[int, Record | None], None]
+__all__ = ["Engine"]
 
 
 class Engine(ABC):

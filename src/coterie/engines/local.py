@@ -14,9 +14,9 @@ from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
-from coterie.engines.engine import Engine, Watch
+from coterie.engines.engine import Engine
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, run
+from coterie.rounds import Limits, Outcome, Watch, run
 from coterie.steps import Steps
 
 __all__ = ["Local"]

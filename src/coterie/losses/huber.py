@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
-from coterie.losses.loss import Loss, Step, as_number, towards_zero
+from coterie.losses.loss import Loss, Step, towards_zero
 
 __all__ = ["Huber"]
 

@@ -13,17 +13,15 @@ number per sample. Arrays of float32 stay float32, also beside a plain Python nu
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 
 from coterie.arrays import FloatArray
 
-__all__ = ["Loss", "Step", "as_number", "towards_zero"]
+__all__ = ["Loss", "Step", "towards_zero"]
 
 Step = float | FloatArray
 
@@ -87,11 +85,6 @@ class Loss(ABC):
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values: what `loss(**settings)` needs to make this loss again."""
         return {"name": self.name, **asdict(self)}
-
-
-def as_number(value: object) -> float:
-    """The value as a float, and NaN, which passes no comparison, for what is not a number."""
-    return float(value) if isinstance(value, Real) else math.nan
 
 
 def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
-from coterie.losses.loss import as_number, towards_zero
+from coterie.losses.loss import towards_zero
 from coterie.losses.piecewise_linear import PiecewiseLinear
 
 __all__ = ["Quantile"]

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, as_number, norm
+from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, norm
 
 __all__ = ["Box"]
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 from coterie.penalties.l1 import L1, l1_norm, soft_threshold
-from coterie.penalties.penalty import Penalty, as_number, ball_supremum, norm, positive
+from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive
 
 __all__ = ["ElasticNet"]
 

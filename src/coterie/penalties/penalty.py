@@ -17,16 +17,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 
-__all__ = ["Penalty", "as_number", "ball_supremum", "norm", "positive", "shrink_factor"]
+__all__ = ["Penalty", "ball_supremum", "norm", "positive", "shrink_factor"]
 
 DOMAIN_TOLERANCE = 1e-12
 """A dual point this far (relatively) outside the domain of g* was put there by rounding and counts as inside."""
@@ -82,11 +81,6 @@ class Penalty(ABC):
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values: what `penalty(**settings)` needs to make this penalty again."""
         return {"name": self.name, **asdict(self)}
-
-
-def as_number(value: object) -> float:
-    """The value as a float, and NaN, which passes no comparison, for what is not a number."""
-    return float(value) if isinstance(value, Real) else math.nan
 
 
 def positive(value: object, what: str, advice: str) -> float:
