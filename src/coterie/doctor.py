@@ -48,7 +48,7 @@ def diagnose() -> list[Finding]:
             advice = f"not installed: pip install 'coterie[{extra}]'"
             findings.append(Finding(f"extra {extra}", False, advice, needed=False))
     folder = os.environ.get("COTERIE_DATA")
-    there = folder is not None and Path(folder).is_dir()
+    there = bool(folder) and Path(str(folder)).is_dir()
     detail = str(folder) if there else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
     findings.append(Finding("datasets", there, detail, needed=False))
     return findings
