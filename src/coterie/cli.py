@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from coterie import __version__
+from coterie.acceleration import ACCELERATIONS
 from coterie.certificate import Certificate
 from coterie.data import Table, align, read
 from coterie.demo import demo_problem
@@ -87,6 +88,7 @@ Data = Annotated[
     typer.Argument(help="Parquet, CSV or svmlight. One file is split here; several files are one party each."),
 ]
 Target = Annotated[str | None, typer.Option(help="The column with the labels (not needed for svmlight).")]
+Weight = Annotated[str | None, typer.Option(help="The column with the sample weights.")]
 Id = Annotated[str | None, typer.Option("--id", help="The column by which the rows of several parties are matched.")]
 
 
@@ -101,6 +103,7 @@ def fit(
     data: Data,
     target: Target = None,
     id: Id = None,
+    weight: Weight = None,
     loss: Annotated[str, typer.Option(help=_known(LOSSES))] = "squared",
     penalty: Annotated[
         str | None, typer.Option(help=f"{_known(PENALTIES)} ; if not given, l2 with a strength, else none")
@@ -110,12 +113,15 @@ def fit(
     threshold: Annotated[float | None, typer.Option(help="Huber: where the loss turns linear.")] = None,
     level: Annotated[float | None, typer.Option(help="Quantile: which one, between 0 and 1.")] = None,
     radius: Annotated[float | None, typer.Option(help="Balls: their radius.")] = None,
+    lower: Annotated[float | None, typer.Option(help="Box: the least coefficient.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Box: the largest coefficient.")] = None,
     intercept: Annotated[bool, typer.Option(help="Fit an intercept, never penalised.")] = False,
     split: Annotated[str, typer.Option(help="samples or features: what is apart.")] = "samples",
     agents: Annotated[int | None, typer.Option(help="Into how many to split one file; 8 if not given.")] = None,
     network: Annotated[str | None, typer.Option(help=f"{_known(TOPOLOGIES)}, or an edge file.")] = None,
     method: Annotated[str, typer.Option(help=f"auto, {_known(METHODS)}")] = "auto",
     engine: Annotated[str, typer.Option(help=_known(ENGINES))] = "local",
+    acceleration: Annotated[str, typer.Option(help=_known(ACCELERATIONS))] = "auto",
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-6,
     max_rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 10_000,
     max_seconds: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
@@ -130,16 +136,18 @@ def fit(
 ) -> None:
     """Fit a model to data that is apart; write model, certificate and report."""
     given = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level, "radius": radius}
+    given |= {"lower": lower, "upper": upper}
     parameters = {name: value for name, value in given.items() if value is not None}
     problem = Problem(loss, penalty or ("none" if strength is None else "l2"), intercept=intercept, **parameters)
     result = solve(
         problem,
-        _tables(data, target, id, split),
+        _tables(data, target, id, weight, split),
         split=split,
         agents=agents,
         network=network,
         method=method,
         engine=engine,
+        acceleration=acceleration,
         tol=tol,
         max_rounds=max_rounds,
         max_seconds=max_seconds,
@@ -184,11 +192,12 @@ def verify(
     data: Data,
     target: Target = None,
     id: Id = None,
+    weight: Weight = None,
     as_json: Json = False,
 ) -> None:
     """Recompute a certificate from model and data; refuse it if anything was changed."""
     document = Certificate.load(certificate)
-    tables = _tables(data, target, id, document.settings["split"])
+    tables = _tables(data, target, id, weight, document.settings["split"])
     found = verify_certificate(document, LinearModel.load(model), tables)
     if as_json:
         numbers = {"primal": found.primal, "dual": found.dual, "gap": found.gap} if found.holds else {}
@@ -273,21 +282,25 @@ def _numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     return tuple(map(str, range(columns))) if nameless else None
 
 
-def _tables(paths: list[Path], target: str | None, id: str | None, split: str) -> Table | list[Table]:
-    """One party's file as it is, several as a list. Split by features, one of the files has the labels."""
+def _tables(
+    paths: list[Path], target: str | None, id: str | None, weight: str | None, split: str
+) -> Table | list[Table]:
+    """One party's file as it is, several as a list. Split by features, one of the files has labels and weights."""
     if len(paths) == 1:
-        return read(paths[0], target=target, id=id)
+        return read(paths[0], target=target, id=id, weight=weight)
     if split != "features" or target is None:
-        tables = [read(path, target=target, id=id) for path in paths]
+        tables = [read(path, target=target, id=id, weight=weight) for path in paths]
         widest = max(table.d for table in tables)
-        names = [_numbered(path, widest) for path in paths] if split != "features" else [None] * len(paths)
-        return [read(path, target=target, id=id, columns=own) if own else table
-                for path, table, own in zip(paths, tables, names, strict=True)]  # fmt: skip
+        names = [_numbered(path, widest) if split != "features" else None for path in paths]
+        return [
+            table if own is None else read(path, columns=own)
+            for path, table, own in zip(paths, tables, names, strict=True)
+        ]
     tables = []
     refusals: list[InvalidData] = []
     for path in paths:
         try:
-            tables.append(read(path, target=target, id=id))
+            tables.append(read(path, target=target, id=id, weight=weight))
         except InvalidData as refusal:
             refusals.append(refusal)
             tables.append(read(path, id=id))

@@ -185,3 +185,18 @@ def test_an_output_that_cannot_be_written_is_no_traceback(run, patients, tmp_pat
     code, _, err = run("fit", "patients.csv", *FIT, "-o", "occupied")
     assert code == 3
     assert "Traceback" not in err
+
+
+def test_weights_bounds_and_acceleration_from_the_shell(run, patients):
+    patients["times"] = np.arange(200) % 3 + 1.0
+    patients.to_csv("weighted.csv", index=False)
+    weighted = ["weighted.csv", *FIT[:4], "--weight", "times"]
+    box = ["--loss", "logistic", "--penalty", "box", "--lower", "-0.5", "--upper", "0.5", "--acceleration", "none"]
+    code, _, err = run("fit", *weighted, *box, "--tol", "1e-3", "-o", "boxed")
+    assert code == 0, err
+    model = co.LinearModel.load("boxed/model.npz")
+    assert np.abs(model.coef_).max() <= 0.5
+    assert len(model.coef_) == 6
+    assert co.Certificate.load("boxed/certificate.json").settings["acceleration"] == "none"
+    assert run("verify", "boxed/certificate.json", "boxed/model.npz", *weighted)[0] == 0
+    assert run("verify", "boxed/certificate.json", "boxed/model.npz", *weighted[:-2])[0] == 4
