@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from coterie.agent import Agent
+from coterie.arrays import FloatArray
 from coterie.bill import Bill
 from coterie.certificate import Bound, Point, certify, introduce
 from coterie.checkpoint import Checkpoint, Snapshot
@@ -42,6 +43,10 @@ class Carrier(Protocol):
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
+        ...
+
+    def publish(self, agent: int, letter: FloatArray) -> None:
+        """Put a letter where others can `Ask` for it."""
         ...
 
 
@@ -152,6 +157,7 @@ class _Journey:
                 self.best, self.looked_at = (Bound(*snapshot.bound), snapshot.best), self.history[-1].round
                 self.began -= self.history[-1].seconds
         self.next_look = _next_look(self.history, self.bill, self.unit, self.limits)
+        self._publish()
 
     def take_round(self) -> None:
         """One turn of the method's loop, and its tuning."""
@@ -160,6 +166,7 @@ class _Journey:
         self.bill.end_round()
         if self.steps.tunes_after(self.t):
             self.states = self._everybody(self.steps.tune, "tuning")
+        self._publish()
         self.watch(self.t, self.history[-1] if self.history else None)
 
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
@@ -168,6 +175,11 @@ class _Journey:
         talks = [step(agent, state, self.t) for agent, state in zip(self.agents, states, strict=True)]
         del states
         return self.carrier.converse(talks, purpose)
+
+    def _publish(self) -> None:
+        for agent, state in zip(self.agents, self.states, strict=True):
+            if (letter := self.steps.publish(agent, state)) is not None:
+                self.carrier.publish(agent.index, letter)
 
     def look(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""

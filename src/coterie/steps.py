@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from coterie.agent import Agent
+from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.words import Talk
 
@@ -44,6 +45,10 @@ class Steps(Protocol):
 
     def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The State after round t = 1, 2, ..."""
+        ...
+
+    def publish(self, agent: Agent, state: Any) -> FloatArray | None:
+        """What others may `Ask` for until the next round ends, if anything."""
         ...
 
     def point(self, agent: Agent, state: Any) -> Point:

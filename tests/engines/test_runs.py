@@ -8,14 +8,18 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import coterie as co
+from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.errors import CorruptFile, InvalidInput
+from coterie.methods import Method
+from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6))
@@ -230,3 +234,51 @@ def test_states_survive_the_archive_exactly(tmp_path):
     snapshot = Checkpoint(tmp_path, header["identity"]).load(classes)
     assert snapshot.round == 9
     assert all(isinstance(state, State) and state.w.dtype == float for state in snapshot.states)
+
+
+@dataclass(frozen=True)
+class Gossip(Method):
+    """Each agent asks its left neighbour for what it published last, and publishes the round it is in."""
+
+    name = "gossip"
+    split = "samples"
+    summary = "for this test only"
+
+    @property
+    def state(self):
+        return GossipState
+
+    def start(self, agent):
+        yield from ()
+        return GossipState(np.zeros(agent.design.shape[1]), 0.0, -1.0)
+
+    def round(self, agent, state, t):
+        peer = (agent.index - 1) % agent.count
+        heard = yield Ask((peer,))
+        return GossipState(state.w, float(10 * agent.index + t), float(heard[peer][0]))
+
+    def publish(self, agent, state):
+        return np.array([state.said])
+
+    def point(self, agent, state):
+        HEARD[agent.index] = state.heard
+        return Point(state.w)
+
+
+@dataclass(frozen=True)
+class GossipState:
+    w: np.ndarray
+    said: float
+    heard: float
+
+
+HEARD: dict[int, float] = {}
+
+
+def test_what_was_published_last_round_is_heard_this_round(tmp_path):
+    for folder, stop in ((None, 5), (tmp_path, 3), (tmp_path, 5)):
+        result = co.solve(
+            PROBLEM, (X, Y), agents=3, method=Gossip(), max_rounds=stop, check_every=stop, checkpoint=folder
+        )
+    assert HEARD == {0: 24.0, 1: 4.0, 2: 14.0}, "agent j published 10 j + t after round t = 4"
+    assert result.bill.per_word["Ask"].scalars == 3 * 5

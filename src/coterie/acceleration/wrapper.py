@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coterie.agent import Agent
+from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.steps import Coordinate, Steps
 from coterie.words import Talk
@@ -67,6 +68,10 @@ class Wrapper(ABC):
         if self.steps.tunes_after(t):
             return self.refreshed(agent, state, (yield from self.steps.tune(agent, state.image, t)))
         return (yield from self.advance(agent, state, state.image, t))
+
+    def publish(self, agent: Agent, state: Any) -> FloatArray | None:
+        """What the method itself publishes of the image."""
+        return self.steps.publish(agent, state.image)
 
     def point(self, agent: Agent, state: Any) -> Point:
         """Of the image: a point that the method itself produced."""

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from coterie.agent import Agent
+from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -71,6 +72,10 @@ class Method(ABC):
     def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The same State with better parameters."""
         raise NotImplementedError
+
+    def publish(self, agent: Agent, state: Any) -> FloatArray | None:
+        """What others may `Ask` for until the next round ends; nothing, unless a method says otherwise."""
+        return None
 
     @property
     def can_be_accelerated(self) -> bool:
