@@ -55,11 +55,27 @@ class Agent:
         """This agent's labels; an empty array where it has none."""
         return np.empty(0, self.design.dtype) if self.data.y is None else self.data.y
 
+    @cached_property
+    def squared_norm(self) -> float:
+        """λmax of the own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
+        return self.design.squared_norm(self.data.weights) or 1.0
+
+    def first_model(self) -> FloatArray:
+        """0, or what the penalty allows nearest to it: where methods start."""
+        zeros = np.zeros(self.design.shape[1], self.design.dtype)
+        return self.problem.prox(zeros, 1.0, self.design.intercept)
+
     @property
     def total(self) -> float:
         """n, once introduced."""
         assert self.facts is not None, "the agents have not introduced themselves yet"
         return self.facts.total
+
+    @property
+    def primal_at_zero(self) -> float:
+        """P(0), once introduced."""
+        assert self.facts is not None, "the agents have not introduced themselves yet"
+        return self.facts.primal_at_zero
 
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight."""

@@ -24,7 +24,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps
 from coterie.words import Talk
 
-__all__ = ["Carrier", "Limits", "Outcome", "Record", "Watch", "run"]
+__all__ = ["Carrier", "Limits", "Outcome", "Record", "Watch", "introduced", "run"]
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], None]
@@ -81,7 +81,6 @@ class Outcome:
     status: Status
     points: list[Point]
     bound: Bound
-    rounds: int
     primal_at_zero: float
     bill: Bill
     history: list[Record] = field(default_factory=list)
@@ -124,7 +123,13 @@ def run(
         error, status = numerical, Status.NUMERICAL_ERROR
     assert journey.best is not None
     bound, points = journey.best
-    return Outcome(status, points, bound, journey.t, journey.unit, carrier.bill, journey.history, error)
+    return Outcome(status, points, bound, journey.unit, carrier.bill, journey.history, error)
+
+
+def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[Agent]:
+    """The agents after their first conversation: each knows the facts on which all agreed."""
+    facts = carrier.converse([introduce(agent) for agent in agents], purpose)
+    return [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
 
 
 class _Journey:
@@ -140,9 +145,8 @@ class _Journey:
 
     def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
-        facts = self.carrier.converse([introduce(agent) for agent in self.agents], "setup")
-        self.agents = [replace(agent, facts=known) for agent, known in zip(self.agents, facts, strict=True)]
-        self.unit = facts[0].primal_at_zero
+        self.agents = introduced(self.agents, self.carrier, "setup")
+        self.unit = self.agents[0].primal_at_zero
         snapshot = checkpoint.load(self.steps.states) if checkpoint else None
         if snapshot is None:
             self.states = self.carrier.converse([self.steps.start(agent) for agent in self.agents], "setup")

@@ -236,7 +236,7 @@ def _limits(
         raise InvalidProblem(
             f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is never reached."
         )
-    for name, value in (("max_rounds", max_rounds), ("max_seconds", max_seconds), ("max_bits", max_bits)):
+    for name, value in numbers.items():
         if value is not None and not value >= 0:
             raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
     if check_every is not None and check_every < 1:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
-from coterie.certificate import Certificate, certify, introduce, participants
+from coterie.certificate import Certificate, certify, participants
 from coterie.errors import CorruptFile, NumericalError
 from coterie.model import LinearModel
 from coterie.networks import star
 from coterie.problem import Problem
+from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, points_of, prepared
 
 __all__ = ["Verification", "verify"]
@@ -67,8 +68,7 @@ def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verifica
         return Verification(tuple(objections), math.nan, math.nan, math.nan)
 
     carrier = InProcess(network, Bill(network))
-    facts = carrier.converse([introduce(agent) for agent in agents], "proof")
-    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    agents = introduced(agents, carrier, "proof")
     expected = [len(agent.labels) for agent in agents]
     if len(certificate.witness) != len(agents) or any(
         len(v) not in (0, n) for v, n in zip(certificate.witness, expected, strict=True)
@@ -76,7 +76,7 @@ def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verifica
         raise CorruptFile("the certificate's dual vectors do not belong to these parties.")
     points = points_of(model, agents, certificate.witness)
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
-    unit = facts[0].primal_at_zero
+    unit = agents[0].primal_at_zero
     for name, written, found in (
         ("primal", certificate.primal, bound.primal),
         ("dual", certificate.dual, bound.dual),

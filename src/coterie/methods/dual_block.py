@@ -120,9 +120,7 @@ def _by_gradients(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int
 ) -> FloatArray:
     """FISTA with restarts in the metric s: any loss with a `dual_prox`."""
-    if "norm" not in agent.scratch:
-        agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights) or 1.0
-    step = 1.0 / (c * agent.scratch["norm"])
+    step = 1.0 / (c * agent.squared_norm)
     point, lead, momentum, first = v, v, 1.0, 0.0
     scores = agent.design.forward(w)
     for _ in range(50 * max_epochs):

@@ -190,7 +190,7 @@ class GraphCP(Method):
         mean_degree = float((yield Sum(np.array([degree])))[0]) / agent.count
         # The copies of λ together weigh like one with the step s/(m deg), the edges ask for s/deg: between the two.
         s = first_dual_step(agent) * mean_degree * math.sqrt(agent.count) / 4
-        theta = first_block(agent)
+        theta = agent.first_model()
         u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
         v = zeros if agent.data.y is not None else np.empty(0, dtype)
         norms, c = block_norms(agent.design), 0.5 if agent.count > 1 else 1.0
@@ -367,11 +367,6 @@ def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) ->
 
 
 # -- where to start --------------------------------------------------------------------------------------------------
-
-
-def first_block(agent: Agent) -> FloatArray:
-    """θ = 0, or what the penalty allows nearest to it."""
-    return agent.problem.prox(np.zeros(agent.design.shape[1], agent.design.dtype), 1.0, agent.design.intercept)
 
 
 def first_dual_step(agent: Agent) -> float:

@@ -113,9 +113,7 @@ class PrimalDual(Method):
         """w and v in the metric of Lemma 2, with X_[k]ᵀX_[k] replaced by its norm."""
         metric = math.sqrt(state.rho * state.eta) / agent.total
         if not self.linearised:
-            if "norm" not in agent.scratch:
-                agent.scratch["norm"] = agent.design.squared_norm(agent.data.weights) or 1.0
-            metric *= math.sqrt(agent.scratch["norm"])
+            metric *= math.sqrt(agent.squared_norm)
         return Coordinate("w", 1 / math.sqrt(state.rho), shared=True), Coordinate("v", metric, shared=False)
 
     def accelerated(self, problem: Problem) -> Steps:
@@ -138,7 +136,6 @@ class Admm(PrimalDual):
 
     def start(self, agent: Agent) -> Talk[State]:
         assert agent.facts is not None
-        rows, columns = agent.design.shape
         eta, tau = float(agent.count), 1.0
         if self.linearised and self.eta == "auto":
             norms = yield Sum(agent.one_hot(agent.design.squared_norm(agent.data.weights)))
@@ -146,10 +143,7 @@ class Admm(PrimalDual):
             tau = float(norms.max()) or 1.0
         eta = eta * tau if self.eta == "auto" else float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
-        w = agent.problem.prox(
-            np.zeros(columns, agent.design.dtype), 1.0
-        )  # 0, or what the penalty allows nearest to it
-        v = np.zeros(rows, agent.design.dtype)
+        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
         return State(w, v, rho, eta, w, v)
 
     def given_rho(self, agents: int) -> float | None:
@@ -268,8 +262,7 @@ class Cocoa(PrimalDual):
             )
 
     def start(self, agent: Agent) -> Talk[State]:
-        rows, columns = agent.design.shape
-        w, v = np.zeros(columns, agent.design.dtype), np.zeros(rows, agent.design.dtype)
+        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
         sigma = float(agent.count if self.sigma == "auto" else self.sigma)
         yield from ()  # there is nothing to ask
         return State(w, v, 1.0 / agent.problem.penalty.strong_convexity, sigma, w, v)

@@ -28,7 +28,6 @@ from coterie.methods.graph_cp import (
     block_step,
     dual_step,
     epoch_ends,
-    first_block,
     first_dual_step,
     point_at,
     pooled_norm,
@@ -93,7 +92,7 @@ class Tree(Method):
     def start(self, agent: Agent) -> Talk[State]:
         norms = block_norms(agent.design)
         norms *= (yield from pooled_norm(agent, norms**-0.5)) or 1.0
-        theta = first_block(agent)
+        theta = agent.first_model()
         u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
         dual = lam
         if agent.data.y is None:
