@@ -22,7 +22,7 @@ from coterie.data import Table, encode_labels, read, validated_all
 from coterie.data import split as split_table
 from coterie.engines import Engine
 from coterie.engines import engine as find_engine
-from coterie.errors import InvalidData, InvalidProblem, UnknownName
+from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
 from coterie.model import LinearModel
@@ -161,7 +161,12 @@ def prepared(tables: Sequence[Table], problem: Problem, split: str) -> tuple[lis
 
 
 def points_of(model: LinearModel, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
-    """What each agent would put on the table for that model and those dual vectors."""
+    """What each agent would put on the table for that model and those dual vectors, which must be of these parties."""
+    sizes = [len(agent.labels) for agent in members]
+    if witness is not None and (
+        len(witness) != len(sizes) or any(len(v) not in (0, n) for v, n in zip(witness, sizes, strict=True))
+    ):
+        raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
     if members[0].split == "features":
         blocks = _columns_of([agent.data for agent in members])
     else:

@@ -10,7 +10,7 @@ from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, participants
-from coterie.errors import CorruptFile, NumericalError
+from coterie.errors import CorruptFile, InvalidInput, NumericalError
 from coterie.model import LinearModel
 from coterie.networks import star
 from coterie.problem import Problem
@@ -69,12 +69,10 @@ def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verifica
 
     carrier = InProcess(network, Bill(network))
     agents = introduced(agents, carrier, "proof")
-    expected = [len(agent.labels) for agent in agents]
-    if len(certificate.witness) != len(agents) or any(
-        len(v) not in (0, n) for v, n in zip(certificate.witness, expected, strict=True)
-    ):
-        raise CorruptFile("the certificate's dual vectors do not belong to these parties.")
-    points = points_of(model, agents, certificate.witness)
+    try:
+        points = points_of(model, agents, certificate.witness)
+    except InvalidInput as error:
+        raise CorruptFile(f"the certificate proves nothing: {error}") from error
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
     unit = agents[0].primal_at_zero
     for name, written, found in (

@@ -40,6 +40,13 @@ def test_starting_at_the_answer_ends_at_once():
     assert again.rounds <= 2
 
 
+@pytest.mark.parametrize("agents", [3, 5])
+def test_a_start_from_other_parties_is_refused(agents):
+    first = co.solve(LASSO, (X, Y), agents=4)
+    with pytest.raises(co.CoterieError, match="do not belong to these parties"):
+        co.solve(LASSO, (X, Y), agents=agents, warm_start=first)
+
+
 @pytest.mark.parametrize("agents", [1, 4])
 def test_cross_validation_finds_a_sensible_strength(agents):
     found = co.path(LASSO, (X, Y), STRENGTHS, cv=4, agents=agents)

@@ -187,6 +187,15 @@ def test_verify_objects_to_a_certificate_that_was_sealed_again_after_a_change(fi
     assert any(name in objection for objection in objections)
 
 
+@pytest.mark.parametrize("cut", [slice(0, 2), slice(0, 0)])
+def test_a_witness_of_other_parties_is_refused(fitted, cut):
+    result, data, _ = fitted
+    whole = result.certificate.witness
+    for witness in (whole[cut], (whole[0][:3], *whole[1:])):
+        with pytest.raises(CorruptFile, match="do not belong"):
+            co.verify(replace(result.certificate, witness=witness), result.model, data)
+
+
 def test_a_changed_file_is_refused(fitted, tmp_path):
     _, _, folder = fitted
     text = (folder / "certificate.json").read_text()
