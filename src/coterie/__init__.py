@@ -14,7 +14,7 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.data import Table, align, read
 from coterie.errors import CoterieError
-from coterie.model import LinearModel
+from coterie.models import LinearModel
 from coterie.networks import Network
 from coterie.path import Path, path
 from coterie.problem import Problem

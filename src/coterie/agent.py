@@ -44,6 +44,11 @@ class Agent:
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What a method computed from the data once and may compute again: never part of a State."""
 
+    @property
+    def family(self) -> str:
+        """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
+        return "linear"
+
     @cached_property
     def design(self) -> Design:
         """The data as a linear map. A split by features gives the intercept's column to the agent with the labels."""

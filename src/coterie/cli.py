@@ -24,7 +24,7 @@ from coterie.engines import ENGINES
 from coterie.errors import CorruptFile, CoterieError, InvalidData, InvalidInput, UnknownName
 from coterie.losses import LOSSES
 from coterie.methods import METHODS
-from coterie.model import LinearModel
+from coterie.models import LinearModel
 from coterie.networks import TOPOLOGIES
 from coterie.penalties import PENALTIES
 from coterie.problem import Problem

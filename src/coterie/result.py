@@ -13,7 +13,7 @@ import numpy.typing as npt
 from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.errors import UnknownName
-from coterie.model import LinearModel
+from coterie.models import LinearModel
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status

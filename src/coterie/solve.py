@@ -25,7 +25,7 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
-from coterie.model import LinearModel
+from coterie.models import LinearModel
 from coterie.networks import Network, star
 from coterie.networks import network as find_network
 from coterie.problem import Problem

@@ -11,7 +11,7 @@ from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, participants
 from coterie.errors import CorruptFile, InvalidInput, NumericalError
-from coterie.model import LinearModel
+from coterie.models import LinearModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.rounds import introduced

@@ -19,7 +19,7 @@ LAYERS = [
     {"words"},
     {"problem", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
     {"methods", "engines", "carriers"},
-    {"model", "progress", "result", "solve", "verify", "path"},
+    {"models", "progress", "result", "solve", "verify", "path"},
     {"estimators", "studies", "report", "demo", "doctor"},
     {"cli", "__main__"},
 ]

@@ -1,4 +1,4 @@
-"""The model that comes out: plain arrays that predict, saved as arrays and JSON, never as pickle."""
+"""Linear models: one number or one of two classes."""
 
 from __future__ import annotations
 
