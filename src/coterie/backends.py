@@ -1,0 +1,330 @@
+"""Where the numbers of a low-rank task live: numpy arrays (and scipy.sparse), or torch tensors on a CPU or a GPU.
+
+`backend(X)` is chosen by the data. Tasks keep their large arrays there; what enters and leaves (vectors, small blocks,
+letters) is numpy, so methods, words and checkpoints never see a tensor. Data in half precision (bfloat16, float16) is
+stored as it is, and every sum over it is taken in float32. torch is imported here only, and only if a tensor was given.
+
+| operation             | meaning                                                               |
+|-----------------------|-----------------------------------------------------------------------|
+| `product(M, v)`       | M v                                                                   |
+| `adjoint(M, z)`       | Mᵀ z                                                                  |
+| `blend(R, Y, ...)`    | R ← (1 − γ) R − γ Y + (γ·scale) x vᵀ, in place                        |
+| `softmax(A, P, ...)`  | A ← (1 − γ) A + (γ·scale) x vᵀ and P ← softmax of its rows, in place  |
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray, is_sparse, is_tensor
+
+__all__ = ["NumpyBackend", "TorchBackend", "backend"]
+
+BLOCK = 1 << 16
+"""How many numbers are worked on at a time: what several passes over one block find in the cache."""
+
+
+def backend(X: Any) -> NumpyBackend | TorchBackend:
+    """Who computes with arrays like X."""
+    return TorchBackend(X) if is_tensor(X) else NumpyBackend(X)
+
+
+class NumpyBackend:
+    """numpy and scipy.sparse."""
+
+    def __init__(self, X: Any):
+        self.dtype: np.dtype[Any] = X.dtype
+
+    def here(self, v: FloatArray) -> Any:
+        """v as the large arrays are."""
+        return np.asarray(v, self.dtype)
+
+    def letter(self, x: Any) -> FloatArray:
+        """x as a numpy array that can travel."""
+        return np.asarray(x)
+
+    def labels(self, y: Any) -> Any:
+        """Class numbers as indices."""
+        return np.asarray(y).astype(np.intp)
+
+    def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
+        """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
+        return np.zeros((rows, columns), self.dtype)
+
+    def widened(self, X: Any) -> Any:
+        """X in float64."""
+        return X.astype(np.float64, copy=False)
+
+    def beside(self, one: Any, other: Any) -> Any:
+        """The columns of both."""
+        return np.hstack([one, other])
+
+    def gram(self, X: Any, Y: Any) -> Any:
+        """Xᵀ Y as a dense array."""
+        product = X.T @ Y
+        return product.toarray() if is_sparse(product) else product
+
+    def gram_square(self, X: Any, R: Any) -> float:
+        """‖Xᵀ R‖²_F = ⟨X Xᵀ, R Rᵀ⟩, by the smaller of the two matrices."""
+        n, d = X.shape
+        if n * n > d * R.shape[1]:
+            return float(np.linalg.norm(self.gram(X, R))) ** 2
+        kernel = X @ X.T
+        return float(np.vdot(kernel.toarray() if is_sparse(kernel) else kernel, R @ R.T))
+
+    def scaled_rows(self, X: Any, factors: Any) -> Any:
+        """diag(factors) X."""
+        if is_sparse(X):
+            scaled = X.copy()
+            scaled.data = X.data * np.repeat(factors, np.diff(X.indptr)).astype(X.dtype)
+            return scaled
+        return X * factors.reshape(-1, *(1,) * (X.ndim - 1))
+
+    def product(self, M: Any, v: Any) -> Any:
+        """M v."""
+        return M @ v
+
+    def adjoint(self, M: Any, z: Any) -> Any:
+        """Mᵀ z."""
+        return M.T @ z
+
+    def count(self, labels: Any, z: Any, classes: int) -> Any:
+        """Hᵀ z for the indicator matrix H of the labels."""
+        if z.ndim == 1:
+            return np.bincount(labels, z, classes).astype(self.dtype, copy=False)
+        return np.stack([np.bincount(labels, column, classes) for column in z.T], 1).astype(self.dtype, copy=False)
+
+    def less_one(self, P: Any, labels: Any) -> Any:
+        """P − H in the precision of sums."""
+        residual = np.array(P)
+        residual[np.arange(len(labels)), labels] -= 1.0
+        return residual
+
+    def total(self, x: Any, y: Any) -> float:
+        """⟨x, y⟩."""
+        return float(np.vdot(x, y))
+
+    def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
+        """R ← (1 − γ) R − γ Y + (γ·scale) x vᵀ."""
+        for rows in _row_blocks(*R.shape):
+            block = R[rows]
+            block *= 1.0 - gamma
+            block -= gamma * Y[rows]
+            block += np.multiply.outer((gamma * scale) * x[rows], v)
+
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
+        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of its rows."""
+        for rows in _row_blocks(*A.shape):
+            block = A[rows]
+            block *= 1.0 - gamma
+            block += np.multiply.outer((gamma * scale) * x[rows], v)
+            _softmax(block, P[rows])
+
+    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
+        """A ← image rightᵀ, and P ← softmax of its rows."""
+        for rows in _row_blocks(*A.shape):
+            np.matmul(image[rows], right.T, out=A[rows])
+            _softmax(A[rows], P[rows])
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
+        """Σ_i s_i (log Σ_l exp A_il − A_i,y)."""
+        total = 0.0
+        for rows in _row_blocks(*A.shape):
+            total += float(np.dot(weights[rows], _log_sum(A[rows]) - _picked(A[rows], labels[rows])))
+        return total
+
+    def softmax_slopes(
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+    ) -> FloatArray:
+        """First and second derivative, at γ, of the cross entropy along A + γ D with D = scale·x vᵀ − A."""
+        slope = curvature = 0.0
+        for rows in _row_blocks(*A.shape):
+            D = np.multiply.outer(scale * x[rows], v) - A[rows]
+            P = A[rows] + gamma * D
+            _softmax(P, P)
+            mean = np.einsum("ij,ij->i", P, D)
+            square = np.einsum("ij,ij,ij->i", P, D, D) - mean * mean
+            slope += float(np.dot(weights[rows], mean - _picked(D, labels[rows])))
+            curvature += float(np.dot(weights[rows], square))
+        return np.array([slope, curvature])
+
+
+def _row_blocks(n: int, m: int) -> list[slice]:
+    step = max(1, BLOCK // max(1, m))
+    return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def _softmax(A: FloatArray, out: FloatArray) -> None:
+    np.subtract(A, A.max(axis=1, keepdims=True), out=out)
+    np.exp(out, out=out)
+    out /= out.sum(axis=1, keepdims=True)
+
+
+def _log_sum(A: FloatArray) -> FloatArray:
+    top = A.max(axis=1)
+    sums: FloatArray = top + np.log(np.exp(A - top[:, None]).sum(axis=1))
+    return sums
+
+
+def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
+    return np.take_along_axis(A, labels[:, None], 1)[:, 0]
+
+
+class TorchBackend:
+    """torch tensors, on the device of the data. On a GPU the passes over large arrays are compiled into one kernel."""
+
+    def __init__(self, X: Any):
+        import torch
+
+        self.torch: Any = torch
+        self.device, self.stored = X.device, X.dtype
+        self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
+        self.dtype: np.dtype[Any] = np.dtype(np.float64 if self.summed == torch.float64 else np.float32)
+        self.fast = X.device.type == "cuda"
+
+    def here(self, v: Any) -> Any:
+        """v as the large arrays are, in the precision of sums."""
+        if not is_tensor(v):
+            v = self.torch.from_numpy(np.array(v))
+        return v.to(self.device, self.summed)
+
+    def letter(self, x: Any) -> FloatArray:
+        """x as a numpy array that can travel."""
+        array: FloatArray = x.to("cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32).numpy()
+        return array
+
+    def labels(self, y: Any) -> Any:
+        """Class numbers as indices."""
+        tensor = y if is_tensor(y) else self.torch.from_numpy(np.asarray(y).astype(np.int64))
+        return tensor.to(self.device, self.torch.int64)
+
+    def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
+        """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
+        kind = self.stored if stored else self.summed
+        return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
+
+    def widened(self, X: Any) -> Any:
+        """X in float64."""
+        return X.to(self.torch.float64)
+
+    def beside(self, one: Any, other: Any) -> Any:
+        """The columns of both."""
+        return self.torch.hstack([one, other])
+
+    def gram(self, X: Any, Y: Any) -> Any:
+        """Xᵀ Y as a dense array."""
+        if self.stored == self.summed:
+            return X.T @ Y
+        total = self.torch.zeros((X.shape[1], Y.shape[1]), dtype=self.summed, device=self.device)
+        for start in range(0, len(X), BLOCK):
+            rows = slice(start, start + BLOCK)
+            total += X[rows].to(self.summed).T @ Y[rows].to(self.summed)
+        return total
+
+    def gram_square(self, X: Any, R: Any) -> float:
+        """‖Xᵀ R‖²_F."""
+        return float(self.torch.linalg.norm(self.gram(X, R))) ** 2
+
+    def scaled_rows(self, X: Any, factors: Any) -> Any:
+        """diag(factors) X."""
+        return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
+
+    def product(self, M: Any, v: Any) -> Any:
+        """M v, summed in float32 where M is stored in half precision."""
+        if M.dtype == v.dtype:
+            return M @ v
+        if v.ndim == 1:
+            return self._kernels().row_products(M, v) if self.fast else (M.to(v.dtype) * v).sum(1)
+        return self.torch.cat([block.to(v.dtype) @ v for block in M.split(BLOCK)])
+
+    def adjoint(self, M: Any, z: Any) -> Any:
+        """Mᵀ z, summed in float32 where M is stored in half precision."""
+        if M.dtype == z.dtype:
+            return M.T @ z
+        if z.ndim == 1:
+            return self._kernels().column_products(M, z) if self.fast else (M.to(z.dtype) * z[:, None]).sum(0)
+        return self.gram(M, z)
+
+    def count(self, labels: Any, z: Any, classes: int) -> Any:
+        """Hᵀ z for the indicator matrix H of the labels."""
+        return self.torch.zeros((classes, *z.shape[1:]), dtype=z.dtype, device=self.device).index_add_(0, labels, z)
+
+    def less_one(self, P: Any, labels: Any) -> Any:
+        """P − H in the precision of sums."""
+        residual = P.to(self.summed, copy=True)
+        residual[self.torch.arange(len(labels), device=self.device), labels] -= 1.0
+        return residual
+
+    def total(self, x: Any, y: Any) -> float:
+        """⟨x, y⟩."""
+        return float((x * y).sum())
+
+    def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
+        """R ← (1 − γ) R − γ Y + (γ·scale) x vᵀ."""
+        R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
+
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
+        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of its rows."""
+        if self.fast and self.stored != self.summed:
+            self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
+            return
+        A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
+        self._compiled(_softmax_into)(A, P)
+
+    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
+        """A ← image rightᵀ, and P ← softmax of its rows."""
+        self.torch.matmul(image, right.T, out=A)
+        self._compiled(_softmax_into)(A, P)
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
+        """Σ_i s_i (log Σ_l exp A_il − A_i,y)."""
+        losses = self._compiled(_log_sums)(A) - A.gather(1, labels[:, None])[:, 0]
+        return float(self.torch.dot(weights.to(self.torch.float64), losses.to(self.torch.float64)))
+
+    def softmax_slopes(
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+    ) -> FloatArray:
+        """First and second derivative, at γ, of the cross entropy along A + γ D with D = scale·x vᵀ − A."""
+        at = self.torch.tensor(gamma, dtype=self.summed, device=self.device)
+        mean, square = self._compiled(_row_slopes)(A, at, x, v * scale)
+        picked = scale * x * v[labels] - A.gather(1, labels[:, None])[:, 0]
+        return np.array([float(weights @ (mean - picked)), float(weights @ square)])
+
+    @staticmethod
+    def _kernels() -> Any:
+        from coterie.kernels import half_precision
+
+        return half_precision
+
+    def _compiled(self, function: Any) -> Any:
+        return _compiled(function) if self.fast else function
+
+
+@cache
+def _compiled(function: Any) -> Any:
+    import torch
+
+    # One kernel per size, as fast as it can be; step sizes are passed as tensors, so that a new one is no new kernel.
+    return torch.compile(function, dynamic=False)
+
+
+# What is compiled: plain tensor formulas that also run as they are.
+
+
+def _softmax_into(A: Any, P: Any) -> None:
+    P.copy_(A.softmax(1))
+
+
+def _log_sums(A: Any) -> Any:
+    return A.logsumexp(1)
+
+
+def _row_slopes(A: Any, gamma: Any, x: Any, v: Any) -> Any:
+    D = x[:, None] * v - A
+    P = (A + gamma * D).softmax(1)
+    mean = (P * D).sum(1)
+    return mean, (P * D * D).sum(1) - mean * mean

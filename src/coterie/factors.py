@@ -1,0 +1,86 @@
+"""Matrices of low rank as factors: W = left rightᵀ, never multiplied out.
+
+A model travels as one array: `stacked` puts left (d × k) above right (m × k), `apart` takes them apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+
+__all__ = ["apart", "decomposed", "once", "orthonormal", "stacked", "trace_norm", "within"]
+
+T = TypeVar("T")
+
+
+def stacked(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Both factors as one array."""
+    return np.vstack([left, right])
+
+
+def apart(w: FloatArray, rows: int) -> tuple[FloatArray, FloatArray]:
+    """The factors of a matrix with that many rows."""
+    return w[:rows], w[rows:]
+
+
+def decomposed(
+    left: FloatArray, right: FloatArray, tolerance: float = 0.0
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """U, s, V with left rightᵀ = U diag(s) Vᵀ, by two thin QR and one small SVD; values ≤ tolerance·max are dropped."""
+    if left.shape[1] == 0:
+        return left, np.zeros(0, left.dtype), right
+    (q, r), (p, c) = np.linalg.qr(left), np.linalg.qr(right)
+    u, s, vt = np.linalg.svd(r @ c.T, full_matrices=False)
+    kept = s > tolerance * s[0]
+    return q @ u[:, kept], s[kept], p @ vt[kept].T
+
+
+def trace_norm(left: FloatArray, right: FloatArray) -> float:
+    """‖left rightᵀ‖_*."""
+    return float(decomposed(left, right)[1].sum())
+
+
+def within(left: FloatArray, right: FloatArray, radius: float) -> tuple[FloatArray, FloatArray]:
+    """Both factors in float64, made a little smaller where rounding put their product outside the trace-norm ball."""
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    size = trace_norm(left, right)
+    return (left * (radius / size), right) if size > radius else (left, right)
+
+
+def orthonormal(block: FloatArray, beside: FloatArray | None = None) -> FloatArray:
+    """An orthonormal basis of the block's columns, orthogonal to the orthonormal `beside`.
+
+    The most important directions come first; those that may be rounding are dropped.
+    """
+    dtype, tolerance = block.dtype, max(1e-10, 100.0 * float(np.finfo(block.dtype).eps))
+    block = block.astype(np.float64)
+    size = np.linalg.norm(block)
+    if not size > 0:
+        return block[:, :0].astype(dtype)
+    block = block / size
+    others = np.zeros((len(block), 0)) if beside is None else beside.astype(np.float64)
+    block = block - others @ (others.T @ block)
+    q, s, _ = np.linalg.svd(block, full_matrices=False)
+    q = q[:, (s > tolerance) & (np.arange(len(s)) < len(block) - others.shape[1])]
+    if others.shape[1] and q.shape[1]:
+        q = np.linalg.qr(q - others @ (others.T @ q))[0]  # once more, for what rounding left
+    return q.astype(dtype)
+
+
+_last: dict[str, tuple[FloatArray, Any]] = {}
+
+
+def once(letter: FloatArray, purpose: str, work: Callable[..., T], *arguments: Any) -> T:
+    """work(*arguments), done once for all agents of this process that were sent this very reply.
+
+    In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it is the same too.
+    """
+    known = _last.get(purpose)
+    if known is None or known[0] is not letter or letter.flags.writeable:
+        known = _last[purpose] = letter, work(*arguments)
+    result: T = known[1]
+    return result

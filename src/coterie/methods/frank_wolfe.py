@@ -1,0 +1,305 @@
+"""Distributed Frank-Wolfe for matrices of low rank (Zheng, Bellet, Gallinari 2018), samples split around a server.
+
+    minimise F(W) = Σ_j F_j(W)  over  ‖W‖_* ≤ μ,          W ← (1 − γ) W − γ μ u vᵀ                     (2), (3)
+
+| paper                  | code                      | meaning                                                         |
+|------------------------|---------------------------|-----------------------------------------------------------------|
+| W^t ∈ R^{d×m}          | `left`, `right`, `u`, `v` | the iterate as factors, never multiplied out                    |
+| μ                      | `penalty.radius`          | the bound on the trace norm                                     |
+| F_j, f_i               | `problem.task`            | the loss of agent j, a sum over its samples                     |
+| sufficient information | `tasks.Information`       | what an agent keeps to multiply ∇F_j(W) by vectors              |
+| u_k, v_k               | `u`, `v`                  | power iterates: unit vectors of length d and m                  |
+| K(t)                   | `power`                   | power iterations in epoch t = 0, 1, ...; round t is epoch t − 1 |
+| γ^t                    | `step`                    | 2/(t + 2), or a line search                                     |
+
+|             | how (u, v) is found                                                     | up, per agent and epoch |
+|-------------|-------------------------------------------------------------------------|-------------------------|
+| `naive-dfw` | top singular vectors of Σ_j ∇F_j                                        | d m numbers             |
+| `sva`       | average of the agents' own top singular vectors                         | d + m                   |
+| `dfw-trace` | K(t) distributed power iterations from a common random vector (alg. 2)  | K(t) (d + m)            |
+
+and as many down again; Table 1 counts both ways for DFW-TRACE, 2 N K (d + m). A line search adds one `Sum` of two
+numbers, for multinomial one per Newton step.
+
+The iterate is kept as the sum of few rank-one matrices and is compressed by a thin QR and a small SVD every `COMPRESS`
+rounds. What an agent computes from its data beside it (scores, residuals, gradients) follows each step and is never
+part of the State: where a run goes on from a checkpoint it is computed again, by the same steps from the same factors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem, UnknownName
+from coterie.factors import apart, decomposed, once, stacked, within
+from coterie.methods.method import Method
+from coterie.penalties.traceball import leading_pair
+from coterie.tasks import Information
+from coterie.tasks.task import INFORMATION
+from coterie.words import Sum, Talk
+
+__all__ = ["DfwTrace", "FrankWolfe", "NaiveDfw", "State", "Sva", "power_iterations"]
+
+COMPRESS = 50
+"""After how many rounds the factors are compressed."""
+BEGINNINGS = ("random", "previous", "sva")
+SEARCH_TOLERANCE = 1e-4
+"""A line search stops when the slope has fallen to this part of the first one."""
+
+Power = int | str | Callable[[int], int]
+Pair = tuple[FloatArray, FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds: the same at all of them."""
+
+    left: FloatArray
+    right: FloatArray
+    """W when it was last compressed, left rightᵀ."""
+    u: FloatArray
+    v: FloatArray
+    """The unit vectors of the rounds since then, one column each."""
+    steps: FloatArray
+    """Their γ."""
+    start: FloatArray
+    """The last right power vector, from which a warm start begins."""
+
+
+@dataclass(frozen=True)
+class FrankWolfe(Method):
+    """What the three share."""
+
+    split: ClassVar[str] = "samples"
+    family: ClassVar[str] = "low-rank"
+
+    step: str = "auto"
+    """"classic" is 2/(t + 2), "search" an exact line search; "auto" is as published: "search" unless multinomial."""
+    information: str = "auto"
+    """What agents keep: "dense" (d × m matrices), "implicit" (nothing larger than their data), or what costs less."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("step", ("auto", "classic", "search")), ("information", INFORMATION)):
+            if getattr(self, name) not in known:
+                raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def start(self, agent: Agent) -> Talk[State]:
+        d, m = agent.problem.task.size(agent.data)
+        information = agent.problem.task.stats(agent.data, self.information)
+        yield from ()  # there is nothing to ask
+        nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype)
+        state = State(*nothing, *nothing, np.zeros(0), np.zeros(m, information.dtype))
+        agent.scratch["followed"] = state, information
+        return state
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        left, right = apart(point.w.astype(state.left.dtype), len(state.left))
+        U, s, V = decomposed(left, right)
+        room = radius(agent) / s.sum() if s.sum() > radius(agent) else 1.0
+        return replace(state, left=U * (room * s), right=V)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        information = self._followed(agent, state)
+        u, v = yield from self.oracle(agent, information, state, t)
+        # S = −μ u vᵀ minimises ⟨S, ∇F(W)⟩                                                                      (3)
+        scale = -radius(agent)
+        gamma = yield from self._step(agent, information, scale, u, v, t)
+        # W^{t+1} = (1 − γ) W^t + γ S                                                               algorithm 2, line 12
+        information.move(gamma, scale, u, v)
+        state = replace(
+            state,
+            u=np.column_stack([state.u, u]),
+            v=np.column_stack([state.v, v]),
+            steps=np.append(state.steps, gamma),
+            start=v,
+        )
+        if t % COMPRESS == 0:
+            left, s, right = decomposed(*self._factors(agent, state), 1e-15)
+            nothing = replace(state, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
+            state = replace(nothing, left=left * s, right=right)
+            information.reset(state.left, state.right)
+        agent.scratch["followed"] = state, information
+        return state
+
+    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+        """Unit vectors u, v with uᵀ∇F(W)v as large as the method makes it."""
+        raise NotImplementedError
+
+    def point(self, agent: Agent, state: State) -> Point:
+        return Point(stacked(*within(*self._factors(agent, state), radius(agent))))
+
+    def _factors(self, agent: Agent, state: State) -> Pair:
+        """W as left rightᵀ, each atom with what the later steps left of it."""
+        left_of = np.cumprod(np.append(1.0, 1.0 - state.steps[::-1]))[::-1]
+        weights = (-radius(agent) * state.steps * left_of[1:]).astype(state.u.dtype)
+        left = np.hstack([state.left * state.left.dtype.type(left_of[0]), state.u * weights])
+        return left, np.hstack([state.right, state.v])
+
+    def _followed(self, agent: Agent, state: State) -> Information:
+        """The information that belongs to that State, rebuilt step by step where it is not at hand."""
+        kept = agent.scratch.get("followed")
+        if kept is not None and kept[0] is state:
+            known: Information = kept[1]
+            return known
+        information = agent.problem.task.stats(agent.data, self.information)
+        information.reset(state.left, state.right)
+        for gamma, u, v in zip(state.steps, state.u.T, state.v.T, strict=True):
+            information.move(
+                float(gamma), -radius(agent), np.array(u, information.dtype), np.array(v, information.dtype)
+            )
+        return information
+
+    def _step(
+        self, agent: Agent, information: Information, scale: float, u: FloatArray, v: FloatArray, t: int
+    ) -> Talk[float]:
+        task = agent.problem.task
+        if self.step == "classic" or (self.step == "auto" and not task.quadratic):
+            return 2.0 / (t + 1.0)
+
+        def slopes(gamma: float) -> Talk[tuple[float, float]]:
+            total = yield Sum(information.slopes(gamma, scale, u, v))
+            return float(total[0]), float(total[1])
+
+        slope, curvature = yield from slopes(0.0)
+        if not (slope < 0 and curvature > 0):
+            return 0.0
+        gamma = min(-slope / curvature, 1.0)
+        if task.quadratic:
+            return gamma
+        # Newton on φ' = 0, kept inside the interval in which it changes sign.
+        low, high, first = 0.0, 1.0, -slope
+        for _ in range(30):
+            slope, curvature = yield from slopes(gamma)
+            if abs(slope) <= SEARCH_TOLERANCE * first or (gamma == 1.0 and slope < 0):
+                break
+            low, high = (gamma, high) if slope < 0 else (low, gamma)
+            newton = gamma - slope / curvature if curvature > 0 else -1.0
+            gamma = newton if low < newton < high else (1.0 if newton >= high == 1.0 else 0.5 * (low + high))
+        return gamma
+
+
+@dataclass(frozen=True)
+class NaiveDfw(FrankWolfe):
+    """Centralised Frank-Wolfe on the sum of all gradients (section 3.1)."""
+
+    name: ClassVar[str] = "naive-dfw"
+    summary: ClassVar[str] = "Frank-Wolfe for low rank with whole gradients: exact steps, d·m numbers a round"
+
+    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+        total = yield Sum(information.gradient())
+        u, v = once(total, "leading pair", leading_pair, total)
+        return np.array(u, information.dtype), np.array(v, information.dtype)
+
+
+@dataclass(frozen=True)
+class Sva(FrankWolfe):
+    """Singular vector averaging (section 3.1): a heuristic, without a guarantee."""
+
+    name: ClassVar[str] = "sva"
+    summary: ClassVar[str] = "Frank-Wolfe for low rank with averaged local singular vectors: d + m numbers a round"
+
+    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+        u, v = local_pair(agent, information)
+        total = yield Sum(np.concatenate([u, v]) * information.dtype.type(agent.data.n))
+        return _unit(total[: len(u)]), _unit(total[len(u) :])
+
+
+@dataclass(frozen=True)
+class DfwTrace(FrankWolfe):
+    """DFW-TRACE, algorithm 2."""
+
+    name: ClassVar[str] = "dfw-trace"
+    summary: ClassVar[str] = "Frank-Wolfe for low rank by distributed power iterations: K(d + m) numbers a round"
+
+    power: Power = 2
+    """K(t): power iterations a round; a number, "log" for ⌊1 + c log₁₀ t⌋, or a function of the epoch 0, 1, ..."""
+    log_factor: float = 1.0
+    """c of "log"."""
+    begin: str = "random"
+    """Where power iterations begin: "random" (as published), "previous" (the last v), or "sva"."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_power(self.name, self.power, self.log_factor)
+        if self.begin not in BEGINNINGS:
+            raise UnknownName("beginning of dfw-trace", self.begin, BEGINNINGS)
+
+    def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
+        if self.begin == "sva":
+            v = _unit((yield Sum(local_pair(agent, information)[1] * information.dtype.type(agent.data.n))))
+        elif self.begin == "previous" and state.start.any():
+            v = state.start
+        else:
+            v = _unit(agent.common_random(t).standard_normal(len(state.right)).astype(information.dtype))
+        u = np.zeros(len(state.left), information.dtype)
+        for _ in range(power_iterations(self.power, t - 1, self.log_factor)):
+            # u_{k+1} = Σ_j ∇F_j v_k, v_{k+1} = Σ_j ∇F_jᵀ u_{k+1}, both normalised             algorithm 2, lines 6 to 9
+            u = _unit((yield Sum(information.times(v))))
+            v = _unit((yield Sum(information.times_transposed(u))))
+        return u, v
+
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.name, **asdict(self), "power": named(self.power)}
+
+
+def radius(agent: Agent) -> float:
+    """μ."""
+    bound: float = agent.problem.penalty.radius  # type: ignore[attr-defined]
+    return bound
+
+
+def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:
+    """K(t) in epoch t = 0, 1, ...: never 0. "log" is base 10, as the break after ten epochs in figure 1 says."""
+    if power == "log":
+        return 1 + int(log_factor * math.log10(epoch + 0.99))
+    count = power(epoch) if callable(power) else power
+    return max(1, int(count))
+
+
+def check_power(method: str, power: Power, log_factor: float) -> None:
+    """Refuse what is no schedule."""
+    fine = power == "log" or callable(power) or (isinstance(power, int) and not isinstance(power, bool) and power >= 1)
+    if not fine:
+        raise InvalidProblem(f"{method}: power is a number from 1, 'log', or a function of the epoch, not {power!r}.")
+    if not 0 < log_factor < math.inf:
+        raise InvalidProblem(f"{method}: log_factor must be a positive number, not {log_factor!r}.")
+
+
+def named(power: Power) -> int | str:
+    """The schedule as a plain value."""
+    return f"{power.__module__}.{power.__qualname__}" if callable(power) else power
+
+
+def local_pair(agent: Agent, information: Information) -> Pair:
+    """The top singular vectors of the own gradient; the largest entry of u is positive, and v follows."""
+    d, m = agent.problem.task.size(agent.data)
+    u, v = leading_pair(
+        LinearOperator(
+            (d, m),
+            matvec=lambda x: information.times(np.asarray(x, information.dtype).ravel()),
+            rmatvec=lambda x: information.times_transposed(np.asarray(x, information.dtype).ravel()),
+            matmat=information.times,
+            rmatmat=information.times_transposed,
+            dtype=information.dtype,
+        )
+    )
+    sign = 1.0 if u[np.abs(u).argmax()] >= 0 else -1.0
+    return (sign * u).astype(information.dtype), (sign * v).astype(information.dtype)
+
+
+def _unit(x: FloatArray) -> FloatArray:
+    size = np.linalg.norm(x)
+    return x / size if size > 0 else x

@@ -1,0 +1,153 @@
+"""Low-rank models: a matrix of coefficients as U diag(s) Vᵀ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import softmax
+
+from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
+from coterie.data import read, validated
+from coterie.errors import CorruptFile, InvalidData, InvalidProblem
+from coterie.factors import decomposed
+from coterie.files import read_archive, write_archive
+from coterie.problem import Problem
+
+__all__ = ["LowRankModel"]
+
+NEGLIGIBLE = 1e-12
+"""Singular values below this part of the largest are rounding, and are dropped."""
+
+
+@dataclass(frozen=True)
+class LowRankModel:
+    """Scores X·U·diag(s)·Vᵀ: one column per task or class; for completion, the matrix itself is the model."""
+
+    U: FloatArray
+    """Left singular vectors, d × rank."""
+    s: FloatArray
+    """Singular values, falling."""
+    V: FloatArray
+    """Right singular vectors, m × rank."""
+    problem: Problem
+    classes_: npt.NDArray[Any] | None = None
+    columns: tuple[str, ...] | None = None
+
+    @staticmethod
+    def from_factors(
+        left: FloatArray,
+        right: FloatArray,
+        problem: Problem,
+        classes: npt.NDArray[Any] | None = None,
+        columns: tuple[str, ...] | None = None,
+    ) -> LowRankModel:
+        """The model left rightᵀ."""
+        return LowRankModel(*decomposed(left, right, NEGLIGIBLE), problem, classes, columns)
+
+    @property
+    def coef_(self) -> FloatArray:
+        """W as a dense d × m matrix."""
+        return (self.U * self.s) @ self.V.T
+
+    @property
+    def intercept_(self) -> float:
+        """0: low-rank models have none."""
+        return 0.0
+
+    @property
+    def singular_values_(self) -> FloatArray:
+        """The singular values of W; their sum is at most the radius."""
+        return self.s
+
+    @property
+    def rank_(self) -> int:
+        """The rank of W."""
+        return len(self.s)
+
+    def decision_function(self, X: Matrix) -> FloatArray:
+        """One row of scores X·W per row. The columns of a frame are found by their names."""
+        if self.problem.loss.name == "completion":
+            raise InvalidProblem("a completed matrix has no scores; use predict with pairs (row, column).")
+        X = host(X)
+        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
+        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
+        X = validated(table, classification=None).X
+        if X.shape[1] != len(self.U):
+            raise InvalidData(f"the model has {len(self.U)} columns, but the data has {X.shape[1]}.")
+        scores: FloatArray = ((X @ self.U) * self.s) @ self.V.T
+        return scores
+
+    def predict(self, X: Matrix) -> npt.NDArray[Any]:
+        """A row of numbers per row, or the most probable class; for completion, the entries at pairs (row, column)."""
+        if self.problem.loss.name == "completion":
+            return self._entries(np.asarray(host(X)))
+        scores = self.decision_function(X)
+        return scores if self.classes_ is None else self.classes_[scores.argmax(axis=1)]
+
+    def predict_proba(self, X: Matrix) -> FloatArray:
+        """The probability of every class (multinomial only)."""
+        self._needs_classes("predict_proba")
+        probabilities: FloatArray = softmax(self.decision_function(X), axis=1)
+        return probabilities
+
+    def top_k(self, X: Matrix, k: int = 5) -> npt.NDArray[Any]:
+        """The k most probable classes per row, the best first (multinomial only)."""
+        classes = self._needs_classes("top_k")
+        if not 1 <= k <= len(classes):
+            raise InvalidProblem(f"top_k: k must be between 1 and the {len(classes)} classes, not {k!r}.")
+        return classes[np.argsort(-self.decision_function(X), axis=1, kind="stable")[:, :k]]
+
+    def _needs_classes(self, what: str) -> npt.NDArray[Any]:
+        if self.classes_ is None:
+            raise InvalidProblem(f"{what} needs classes, and this model fits numbers; use loss='multinomial'.")
+        return self.classes_
+
+    def _entries(self, pairs: npt.NDArray[Any]) -> FloatArray:
+        size = np.array([len(self.U), len(self.V)])
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or (pairs < 0).any() or (pairs >= size).any():
+            raise InvalidData(f"give pairs (row, column) inside the {size[0]} × {size[1]} matrix, one per row.")
+        rows, columns = pairs.astype(np.intp).T
+        entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
+        return entries
+
+    def digest(self) -> str:
+        """The digest of everything that the model's predictions depend on."""
+        names = json.dumps([None if self.classes_ is None else self.classes_.tolist(), self.columns])
+        return digest(self.U, self.s, self.V, json.dumps(self.problem.settings(), sort_keys=True), names)
+
+    def save(self, path: str | Path) -> Path:
+        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
+        header = {
+            "coterie_model": 1,
+            "kind": "low-rank",
+            "problem": self.problem.settings(),
+            "classes": None if self.classes_ is None else self.classes_.tolist(),
+            "columns": self.columns,
+            "digest": self.digest(),
+        }
+        return write_archive(path, header, {"U": self.U, "s": self.s, "V": self.V})
+
+    @staticmethod
+    def load(path: str | Path) -> LowRankModel:
+        """Read a model; a file that was changed or truncated is refused."""
+        header, arrays = read_archive(path, "model")
+        try:
+            model = LowRankModel(
+                arrays["U"],
+                arrays["s"],
+                arrays["V"],
+                Problem.from_settings(header["problem"]),
+                None if header["classes"] is None else np.array(header["classes"]),
+                None if header["columns"] is None else tuple(header["columns"]),
+            )
+            untouched = model.digest() == header["digest"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
+        if not untouched:
+            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
+        return model

@@ -1,0 +1,153 @@
+"""Matrix completion: F(W) = ½ Σ over observed entries (i, l) of (W_il − y)², given as pairs (i, l) in X, with y beside.
+
+    ∇F_j(W) has W_il − y at the observed entries and 0 elsewhere: it is kept as a sparse matrix
+
+An entry that was observed twice counts twice. Sample weights multiply the squares. Nobody's entry is observed by many
+others, so the curvature is at most Σ_j (the most that one entry weighs at agent j).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from coterie.arrays import FloatArray, is_sparse
+from coterie.data import Table
+from coterie.errors import InvalidData, InvalidProblem
+from coterie.tasks.task import Information, Task, refuse_empty
+
+__all__ = ["Completion"]
+
+
+@dataclass(frozen=True)
+class Completion(Task):
+    """The missing entries of a matrix of that shape."""
+
+    name: ClassVar[str] = "completion"
+    kind: ClassVar[str] = "entries"
+    exact: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = True
+
+    shape: tuple[int, int] | None = None
+    """(rows, columns) of the matrix."""
+
+    def __post_init__(self) -> None:
+        sizes = () if self.shape is None else tuple(self.shape)
+        if len(sizes) != 2 or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+            raise InvalidProblem(
+                f"completion needs the shape of the matrix, e.g. Problem('completion', 'traceball', radius=5.0, "
+                f"shape=(1000, 200)), not {self.shape!r}."
+            )
+        object.__setattr__(self, "shape", (int(sizes[0]), int(sizes[1])))
+
+    def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
+        refuse_empty(tables)
+        for table in tables:
+            if is_sparse(table.X) or table.d != 2:
+                raise InvalidData(
+                    f"party {table.name!r}: completion takes X as pairs (row, column) of observed entries, but X has "
+                    f"{table.d} columns. Give an array of shape (n, 2), and the values as y."
+                )
+            if table.y is None or table.y.ndim != 1 or table.y.dtype.kind in "US":
+                raise InvalidData(f"party {table.name!r}: completion takes one number per observed entry as y.")
+            outside = (np.floor(table.X) != table.X) | (table.X < 0) | (np.array(self._size) <= table.X)
+            bad = np.flatnonzero(outside.any(axis=1))
+            if bad.size:
+                raise InvalidData(
+                    f"party {table.name!r}: {bad.size} entries lie outside the {self._size[0]} × {self._size[1]} "
+                    f"matrix (first at row {bad[0]}: {table.X[bad[0]].tolist()}). Count whole numbers from 0."
+                )
+        return list(tables), None
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        assert self.shape is not None
+        return self.shape
+
+    def size(self, table: Table) -> tuple[int, int]:
+        return self._size
+
+    def stats(self, table: Table, information: str = "auto") -> Information:
+        return _Entries(table, self._size, information == "dense")
+
+    def blocks(self, table: Table) -> Iterator[Table]:
+        yield table
+
+
+class _Entries(Information):
+    def __init__(self, table: Table, size: tuple[int, int], dense: bool):
+        assert table.y is not None
+        pairs = table.X.astype(np.intp)
+        order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+        self.rows, self.columns = pairs[order].T
+        self.y = table.y[order]
+        self.dtype = self.y.dtype
+        self.s = np.ones_like(self.y) if table.weights is None else table.weights[order]
+        self.pattern = sp.csr_array(
+            (np.zeros_like(self.y), self.columns, np.searchsorted(self.rows, np.arange(size[0] + 1))), shape=size
+        )
+        self.dense = dense
+        self.values = np.zeros_like(self.y)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.pattern.data = self.s * (self.values - self.y)
+        self.G: Any = self.pattern.toarray() if self.dense else self.pattern
+
+    def image(self, u: FloatArray) -> Any:
+        return u[self.rows]
+
+    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
+        image = self.image(left) if image is None else image
+        self.values = np.einsum("ik,ik->i", image, right[self.columns]).astype(self.dtype, copy=False)
+        self._refresh()
+
+    def times(self, v: FloatArray) -> FloatArray:
+        return np.asarray(self.G @ v)
+
+    def times_transposed(self, u: FloatArray) -> FloatArray:
+        return np.asarray(self.G.T @ u)
+
+    def gradient(self) -> FloatArray:
+        dense: FloatArray = self.pattern.toarray()
+        return dense
+
+    def squared_norm(self) -> float:
+        merged = self.pattern.copy()
+        merged.sum_duplicates()
+        return float(np.dot(merged.data, merged.data))
+
+    def _way(self, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+        way: FloatArray = scale * u[self.rows] * v[self.columns] - self.values
+        return way
+
+    def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
+        self.values = self.values + self.dtype.type(gamma) * self._way(scale, u, v)
+        self._refresh()
+
+    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+        way = self._way(scale, u, v)
+        curvature = float(np.dot(self.s * way, way))
+        return np.array([float(np.dot(self.pattern.data, way)) + gamma * curvature, curvature])
+
+    def loss(self) -> float:
+        residual = self.values - self.y
+        return 0.5 * float(np.dot(self.s * residual, residual))
+
+    def inner(self) -> float:
+        return float(np.dot(self.pattern.data, self.values))
+
+    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
+        weighed = self.pattern.copy()
+        weighed.data = self.s.copy()
+        weighed.sum_duplicates()
+        columns: FloatArray = weighed.data.max() * (basis.T @ basis[:, basis.shape[1] - new :])
+        return columns
+
+    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+        return basis.T @ self.times(right)

@@ -1,0 +1,151 @@
+"""Multinomial logistic regression: F(W) = Σ_i (log Σ_l exp(x_iᵀw_l) − x_iᵀw_{y_i}), one column of W per class
+(equation (5) of the paper).
+
+    ∇F_j(W) = X_jᵀ (P_j − H_j),   P = softmax of the rows of X W,   H the indicator of the labels
+
+| information | keeps                                         | a product        | a move               |
+|-------------|-----------------------------------------------|------------------|----------------------|
+| dense       | as below, and the gradient, d × m             | O(d m)           | O(n_j d m)           |
+| implicit    | X_j, the scores A_j = X_j W, and P_j          | O(n_j (d + m))   | O(n_j m) and X_j u   |
+
+X_j u is known from the last power iteration, so a move and a line search make no pass over the features. The second
+derivative of log Σ exp is at most ½, so ½ XᵀX bounds the curvature. Sample weights s multiply the rows of P − H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.backends import backend
+from coterie.data import Table, encode_classes
+from coterie.tasks.task import Information, Task, refuse_empty
+
+__all__ = ["Multinomial"]
+
+Label = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Multinomial(Task):
+    """One of many classes per row, with probabilities."""
+
+    name: ClassVar[str] = "multinomial"
+    kind: ClassVar[str] = "classes"
+    exact: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
+
+    classes: tuple[Label, ...] | None = None
+    """All classes, if the data need not show them all; without it, those that some party has."""
+
+    def __post_init__(self) -> None:
+        if self.classes is not None:
+            object.__setattr__(self, "classes", tuple(np.asarray(self.classes).tolist()))
+
+    def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
+        refuse_empty(tables)
+        return encode_classes(tables, None if self.classes is None else np.array(self.classes))
+
+    def knowing(self, classes: npt.NDArray[Any] | None) -> Task:
+        return self if classes is None else replace(self, classes=tuple(classes.tolist()))
+
+    def size(self, table: Table) -> tuple[int, int]:
+        assert self.classes is not None, "the classes are known once the tables are prepared"
+        return table.d, len(self.classes)
+
+    def stats(self, table: Table, information: str = "auto") -> Information:
+        # A dense move costs n_j d m and saves no memory: only worth it when asked for.
+        return _Softmax(table, self.size(table)[1], information == "dense")
+
+
+class _Softmax(Information):
+    def __init__(self, table: Table, classes: int, dense: bool):
+        self.backend = backend(table.X)
+        self.dtype = self.backend.dtype
+        self.X, self.classes, self.dense = table.X, classes, dense
+        self.labels = self.backend.labels(table.y)
+        self.weights = self.backend.here(np.ones(table.n) if table.weights is None else table.weights)
+        self.weighted = table.weights is not None
+        self.A = self.backend.zeros(table.n, classes)
+        self.P = self.backend.zeros(table.n, classes, stored=True)
+        self.P += 1.0 / classes
+        self._last: tuple[FloatArray, Any] | None = None
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self.G = self._gradient() if self.dense else None
+
+    def image(self, u: FloatArray) -> Any:
+        if self._last is None or self._last[0] is not u:
+            self._last = u, self.backend.product(self.X, self.backend.here(u))
+        return self._last[1]
+
+    def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
+        image = self.image(left) if image is None else image
+        self.backend.scores(self.A, self.P, image, self.backend.here(right))
+        self._refresh()
+
+    def _residual_times(self, v: FloatArray) -> Any:
+        """s∘(P − H) v."""
+        here = self.backend.here(v)
+        z = self.backend.product(self.P, here) - here[self.labels]
+        return self.backend.scaled_rows(z, self.weights) if self.weighted else z
+
+    def times(self, v: FloatArray) -> FloatArray:
+        if self.G is not None:
+            return self.backend.letter(self.G @ self.backend.here(v))
+        return self.backend.letter(self.backend.adjoint(self.X, self._residual_times(v)))
+
+    def times_transposed(self, u: FloatArray) -> FloatArray:
+        if self.G is not None:
+            return self.backend.letter(self.G.T @ self.backend.here(u))
+        x = self.image(u)
+        x = self.backend.scaled_rows(x, self.weights) if self.weighted else x
+        return self.backend.letter(self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes))
+
+    def _residual(self) -> Any:
+        """s∘(P − H)."""
+        residual = self.backend.less_one(self.P, self.labels)
+        return self.backend.scaled_rows(residual, self.weights) if self.weighted else residual
+
+    def _gradient(self) -> Any:
+        return self.backend.gram(self.X, self._residual())
+
+    def gradient(self) -> FloatArray:
+        return self.backend.letter(self._gradient() if self.G is None else self.G).copy()
+
+    def squared_norm(self) -> float:
+        return self.backend.gram_square(self.X, self._residual())
+
+    def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
+        self.backend.softmax(self.A, self.P, gamma, scale, self.image(u), self.backend.here(v))
+        self._refresh()
+
+    def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
+        x, here = self.image(u), self.backend.here(v)
+        return self.backend.softmax_slopes(self.A, self.labels, self.weights, gamma, scale, x, here)
+
+    def loss(self) -> float:
+        return self.backend.cross_entropy(self.A, self.labels, self.weights)
+
+    def inner(self) -> float:
+        # Σ_i s_i ⟨P_i − H_i, A_i⟩ is minus the slope of the way to 0
+        zero = self.backend.here(np.zeros(len(self.labels)))
+        return -float(self.slopes_to(zero, self.backend.here(np.zeros(self.classes)))[0])
+
+    def slopes_to(self, x: Any, v: Any) -> FloatArray:
+        """φ'(0), φ''(0) on the way to the scores x vᵀ."""
+        return self.backend.softmax_slopes(self.A, self.labels, self.weights, 0.0, 1.0, x, v)
+
+    def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
+        last = image[:, image.shape[1] - new :]
+        last = self.backend.scaled_rows(last, self.weights) if self.weighted else last
+        return 0.5 * self.backend.letter(self.backend.adjoint(image, last))
+
+    def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
+        return self.backend.letter(self.backend.adjoint(image, self._residual_times(right)))
