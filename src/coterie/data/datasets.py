@@ -30,6 +30,8 @@ __all__ = [
     "experiment2",
     "har_stairs",
     "mnist",
+    "moons",
+    "moons100",
     "realsim",
     "school",
     "text_like",
@@ -275,6 +277,79 @@ def experiment2(
     agent = np.repeat(np.arange(agents), [len(block) for block in np.array_split(np.arange(n), agents)])
     extras = {"coefficients": coefficients, "user_train": agent}
     return Dataset(Table(X, y, name="experiment 2"), extras=extras, source=f"synthetic, seed {seed}")
+
+
+CLUSTERS = {45: 10, 135: 20, 225: 30, 315: 40}
+"""The clusters of Moons: the angle of each, and its number of users."""
+NEGLIGIBLE = 1e-3
+
+
+def moons(variant: str = "paper", extra: str = "random", *, columns: int = 20, seed: int = 0) -> Dataset:
+    """Two interleaving moons for 100 users in four clusters, each user's turned by an angle of its own (Section 6.1).
+
+    3 to 15 rows to learn from and 100 to test with per user; angles N(Θ_c, 5°) around 45°, 135°, 225°, 315°; 5 % of the
+    training labels flipped; the other columns `extra`: "random" (normal) as the text says, or "zeros". With
+    variant="code", as in the authors' public program: zeros, an angle spread of 12°, and flipped test labels instead of
+    training ones. The moons' own noise is 0.1, the program's; the text gives none.
+
+    Extras: `user_train`, `user_test`, `angles` (radians), `clusters`, and the true collaboration `graph`,
+    w_kl = exp((cos(θ_k − θ_l) − 1) / 0.1) without weights below 10⁻³.
+    """
+    if variant not in ("paper", "code") or extra not in ("random", "zeros"):
+        raise InvalidInput(f"moons({variant!r}, {extra!r}): variant is 'paper' or 'code', extra 'random' or 'zeros'.")
+    rng = np.random.default_rng(seed)
+    clusters = np.repeat(np.arange(len(CLUSTERS)), list(CLUSTERS.values()))
+    angles = np.deg2rad(rng.normal(np.array(list(CLUSTERS))[clusters], 5.0 if variant == "paper" else 12.0))
+    flipped = (0.05, 0.0) if variant == "paper" else (0.0, 0.05)
+    filling = extra if variant == "paper" else "zeros"
+    return _turned_moons(rng, angles, clusters, (3, 15), columns, flipped, filling, f"moons, seed {seed}")
+
+
+def moons100(extra: str = "random", *, columns: int = 20, seed: int = 0) -> Dataset:
+    """Two moons for 100 users without clusters (Appendix D.3): each turns them to an axis drawn from a normal law.
+
+    3 to 20 rows to learn from; the rest, and the extras, as in `moons`; `clusters` are all 0.
+    """
+    rng = np.random.default_rng(seed)
+    axes = rng.standard_normal((100, 2))
+    angles = np.arctan2(axes[:, 1], axes[:, 0])
+    clusters = np.zeros(100, np.int64)
+    return _turned_moons(rng, angles, clusters, (3, 20), columns, (0.05, 0.0), extra, f"moons100, seed {seed}")
+
+
+def _turned_moons(
+    rng: np.random.Generator,
+    angles: npt.NDArray[np.float64],
+    clusters: npt.NDArray[np.int64],
+    rows: tuple[int, int],
+    columns: int,
+    flipped: tuple[float, float],
+    extra: str,
+    source: str,
+) -> Dataset:
+    from sklearn.datasets import make_moons
+
+    users = len(angles)
+    sizes = (rng.integers(rows[0], rows[1], size=users, endpoint=True), np.full(users, 100))
+    parts = []
+    for counts, share in zip(sizes, flipped, strict=True):
+        X, y = np.zeros((counts.sum(), columns)), np.empty(counts.sum())
+        ends = np.cumsum(counts)
+        for angle, m, end in zip(angles, counts, ends, strict=True):
+            here = slice(end - m, end)
+            points, side = make_moons(m, noise=0.1, random_state=int(rng.integers(2**31)))
+            turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+            X[here, :2], y[here] = points @ turn.T, np.where(side == 1, 1.0, -1.0)
+        if extra == "random":
+            X[:, 2:] = rng.standard_normal((len(X), columns - 2))
+        y[rng.random(len(y)) < share] *= -1
+        parts.append((Table(X, y, name="moons"), np.repeat(np.arange(users), counts)))
+    graph = np.exp((np.cos(angles[:, None] - angles) - 1) / 0.1)
+    graph[graph < NEGLIGIBLE] = 0.0
+    np.fill_diagonal(graph, 0.0)
+    (train, user_train), (test, user_test) = parts
+    extras = {"user_train": user_train, "user_test": user_test, "angles": angles, "clusters": clusters, "graph": graph}
+    return Dataset(train, test, extras, source=f"synthetic {source}")
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

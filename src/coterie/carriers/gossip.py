@@ -1,0 +1,282 @@
+"""Agents that wake up at times of their own: every agent has a clock that ticks like a Poisson process of rate one.
+
+A round is K ticks of all clocks together, one unit of time on average. Of K independent clocks the next to tick is
+uniform among all, so who wakes up when is drawn from (seed, round) alone. An agent that wakes up reads what it was
+sent, may `Ask` peers, computes, and publishes a `Letter`:
+
+| what travels                        | when                       | what is billed                                    |
+|-------------------------------------|----------------------------|---------------------------------------------------|
+| the entries of x that changed       | on publishing, to `to`     | Z + ⌈log₂ n⌉ bits an entry and receiver           |
+| the first number of x               | in answer to `Ask(peers)`  | Z bits                                            |
+| the rest of x                       | the same, unless the asker | Z bits for each number of the head,               |
+|                                     | has it already             | Z + ⌈log₂ n⌉ for each entry that is not 0         |
+| `notes`                             | on publishing              | Z bits a number                                   |
+| the whole vector, to new neighbours | on publishing              | Z + ⌈log₂ n⌉ bits an entry, under `Exchange`      |
+
+Where messages may be lost or late (`lost`, `late`), every agent keeps its own copies of what arrived. With `record`,
+every wake-up notes which version of whose letter it saw, and a `replay` of such a record gives the same States bit by
+bit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, as_number, sealed
+from coterie.bill import Bill
+from coterie.errors import InvalidProblem, NumericalError, ProtocolError
+from coterie.kernels.boosting import weighted_rows
+from coterie.steps import Steps
+from coterie.words import Ask, Letter
+
+__all__ = ["Gossip", "Sight", "wake_ups"]
+
+MEMORY = 1_000_000
+"""So many letters all agents together remember having read."""
+CLOCKS, WEATHER = 0x11, 0x12
+"""Which random stream is which."""
+
+
+class Sight(NamedTuple):
+    """One line of a record: which agent woke up at which tick, and which version of whose letter it saw."""
+
+    tick: int
+    agent: int
+    seen: tuple[tuple[int, int], ...]
+    mail: tuple[tuple[int, int, tuple[float, ...]], ...]
+    """The notes that arrived before, as (sender, receiver, numbers)."""
+
+
+class _Parcel(NamedTuple):
+    """A message on its way; heaps order by arrival."""
+
+    arrival: float
+    number: int
+    sender: int
+    receiver: int
+    version: int
+    note: tuple[float, ...]
+
+
+class Gossip:
+    """The clocks, the letters and the weather of one run.
+
+    lost    the probability that a message does not arrive
+    late    how long messages travel on average, in rounds
+    record  whether to keep, in `sights`, what every wake-up saw
+    replay  the `sights` of an earlier run: wake up and see the same again
+    """
+
+    def __init__(
+        self, lost: float = 0.0, late: float = 0.0, *, record: bool = False, replay: Sequence[Sight] | None = None
+    ):
+        if not 0 <= as_number(lost) < 1:
+            raise InvalidProblem(f"lost is a probability from 0, below 1, not {lost!r}.")
+        if not 0 <= as_number(late) < np.inf:
+            raise InvalidProblem(f"late is a mean delay in rounds, from 0, not {late!r}.")
+        self.lost, self.late, self.record = float(lost), float(late), record
+        self.sights: list[Sight] = []
+        self._script = None if replay is None else {sight.tick: sight for sight in replay}
+        self._calm = lost == 0 and late == 0 and replay is None
+        """Whether everybody sees everything at once, so that one board is enough."""
+
+    def open(self, bill: Bill, agents: int) -> None:
+        """Begin a run of that many agents."""
+        self.bill, self.count = bill, agents
+        self._agents: Sequence[Agent] | dict[int, Agent] = ()
+        self._states: list[Any] | dict[int, Any] = []
+        self.sights = []
+        self._board: FloatArray = np.empty((0, 0))
+        self._letters: dict[int, Letter] = {}
+        self._versions, self._bodies = [0] * agents, [0] * agents
+        """How often everybody's letter, and its vector, became another one."""
+        self._mail: list[tuple[int, int, tuple[float, ...]]] = []
+        self._editions: dict[tuple[int, int], FloatArray] = {}
+        """With weather: whichever versions somebody may still be looking at."""
+        self._arrived: list[dict[int, int]] = [{} for _ in range(agents)]
+        self._read: list[dict[int, int]] = [{} for _ in range(agents)]
+        self._sky: list[_Parcel] = []
+        self._parcels = 0
+        self._now = 0.0
+        self._weather = np.random.default_rng(0)
+
+    # -- a round ------------------------------------------------------------------------------------------------------
+
+    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """K wake-ups; returns everybody's State afterwards."""
+        K = len(agents)
+        self._agents, self._states, self._steps = agents, states, steps
+        self._weather = np.random.default_rng([agents[0].seed, WEATHER, t])
+        for tick, who in wake_ups(agents[0].seed, K, t):
+            self._now = tick / K
+            if self._script is not None:
+                who = self._script[tick].agent
+                self._hand_out(self._script[tick].mail)
+            elif self._sky:
+                self._land()
+            self._wake(who, tick)
+        if self.record:
+            self.sights.append(Sight(-t, -1, (), self._taken()))
+        elif self._script is not None:
+            self._hand_out(self._script[-t].mail)
+        return states
+
+    def _taken(self) -> tuple[tuple[int, int, tuple[float, ...]], ...]:
+        mail, self._mail = tuple(self._mail), []
+        return mail
+
+    def _hand_out(self, mail: Sequence[tuple[int, int, tuple[float, ...]]]) -> None:
+        for sender, receiver, note in mail:
+            self._deliver(_Parcel(0.0, 0, sender, receiver, 0, note))
+
+    def _wake(self, who: int, tick: int) -> None:
+        agent, mail, seen = self._agents[who], self._taken() if self.record else (), []
+        talk = self._steps.round(agent, self._states[who], tick)
+        reply = None
+        while True:
+            try:
+                word = talk.send(reply)
+            except StopIteration as end:
+                state = end.value
+                break
+            if type(word) is not Ask:
+                raise ProtocolError(f"{agent.data.name} woke up alone and said {type(word).__name__}; it can only Ask.")
+            reply, looked = self._answer(who, word, tick)
+            seen += looked
+        if self.record:
+            self.sights.append(Sight(tick, who, tuple(seen), mail))
+        self._states[who] = state
+        letter = self._steps.publish(agent, state)
+        if isinstance(letter, Letter):
+            self.publish(who, letter)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        if word.weights is None:
+            return self._asked(who, word, tick)
+        if self._calm:
+            total: FloatArray = weighted_rows(self._board, np.asarray(word.peers, np.intp), word.weights)
+            looked = [(int(peer), self._versions[peer]) for peer in word.peers] if self.record else []
+            return total, looked
+        looked = [(int(peer), self._copy_of(who, int(peer), tick)) for peer in word.peers]
+        rows = np.array([self._editions[edition] for edition in looked]).reshape(len(looked), self._board.shape[1])
+        return weighted_rows(rows, np.arange(len(looked)), word.weights), looked
+
+    def _copy_of(self, who: int, peer: int, tick: int) -> int:
+        """The version of the peer's letter that this agent holds."""
+        if self._script is not None:
+            return dict(self._script[tick].seen)[peer]
+        return self._arrived[who].setdefault(peer, self._versions[peer])
+
+    def _asked(self, who: int, word: Ask, tick: int) -> tuple[dict[int, FloatArray], list[tuple[int, int]]]:
+        """What each peer that answers has published last; what the asker has read already is not sent again."""
+        answer: dict[int, FloatArray] = {}
+        looked = []
+        known = self._read[who]
+        if len(known) > MEMORY // self.count + len(word.peers):
+            known.clear()
+        for peer in map(int, word.peers):
+            letter, version, body = self._letters[peer], self._versions[peer], self._bodies[peer]
+            if self._script is not None:
+                seen = dict(self._script[tick].seen)
+                if peer not in seen:
+                    continue
+                answer[peer] = self._editions[peer, seen[peer]]
+            elif self.lost and self._weather.random() < self.lost:
+                continue
+            else:
+                answer[peer] = letter.x
+            new = word.again or known.get(peer) != body
+            self._bill("Ask", peer, 1, letter.head if new else 1, _filled(letter) if new else 0, letter)
+            known[peer] = body
+            self._arrived[who][peer] = version
+            looked.append((peer, version))
+        return answer, looked
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def publish(self, who: int, letter: Letter) -> None:
+        """Put a letter where others see it, and send what has to be sent."""
+        x = letter.x
+        if not np.isfinite(x.sum()):
+            raise NumericalError(f"agent {who} published numbers that are not finite.")
+        first = who not in self._letters
+        self._put_up(who, letter)
+        if first:
+            return
+        if letter.changed:
+            self._bodies[who] += 1
+            self._bill("Ask", who, len(letter.to), 0, letter.changed, letter)
+            if not self._calm:
+                for receiver in letter.to:
+                    self._send(who, int(receiver), ())
+        if letter.new:
+            self._bill("Exchange", who, len(letter.new), 0, _filled(letter), letter)
+        for receiver, note in letter.notes.items():
+            self._bill("Ask", who, 1, len(note), 0, letter)
+            self._send(who, receiver, note)
+
+    def _put_up(self, who: int, letter: Letter) -> None:
+        if self._board.shape != (self.count, letter.x.size):
+            self._board = np.zeros((self.count, letter.x.size))
+        self._board[who] = letter.x
+        self._letters[who] = letter
+        self._versions[who] += 1
+        if not self._calm:
+            self._editions[who, self._versions[who]] = sealed(np.array(letter.x))
+
+    def _bill(self, word: str, who: int, copies: int, plain: int, entries: int, letter: Letter) -> None:
+        length = letter.x.size - letter.head if letter.sparse else 1
+        self.bill.entries("rounds", word, who, copies, plain, entries, length)
+
+    def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
+        if self._script is not None or (self.lost and self._weather.random() < self.lost):
+            return
+        self._parcels += 1
+        delay = self._weather.exponential(self.late) if self.late else 0.0
+        parcel = _Parcel(self._now + delay, self._parcels, sender, receiver, self._versions[sender], note)
+        if delay:
+            heapq.heappush(self._sky, parcel)
+        else:
+            self._deliver(parcel)
+
+    def _land(self) -> None:
+        while self._sky and self._sky[0].arrival <= self._now:
+            self._deliver(heapq.heappop(self._sky))
+
+    def _deliver(self, parcel: _Parcel) -> None:
+        sender, receiver = parcel.sender, parcel.receiver
+        if not self._calm:
+            held = self._arrived[receiver]
+            held[sender] = max(held.get(sender, 0), parcel.version)
+        if parcel.note:
+            agent = self._agents[receiver]
+            self._states[receiver] = self._steps.receive(agent, self._states[receiver], sender, parcel.note)
+            if self.record:
+                self._mail.append((sender, receiver, parcel.note))
+            # Its degree may be another one now; nothing is sent for that.
+            letter = self._steps.publish(agent, self._states[receiver])
+            if isinstance(letter, Letter):
+                self._put_up(receiver, letter)
+
+    def holds(self, who: int, peer: int) -> bool:
+        """Whether that agent has the peer's newest vector already."""
+        return self._calm or self._arrived[who].get(peer) == self._versions[peer]
+
+
+def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:
+    """The ticks of round t, counted from 1 over all rounds, and who wakes up at each."""
+    order = np.random.default_rng([seed, CLOCKS, t]).integers(agents, size=agents).tolist()
+    return enumerate(order, (t - 1) * agents + 1)
+
+
+def _filled(letter: Letter) -> int:
+    """How many entries of the vector have to be sent."""
+    body = letter.x[letter.head :]
+    return int(np.count_nonzero(body)) if letter.sparse else body.size

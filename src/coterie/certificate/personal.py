@@ -1,0 +1,95 @@
+"""Proofs for personal models given the collaboration graph: the Frank-Wolfe gap of (1).
+
+    f(α) − f* ≤ Σ_k max over ‖s‖ ≤ β of ⟨α_k − s, g_k⟩ = Σ_k ⟨α_k, g_k⟩ + β ‖g_k‖_*
+    g_k = −d_k c_k η_kᵀA_k + μ (d_k α_k − Σ_l w_kl α_l),   η_k ∝ exp(−A_k α_k)
+
+because f is convex. A user's point is its model and its row of the graph; an edge counts with the smaller of the two
+weights that its ends hold, so that a message that was lost cannot make the graph lopsided.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent, Facts
+from coterie.arrays import FloatArray
+from coterie.certificate.bound import Bound, Point
+from coterie.errors import InvalidData, NumericalError
+from coterie.kernels.boosting import slope
+from coterie.personal import Personal, confidence, margins, pooled_slope
+from coterie.words import Ask, Sum, Talk
+
+__all__ = ["certify", "introduce"]
+
+BITS = 40
+"""Nobody has 2⁴⁰ rows."""
+ROUNDING = 1e-9
+
+
+def introduce(agent: Agent) -> Talk[Facts]:
+    """How many rows there are, how many the largest user has, and the objective at α = 0."""
+    rows = agent.data.n
+    degree = sum(agent.ties) or 1.0
+    lengths = np.zeros(BITS)
+    lengths[rows.bit_length()] = 1.0
+    sums = yield Sum(np.append(lengths, [rows, degree * rows * math.log(rows) if rows else 0.0]))
+    if sums[-2] == 0:
+        raise InvalidData("no user has any rows. Give at least one user data.")
+    # The largest number, bit by bit from the highest: has anybody at least that many?
+    largest, top = 0, int(np.flatnonzero(sums[:BITS])[-1]) - 1
+    for bit in range(top, -1, -1):
+        candidate = largest + (1 << bit)
+        if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
+            largest = candidate
+    total, at_zero = float(sums[-2]), float(sums[-1]) / largest
+    assert isinstance(agent.problem, Personal)
+    unit = math.log(total) if agent.problem.pooled else at_zero
+    # Where everybody has one row only, f(0) = 0 tells no scale.
+    return Facts(total, unit if unit > 0 else 1.0, 0.0, 0.0, float(largest))
+
+
+def certify(agent: Agent, point: Point) -> Talk[Bound]:
+    """f(α), and f(α) less the Frank-Wolfe gap."""
+    problem, alpha = agent.problem, point.w.astype(float)
+    assert isinstance(problem, Personal)
+    if float(np.linalg.norm(alpha, 1 if problem.norm == "l1" else 2)) > problem.beta * (1 + ROUNDING):
+        raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
+    if problem.pooled:
+        value, g = yield from pooled_slope(agent, alpha)
+        return Bound(value, value - _gap(problem, alpha, g))
+    peers, weights = _row(agent, point.v)
+    theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
+    degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
+    for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
+        letter = theirs[peer]
+        own, their_peers, their_weights = _parts(letter, alpha.size)
+        held = their_weights[their_peers == agent.index]
+        weight = min(mine, float(held[0])) if held.size else 0.0
+        degree += weight
+        pull += weight * own
+        apart += weight * float((alpha - own) @ (alpha - own))
+    g, mu = np.empty(alpha.size), problem.mu
+    s = (degree or 1.0) * confidence(agent)
+    loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
+    sums = yield Sum(np.array([s * loss + 0.25 * mu * apart, _gap(problem, alpha, g)]))
+    return Bound(float(sums[0]), float(sums[0] - sums[1]))
+
+
+def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:
+    steepest = float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
+    return max(float(alpha @ g) + problem.beta * steepest, 0.0)
+
+
+def _row(agent: Agent, row: FloatArray | None) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    """The own neighbours and their weights: what the point says, or what was given."""
+    if row is None:
+        return np.array(agent.neighbours, np.intp), np.array(agent.ties, float)
+    return row[: row.size // 2].astype(np.intp), row[row.size // 2 :]
+
+
+def _parts(letter: FloatArray, length: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    edges = (letter.size - length) // 2
+    return letter[:length], letter[length : length + edges], letter[length + edges :]

@@ -1,0 +1,236 @@
+"""A classifier for every user, for scikit-learn."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from coterie.arrays import FloatArray
+from coterie.data import Table
+from coterie.errors import InvalidInput
+from coterie.personal import Personal
+from coterie.result import Result
+from coterie.solve import gather, solve
+from coterie.statuses import Status
+
+__all__ = ["PersonalizedClassifier", "Trial", "cross_validated"]
+
+GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
+"""What `cv` tries where a single number is given."""
+FOLDS = 0x21
+"""Which random stream deals the rows into folds."""
+
+Trial = dict[str, float]
+"""Parameters that were tried, and their `score`."""
+
+
+class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A boosted classifier for each user that borrows strength from similar users.
+
+    `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. `network` is the
+    collaboration graph (users in sorted order), or "learned". With `cv=3`, β, μ and λ are chosen by cross-validation
+    at the users: each keeps back a third of its own rows at a time; a list in place of a number says what to try.
+
+    After `fit`: `model_`, `graph_` (networkx, nodes named by user, with `confidence` and `loss`), `users_`, `history_`,
+    `result_`, `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`, and, with `cv`, `trials_`. `unknown` says
+    what `predict` does for a user that was not fitted: "error", or "neighbours" for the average model.
+    """
+
+    def __init__(
+        self,
+        predictors: Any = "stumps",
+        *,
+        count: int | None = None,
+        beta: Any = 10.0,
+        mu: Any = 1.0,
+        lam: Any = 10.0,
+        network: Any = "learned",
+        method: str = "dada",
+        local_steps: int = 10,
+        sample: int = 10,
+        alternations: int = 3,
+        engine: Any = "local",
+        tol: float = 1e-2,
+        max_rounds: int = 500,
+        cv: int | None = None,
+        unknown: str = "error",
+        random_state: Any = None,
+    ):
+        self.predictors = predictors
+        self.count = count
+        self.beta = beta
+        self.mu = mu
+        self.lam = lam
+        self.network = network
+        self.method = method
+        self.local_steps = local_steps
+        self.sample = sample
+        self.alternations = alternations
+        self.engine = engine
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.cv = cv
+        self.unknown = unknown
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedClassifier:
+        """Fit one model per user; `users` has one label per row."""
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) > 2:
+            raise InvalidInput(
+                f"Only binary classification is supported, but the labels have {len(self.classes_)} classes. "
+                "Merge classes, or fit one classifier per class. The type of the target is multiclass."
+            )
+        labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
+        tables = gather((X, y, labels), "users", None)
+        beta, mu, lam = (_first(getattr(self, name)) for name in GRIDS)
+        problem = Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam)
+        how = {**self._how(), "network": self.network if len(tables) > 1 else "learned"}
+        if len(tables) == 1 and self.method == "dada":
+            how["method"] = "local"
+        if self.cv is not None:
+            grids = {name: _several(getattr(self, name), name) for name in GRIDS}
+            problem, self.trials_ = cross_validated(problem, tables, grids, self.cv, **how)
+        result = solve(problem, tables, **how)
+        if result.status is not Status.OPTIMAL:
+            told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
+            warnings.warn(told, ConvergenceWarning, stacklevel=2)
+        self.result_, self.model_, self.certificate_ = result, result.model, result.certificate
+        self.bill_, self.history_, self.dual_gap_ = result.bill, result.history, result.certificate.gap
+        self.n_iter_ = result.rounds
+        self.users_ = np.array(self.model_.users)
+        self.beta_, self.mu_, self.lam_ = (getattr(self.model_.problem, name) for name in GRIDS)
+        return self
+
+    def _how(self) -> dict[str, Any]:
+        seed = self.random_state
+        if not (seed is None or isinstance(seed, int | np.integer)):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        options = {} if self.method == "global" else {"local_steps": self.local_steps}
+        if self.method in ("dada", "perso-linear"):
+            options |= {"alternations": self.alternations, "sample": self.sample}
+        return {
+            "split": "users",
+            "method": self.method,
+            "engine": self.engine,
+            "tol": self.tol,
+            "max_rounds": self.max_rounds,
+            "seed": int(seed or 0),
+            **options,
+        }
+
+    @property
+    def graph_(self) -> nx.Graph:
+        """The collaboration graph, with each user's confidence and loss on its own rows."""
+        check_is_fitted(self, "model_")
+        graph = nx.relabel_nodes(nx.from_scipy_sparse_array(self.model_.weights), dict(enumerate(self.model_.users)))
+        for name, values in (("confidence", self.model_.confidence), ("loss", self.model_.losses)):
+            nx.set_node_attributes(graph, dict(zip(self.model_.users, values.tolist(), strict=True)), name)
+        return graph
+
+    def decision_function(self, X: Any, users: Any = None) -> FloatArray:
+        """The score of every row for its user: positive for the second class."""
+        check_is_fitted(self, "model_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
+        return scores
+
+    def predict(self, X: Any, users: Any = None) -> npt.NDArray[Any]:
+        """The class of every row, in the eyes of its user."""
+        scores = self.decision_function(X, users)
+        classes: npt.NDArray[Any] = self.classes_[(scores > 0).astype(int)]
+        return classes
+
+    def score(self, X: Any, y: Any, users: Any = None) -> float:
+        """The share of right answers, averaged over users."""
+        return float(np.mean(list(self.score_per_user(X, y, users).values())))
+
+    def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
+        """The share of right answers of each user."""
+        right = self.predict(X, users) == np.asarray(y)
+        labels = np.zeros(len(right), int).astype(str) if users is None else np.asarray(users).astype(str)
+        return {str(user): float(right[labels == user].mean()) for user in np.unique(labels)}
+
+
+def cross_validated(
+    problem: Personal,
+    tables: Sequence[Table],
+    grids: Mapping[str, Sequence[float]],
+    folds: int = 3,
+    **how: Any,
+) -> tuple[Personal, list[Trial]]:
+    """The problem with the parameters that do best on rows kept back, and everything that was tried.
+
+    Every user deals its own rows into folds and counts its own right answers; only the two counts would leave it. μ
+    and, for a learned graph, λ are chosen first, then β. Personal linear models keep the β that they have.
+    """
+    if folds < 2:
+        raise InvalidInput(f"cv={folds!r} must be at least 2: rows are kept back once in every fold.")
+    linear = how.get("method") == "perso-linear"
+    problem, trials = problem if linear else problem.on(tables), []
+    network = how.get("network", "learned")
+    lams = grids["lam"] if isinstance(network, str) and network == "learned" else (problem.lam,)
+    stages: list[tuple[tuple[str, ...], list[tuple[float, ...]]]] = []
+    if how.get("method", "dada") in ("dada", "perso-linear"):
+        stages.append((("mu", "lam"), list(itertools.product(grids["mu"], lams))))
+    if not linear:
+        stages.append((("beta",), [(beta,) for beta in grids["beta"]]))
+    for names, candidates in stages:
+        found: list[Trial] = []
+        if len(candidates) > 1:
+            for values in candidates:
+                changed = problem.but(**dict(zip(names, values, strict=True)))
+                score = _kept_back(changed, tables, folds, how)
+                found.append({**dict(zip(names, values, strict=True)), "score": score})
+            winner = max(found, key=lambda trial: trial["score"])
+        else:
+            winner = dict(zip(names, candidates[0], strict=True))
+        trials += found
+        problem = problem.but(**{name: winner[name] for name in names})
+    return problem, trials
+
+
+def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapping[str, Any]) -> float:
+    """The share of right answers on rows that were kept back, over all users and folds."""
+    seed, right, rows = how.get("seed", 0), 0, 0
+    fold_of = [np.random.default_rng([seed, FOLDS, k]).permutation(table.n) % folds for k, table in enumerate(tables)]
+    for fold in range(folds):
+        parts = [t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)]
+        result: Result = solve(
+            problem, [replace(part, name=t.name) for part, t in zip(parts, tables, strict=True)], **how
+        )
+        for table, own in zip(tables, fold_of, strict=True):
+            kept = np.flatnonzero(own == fold)
+            if kept.size and table.y is not None:
+                held = table.take_rows(kept)
+                right += int((result.model.predict(held.X, table.name) == held.y).sum())
+                rows += kept.size
+    return right / rows
+
+
+def _first(value: Any) -> float:
+    return float(value) if isinstance(value, Real) else float(next(iter(value)))
+
+
+def _several(value: Any, name: str) -> tuple[float, ...]:
+    return GRIDS[name] if isinstance(value, Real) else tuple(map(float, value))

@@ -1,0 +1,429 @@
+"""Dada, "Communication-Efficient and Decentralized Multi-Task Boosting while Learning the Collaboration Graph"
+(Zantedeschi, Bellet, Tommasi): a boosted classifier for every user, and the graph of who learns from whom.
+
+| paper     | code                    | meaning                                                                        |
+|-----------|-------------------------|--------------------------------------------------------------------------------|
+| K, κ      | `agent.count`, `sample` | users; peers that are sampled in a graph step                                  |
+| α_k       | `x[HEAD:]`              | the own model: a weight for each base predictor                                |
+| d_k, w_kl | `x[0]`, `weights`       | the own degree; the weights of the own neighbours `peers`                      |
+| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on the own rows; confidence                                   |
+| A_k       | `margins(agent)`        | y_i h_j(x_i)                                                                   |
+| γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the wake-ups of all                                        |
+| p, Δ      | `price`                 | the linear part of h, divided by μ                                             |
+| L_κ       | `smoothness`            | 2μ((κ + 1)/δ² + λ)                                                             |
+
+Given the graph, a user that wakes up takes one step on its own block of (1): the published Frank-Wolfe step, or by
+default a *pairwise* step, which moves weight from the worst base predictor in use to the best one by exact line search.
+Given the models, it minimises
+
+    h(w) = Σ_k d_k c_k L_k + μ (½ Σ_{k<l} w_kl ‖α_k − α_l‖² − Σ_k log(d_k + δ) + λ ‖w‖²)                         (3)
+
+over its weights to κ sampled peers: by the published gradient step (5), or by default exactly. `likeness="models"` is
+(3) as it stands. The default, `likeness="trials"`, replaces its linear part by how often the models of the two users
+are wrong on each other's rows: user k tries the model of l, which it is sent anyway, on its own rows and tells l.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem, UnknownName
+from coterie.kernels.boosting import descent_step, frank_wolfe_step, graph_block, log_sum, pairwise_step
+from coterie.kernels.rows import entry, with_entry
+from coterie.methods.costs import Sizes
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.personal import Personal, confidence, margins, pooled_slope
+from coterie.problem import Problem
+from coterie.words import Ask, Letter, Sum, Talk
+
+__all__ = ["Dada", "Global", "GlobalState", "Local", "PersoLinear", "State"]
+
+HEAD = 2
+"""A letter begins with the degree and the weighted loss."""
+TRIALS = 10.0
+"""What one wrong answer in a trial costs, on the scale of the logarithms in h."""
+REMEMBERED = 512
+"""Of so many peers a user remembers how its model did there."""
+INNER_STEPS = 20
+GRID = 24
+
+Phase = Literal["alone", "graph", "models"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one user stands between two wake-ups."""
+
+    x: FloatArray
+    """What others see: degree, weighted loss, model."""
+    peers: npt.NDArray[np.intp]
+    weights: FloatArray
+    heard: npt.NDArray[np.intp]
+    """Who told how often this user's model was wrong there."""
+    views: FloatArray
+    changed: int = 0
+    """How many entries of the model changed in the last wake-up."""
+    told: FloatArray | None = None
+    """What the last wake-up tells single peers: their numbers, weights, trials, and whether the edge is new."""
+    together: bool = False
+    """Whether the user has begun to learn with its neighbours."""
+
+
+@dataclass(frozen=True)
+class Dada(Method):
+    """Models and graph in turns; only the models, if the graph is given."""
+
+    name: ClassVar[str] = "dada"
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "personal"
+    summary: ClassVar[str] = "a boosted model for every user, near those of similar users"
+
+    step: str = "pairwise"
+    """How a model moves: "pairwise", or "frank-wolfe" as published."""
+    local_steps: int = 1
+    """How many pairwise steps a user takes in one wake-up."""
+    graph_step: str = "exact"
+    """How a row of the graph moves: "exact", or "gradient" as published."""
+    likeness: str = "trials"
+    """What makes two users alike: "trials" on each other's rows, or their "models" as published."""
+    schedule: str = "auto"
+    """"auto", or "paper": models start from zero again, then 20 rounds of models to 10 of the graph."""
+    sample: int = 10
+    """κ: how many peers are asked in a graph step."""
+    nearest: int | None = None
+    """At most so many neighbours: those most alike (Remark 1); None: as many as h wants."""
+    revisit: bool = True
+    """Whether a graph step also sets the weights of all neighbours again: two numbers more for each."""
+    cache: bool = True
+    """Whether users keep the models that they were sent in graph steps (Appendix C)."""
+    alternations: int = 5
+    """How often the graph is learned before the models are finished."""
+    learn: bool = False
+    """Whether the graph is learned; `solve` sets it."""
+
+    def __post_init__(self) -> None:
+        for name, known in {
+            "step": ("frank-wolfe", "pairwise"),
+            "graph_step": ("exact", "gradient"),
+            "likeness": ("models", "trials"),
+            "schedule": ("auto", "paper"),
+        }.items():
+            if getattr(self, name) not in known:
+                raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
+        for name in ("local_steps", "sample", "nearest", "alternations"):
+            value = getattr(self, name)
+            if not ((isinstance(value, int) and value >= 1) or (name == "nearest" and value is None)):
+                raise InvalidProblem(f"{self.name}: {name} must be a whole number from 1, not {value!r}.")
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        return (1.0, "models that borrow strength from similar users") if cls is Dada else None
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if not isinstance(problem, Personal):
+            raise InvalidProblem(f"{self.name} needs a personal problem, e.g. co.Personal(beta=10, mu=1).")
+        if self.learn and self.likeness == "models" and problem.mu == 0:
+            raise InvalidProblem("with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0.")
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        learn = isinstance(problem, Personal) and problem.learned
+        return replace(self, learn=learn), problem
+
+    @property
+    def state(self) -> type:
+        return State
+
+    # -- when what is done --------------------------------------------------------------------------------------------
+
+    @property
+    def asynchronous(self) -> bool:
+        return True
+
+    @property
+    def rhythm(self) -> tuple[int, int, int]:
+        """Rounds of learning alone, then in turns of the graph and of the models."""
+        return (30, 10, 20) if self.schedule == "paper" else (10, 20, 10)
+
+    @property
+    def settles_after(self) -> int:
+        alone, graph, models = self.rhythm
+        return alone + (self.alternations - 1) * (graph + models) + graph if self.learn else 0
+
+    def phase(self, round: int) -> Phase:
+        """What is done in round 1, 2, ..."""
+        if not self.learn:
+            return "models"
+        alone, graph, models = self.rhythm
+        if round <= alone:
+            return "alone"
+        turn, place = divmod(round - alone - 1, graph + models)
+        return "graph" if turn < self.alternations and place < graph else "models"
+
+    def gamma(self, K: int, t: int) -> float:
+        """γ⁽ᵗ⁾ = 2K/(t + 2K), with t the steps on models since they started from zero."""
+        alone, graph, models = self.rhythm
+        round, place = divmod(t - 1, K)
+        if self.learn and round >= alone:
+            turns, into = divmod(round - alone, graph + models)
+            turns, into = (turns, max(into - graph, 0)) if turns < self.alternations else (self.alternations, into)
+            round = turns * models + into + (0 if self.schedule == "paper" else alone)
+        return 2 * K / (round * K + place + 2 * K)
+
+    # -- the life of a user -------------------------------------------------------------------------------------------
+
+    def start(self, agent: Agent) -> Talk[State]:
+        yield from ()
+        problem = agent.problem
+        assert isinstance(problem, Personal)
+        x = np.zeros(HEAD + problem.base.count)
+        x[0] = sum(agent.ties)
+        x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
+        nobody = np.empty(0, np.intp)
+        return State(x, np.array(agent.neighbours, np.intp), np.array(agent.ties, float), nobody, np.empty(0))
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        x = state.x.copy()
+        x[HEAD:] = point.w
+        x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
+        return replace(state, x=x)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        round = (t - 1) // agent.count + 1
+        if self.learn and self.phase(round) == "graph":
+            return (yield from self.graph_turn(agent, state, t))
+        problem, A = agent.problem, margins(agent)
+        assert isinstance(problem, Personal)
+        x = state.x.copy()
+        alpha = x[HEAD:]
+        degree, mu = x[0], problem.mu
+        together = not self.learn or round > self.rhythm[0]
+        if self.schedule == "paper" and together and not state.together:
+            alpha[:] = 0.0
+        if state.peers.size:
+            # Σ_l w_kl α_l, of what the neighbours sent
+            pull = mu * (yield Ask(state.peers, state.weights))[HEAD:]
+        else:
+            pull, degree, mu = np.zeros(alpha.size), 1.0, 0.0
+        s, q = degree * confidence(agent), mu * degree
+        if problem.norm == "l2":
+            descent_step(A, alpha, pull, s, q, problem.beta, _curvature(agent), INNER_STEPS)
+            changed = alpha.size
+        elif self.step == "pairwise":
+            changed = pairwise_step(A, alpha, pull, s, q, problem.beta)
+            if self.local_steps > 1:
+                for _ in range(self.local_steps - 1):
+                    if not pairwise_step(A, alpha, pull, s, q, problem.beta):
+                        break
+                changed = int(np.count_nonzero(alpha != state.x[HEAD:]))
+        else:
+            # α_k ← (1 − γ) α_k + γ s_k                                                                      (2)
+            frank_wolfe_step(A, alpha, pull, s, q, problem.beta, self.gamma(agent.count, t))
+            changed = 1
+        if self.learn:
+            x[1] = confidence(agent) * log_sum(A, alpha)
+        return State(x, state.peers, state.weights, state.heard, state.views, changed, None, together)
+
+    def graph_turn(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        """Ask κ peers, set the weights to them, and tell them."""
+        problem = agent.problem
+        assert isinstance(problem, Personal)
+        others = min(self.sample, agent.count - 1)
+        drawn = agent.random(t).choice(agent.count - 1, others, replace=False) if others else np.empty(0, np.intp)
+        drawn += drawn >= agent.index
+        asked = np.union1d(drawn, state.peers) if self.revisit else drawn
+        theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
+        peers = np.array(sorted(theirs), np.intp)
+        if not peers.size:
+            return replace(state, changed=0, told=None)
+        letters = np.array([theirs[peer] for peer in peers.tolist()])
+        now = np.array([entry(state.peers, state.weights, peer, 0.0) for peer in peers.tolist()])
+        price, trials = self.price(agent, state, peers, letters)
+        lam, delta = problem.lam, problem.delta
+        if self.graph_step == "exact":
+            w = graph_block(price, letters[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
+        else:
+            # w ← max(0, w − ∇h(w)/L_κ),   L_κ = 2μ((κ + 1)/δ² + λ), both divided by μ                  (4), (5)
+            v = 1 / (state.x[0] + delta) + 1 / (letters[:, 0] + delta)
+            smoothness = 2 * ((peers.size + 1) / delta**2 + lam)
+            w = np.maximum(0.0, now - (price - v + 2 * lam * now) / smoothness)
+        if self.nearest is not None:
+            w[self.too_far(state, peers, price, w)] = 0.0
+        keys, values = state.peers, state.weights
+        for peer, weight in zip(peers.tolist(), w.tolist(), strict=True):
+            keys, values = with_entry(keys, values, peer, weight, False)
+        x = state.x.copy()
+        x[0] = values.sum()
+        told = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
+        return State(x, keys, values, state.heard, state.views, 0, told, state.together)
+
+    def price(
+        self, agent: Agent, state: State, peers: npt.NDArray[np.intp], letters: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """The linear part of h divided by μ, for each of these peers, and how their models did on the own rows."""
+        problem = agent.problem
+        assert isinstance(problem, Personal)
+        models = letters[:, HEAD:]
+        if self.likeness == "models":
+            apart = models - state.x[HEAD:]
+            # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
+            return (state.x[1] + letters[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart), np.zeros(
+                len(peers)
+            )
+        scores = models @ margins(agent).T
+        wrong = (
+            (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1) if agent.data.n else np.full(len(peers), 0.5)
+        )
+        told = [
+            entry(state.heard, state.views, peer, own) for peer, own in zip(peers.tolist(), wrong.tolist(), strict=True)
+        ]
+        return TRIALS * (wrong + np.array(told)), wrong
+
+    def too_far(
+        self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
+    ) -> npt.NDArray[np.bool_]:
+        """Who of these would be one neighbour too many: those least alike, as far as others hold the places."""
+        assert self.nearest is not None
+        places = self.nearest - int(np.isin(state.peers, peers, invert=True).sum())
+        far = np.ones(len(peers), bool)
+        far[np.argsort(np.where(w > 0, price, np.inf), kind="stable")[: max(places, 0)]] = False
+        return far
+
+    def receive(self, agent: Agent, state: State, sender: int, note: tuple[float, ...]) -> State:
+        keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
+        heard, views = state.heard, state.views
+        if self.likeness == "trials":
+            heard, views = with_entry(heard, views, sender, note[1], True)
+        if heard.size > REMEMBERED:
+            kept = np.sort(np.argsort(views, kind="stable")[:REMEMBERED])
+            heard, views = heard[kept], views[kept]
+        x = state.x.copy()
+        x[0] = values.sum()
+        return State(x, keys, values, heard, views, together=state.together)
+
+    def publish(self, agent: Agent, state: State) -> Letter:
+        assert isinstance(agent.problem, Personal)
+        sparse = agent.problem.norm == "l1"
+        if state.told is None:
+            return Letter(state.x, HEAD, sparse, state.changed, state.peers)
+        peers, weights, trials, new = state.told
+        numbers = (
+            zip(weights.tolist(), trials.tolist(), strict=True)
+            if self.likeness == "trials"
+            else weights[:, None].tolist()
+        )
+        notes = {int(peer): tuple(note) for peer, note in zip(peers, numbers, strict=True)}
+        return Letter(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
+
+    def point(self, agent: Agent, state: State) -> Point:
+        return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))
+
+
+def _curvature(agent: Agent) -> float:
+    """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
+    if "curvature" not in agent.scratch:
+        A = margins(agent)
+        agent.scratch["curvature"] = float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0
+    curvature: float = agent.scratch["curvature"]
+    return curvature
+
+
+@dataclass(frozen=True)
+class PersoLinear(Dada):
+    """Personal linear models on the same graph: dense letters, no ℓ1 constraint."""
+
+    name: ClassVar[str] = "perso-linear"
+    summary: ClassVar[str] = "a linear model for every user, near those of similar users"
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        if isinstance(problem, Personal):
+            problem = problem.but(predictors="linear", norm="l2")
+        return super().adapted(problem)
+
+
+@dataclass(frozen=True)
+class Local(Dada):
+    """Everybody alone: ℓ1-AdaBoost on the own rows, without a message."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
+    uses_network: ClassVar[bool] = False
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        return self, problem.but(learned=False) if isinstance(problem, Personal) else problem
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalState:
+    """The common model."""
+
+    alpha: FloatArray
+
+
+@dataclass(frozen=True)
+class Global(Method):
+    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
+
+    name: ClassVar[str] = "global"
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "personal"
+    summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
+    uses_network: ClassVar[bool] = False
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if not isinstance(problem, Personal) or problem.norm != "l1":
+            raise InvalidProblem("global needs a personal problem with norm='l1', e.g. co.Personal(beta=10).")
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
+
+    @property
+    def state(self) -> type:
+        return GlobalState
+
+    def start(self, agent: Agent) -> Talk[GlobalState]:
+        yield from ()
+        assert isinstance(agent.problem, Personal)
+        return GlobalState(np.zeros(agent.problem.base.count))
+
+    def warmed(self, agent: Agent, state: GlobalState, point: Point) -> GlobalState:
+        return GlobalState(point.w.astype(float))
+
+    def round(self, agent: Agent, state: GlobalState, t: int) -> Talk[GlobalState]:
+        assert isinstance(agent.problem, Personal)
+        beta, alpha = agent.problem.beta, state.alpha
+        value, g = yield from pooled_slope(agent, alpha)
+        toward = np.zeros(alpha.size)
+        best = int(np.argmax(np.abs(g)))
+        toward[best] = -beta * np.sign(g[best])
+        heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
+        worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
+        away, largest = np.zeros(alpha.size), slack
+        if heights[worst] > 0 or slack <= 1e-12:
+            away[worst] = beta * np.sign(alpha[worst])
+            largest = abs(alpha[worst]) / beta
+        A = margins(agent)
+        margin, change = A @ alpha, A @ (toward - away)
+        low, high = largest * 2.0 ** (1 - GRID), largest
+        for _ in range(2):
+            steps = np.geomspace(low, high, GRID)
+            # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
+            exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
+            sums = yield Sum(np.exp(exponents).sum(axis=0))
+            place = int(np.argmin(sums))
+            low, high = steps[max(place - 1, 0)], steps[min(place + 1, GRID - 1)]
+        step = float(steps[place]) if sums[place] < 1.0 else 0.0
+        moved = alpha + step * (toward - away)
+        if step == largest and away.any() and worst != best:
+            moved[worst] = 0.0
+        return GlobalState(moved)
+
+    def point(self, agent: Agent, state: GlobalState) -> Point:
+        return Point(state.alpha)

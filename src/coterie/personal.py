@@ -1,0 +1,194 @@
+"""A model for every user: the problem of "Communication-Efficient and Decentralized Multi-Task Boosting while Learning
+the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
+
+    f(α) = Σ_k d_k c_k L_k(α_k) + (μ/2) Σ_{k<l} w_kl ‖α_k − α_l‖²,   ‖α_k‖₁ ≤ β                                  (1)
+    L_k(α) = log Σ_i exp(−[A_k α]_i),   [A_k]_ij = y_i h_j(x_i),   c_k = m_k / max_l m_l,   d_k = Σ_l w_kl
+
+A user without neighbours counts with d_k = 1, so that it learns alone; one without rows has c_k = 0 and takes after
+its neighbours. With `pooled`, there is one model for all: log Σ_k exp(L_k(α)), ℓ1-AdaBoost on everybody's rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, as_number
+from coterie.data import Table
+from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
+from coterie.kernels.boosting import slope
+from coterie.losses import LOSSES
+from coterie.penalties import PENALTIES
+from coterie.predictors import Given, Linear, Predictors, Stumps
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+__all__ = ["Personal", "confidence", "margins", "pooled_slope"]
+
+NAMES = ("linear", "stumps")
+SHELF = 500.0
+SHELVES = 200
+
+
+@dataclass(frozen=True, init=False)
+class Personal(Problem):
+    """One classifier per user, boosted from shared base predictors, near those of similar users.
+
+    predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list of fitted
+                classifiers and functions
+    count       how many stumps; 10 a column by default
+    beta        β: the largest norm of a model
+    mu          μ: how much neighbours in the collaboration graph should agree
+    lam         λ: how dense a learned graph is; the smaller, the sparser
+    delta       δ: keeps the logarithm of a degree finite
+    norm        "l1" (sparse models), or "l2"
+
+    `solve` sets whether there is one model for all (`pooled`), and whether the graph is learned.
+    """
+
+    predictors: Predictors | str
+    count: int | None
+    beta: float
+    mu: float
+    lam: float
+    delta: float
+    norm: str
+    pooled: bool
+    learned: bool
+
+    def __init__(
+        self,
+        predictors: Predictors | str | Sequence[Any] = "stumps",
+        *,
+        count: int | None = None,
+        beta: float = 10.0,
+        mu: float = 1.0,
+        lam: float = 10.0,
+        delta: float = 0.1,
+        norm: Literal["l1", "l2"] = "l1",
+        pooled: bool = False,
+        learned: bool = False,
+    ):
+        if isinstance(predictors, str) and predictors not in NAMES:
+            raise UnknownName("set of base predictors", predictors, NAMES)
+        if norm not in ("l1", "l2"):
+            raise UnknownName("norm", norm, ("l1", "l2"))
+        for name, value in {"beta": beta, "lam": lam, "delta": delta}.items():
+            if not 0 < as_number(value) < math.inf:
+                raise InvalidProblem(f"{name} must be a positive number, not {value!r}.")
+        if not 0 <= as_number(mu) < math.inf:
+            raise InvalidProblem(f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone.")
+        chosen = predictors if isinstance(predictors, str | Predictors) else Given(tuple(predictors))
+        fields = {
+            "loss": LOSSES["logistic"](),
+            "penalty": PENALTIES["l1ball"](radius=float(beta)),  # type: ignore[call-arg]
+            "intercept": False,
+            "predictors": chosen,
+            "count": count,
+            "beta": float(beta),
+            "mu": float(mu),
+            "lam": float(lam),
+            "delta": float(delta),
+            "norm": norm,
+            "pooled": bool(pooled),
+            "learned": bool(learned),
+        }
+        for name, entry in fields.items():
+            object.__setattr__(self, name, entry)
+
+    @property
+    def family(self) -> str:
+        """Its own kind of model, proof and methods."""
+        return "personal"
+
+    @property
+    def base(self) -> Predictors:
+        """The base predictors, once it is known which columns there are."""
+        assert isinstance(self.predictors, Predictors), "the stumps have not been spread yet; see `on`"
+        return self.predictors
+
+    def but(self, **changes: Any) -> Personal:
+        """The same problem with some parameters changed."""
+        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
+        return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
+
+    def on(self, tables: Sequence[Table]) -> Personal:
+        """The same problem with predictors for these columns; stumps take the value ranges of all users together."""
+        weighted = [table.name for table in tables if table.weights is not None]
+        if weighted:
+            raise InvalidData(f"personal models take no sample weights, but {weighted[0]!r} has some. Leave them out.")
+        if isinstance(self.predictors, Predictors):
+            return self
+        if self.predictors == "linear":
+            return self.but(predictors=Linear(tables[0].d))
+        ranges = [_ranges(table) for table in tables if table.n]
+        lower, upper = (pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max)))
+        return self.but(predictors=Stumps.spread(lower, upper, self.count))
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines the problem, as plain values."""
+        own = {
+            name: getattr(self, name) for name in ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
+        }
+        named = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
+        return {**super().settings(), "personal": {**own, "predictors": named}}
+
+    @staticmethod
+    def from_settings(settings: dict[str, Any]) -> Personal:
+        """The problem that `settings()` described; functions and classifiers cannot come back from it."""
+        own = dict(settings["personal"])
+        named = own.pop("predictors")
+        if isinstance(named, dict):
+            parts = dict(named)
+            match parts.pop("name"):
+                case "stumps":
+                    named = Stumps(tuple(parts["columns"]), tuple(parts["thresholds"]))
+                case "linear":
+                    named = Linear(parts["columns"])
+                case other:
+                    raise InvalidProblem(
+                        f"base predictors of the kind {other!r} are not kept in files; give them again."
+                    )
+        return Personal(named, **own)
+
+
+def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
+    X = table.X.toarray() if hasattr(table.X, "toarray") else table.X
+    return X.min(axis=0), X.max(axis=0)
+
+
+def margins(agent: Agent) -> FloatArray:
+    """A_k, computed once."""
+    if "margins" not in agent.scratch:
+        assert isinstance(agent.problem, Personal)
+        values = agent.problem.base.values(agent.data.X)
+        agent.scratch["margins"] = np.ascontiguousarray(agent.labels.astype(float)[:, None] * values)
+    A: FloatArray = agent.scratch["margins"]
+    return A
+
+
+def confidence(agent: Agent) -> float:
+    """c_k = m_k / max_l m_l."""
+    assert agent.facts is not None
+    return agent.data.n / agent.facts.largest
+
+
+def pooled_slope(agent: Agent, alpha: FloatArray) -> Talk[tuple[float, FloatArray]]:
+    """The loss log Σ_k exp(L_k(α)) on everybody's rows, and its gradient."""
+    gradient = np.empty(alpha.size)
+    loss = slope(margins(agent), alpha, np.zeros(alpha.size), 1.0, 0.0, gradient)
+    # A common shift that no exponential overflows by: the highest shelf on which anybody's loss lies.
+    shelf = min(max(int(loss // SHELF) + SHELVES // 2, 0), SHELVES - 1)
+    taken = np.zeros(SHELVES)
+    taken[shelf] = agent.data.n > 0
+    shift = (float(np.flatnonzero((yield Sum(taken)))[-1]) - SHELVES // 2 + 1) * SHELF
+    scale = math.exp(loss - shift) if agent.data.n else 0.0
+    sums = yield Sum(np.append(scale * gradient, scale))
+    if not 0.0 < float(sums[-1]) < math.inf:
+        raise NumericalError("the margins are too large for the pooled loss. Lower beta, or scale the predictors.")
+    return shift + math.log(sums[-1]), sums[:-1] / sums[-1]

@@ -1,0 +1,236 @@
+"""`PersonalizedClassifier` and what is refused, with the fix named."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import coterie as co
+from coterie.estimators import PersonalizedClassifier
+from coterie.estimators.personalized import cross_validated
+from coterie.models import load_model
+from coterie.predictors import Given, Stumps
+from coterie.report.personal import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
+
+USERS = 6
+
+
+def rows(seed=0, per_user=12):
+    """Even users like the first column, odd ones the second."""
+    rng = np.random.default_rng(seed)
+    users = np.repeat([f"u{k}" for k in range(USERS)], per_user)
+    X = rng.uniform(-1, 1, (len(users), 3))
+    camp = np.repeat(np.arange(USERS) % 2, per_user)
+    y = np.where(X[np.arange(len(X)), camp] > 0, "likes", "dislikes")
+    return X, y, users
+
+
+def fitted(**parameters):
+    X, y, users = rows()
+    return PersonalizedClassifier(**{"count": 12, "alternations": 1, "max_rounds": 150, **parameters}).fit(X, y, users)
+
+
+@parametrize_with_checks([PersonalizedClassifier(max_rounds=2000)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_fit_predict_score_and_what_is_left_behind():
+    model = fitted()
+    X, y, users = rows(1, 40)
+    assert model.score(X, y, users) > 0.85
+    per_user = model.score_per_user(X, y, users)
+    assert sorted(per_user) == sorted(set(users))
+    assert model.score(X, y, users) == pytest.approx(np.mean(list(per_user.values())))
+    assert set(model.predict(X, users)) <= {"likes", "dislikes"}
+    graph = model.graph_
+    assert isinstance(graph, nx.Graph)
+    assert sorted(graph.nodes) == sorted(set(users))
+    assert graph.nodes["u0"]["confidence"] == 1.0
+    assert np.isfinite(graph.nodes["u0"]["loss"])
+    inside = sum(w for a, b, w in graph.edges(data="weight") if (int(a[1]) - int(b[1])) % 2 == 0)
+    assert inside > 0.6 * graph.size(weight="weight")
+    assert model.history_[-1].gap == pytest.approx(model.dual_gap_)
+    assert model.bill_.total.bits > 0
+
+
+def test_better_together_than_alone():
+    X, y, users = rows(2, 5)
+    test = rows(3, 100)
+    camps = (np.arange(USERS)[:, None] - np.arange(USERS)) % 2 == 0
+    graph = np.where(camps & ~np.eye(USERS, dtype=bool), 1.0, 0.0)
+    scores = {
+        method: PersonalizedClassifier(count=12, network=graph, method=method).fit(X, y, users).score(*test)
+        for method in ("dada", "local", "global")
+    }
+    assert scores["dada"] > max(scores["local"], scores["global"])
+
+
+@pytest.mark.parametrize("predictors", ["trees", "functions", "linear"])
+def test_base_predictors(predictors, tmp_path):
+    X, y, users = rows()
+    trees = [DecisionTreeClassifier(max_depth=2, random_state=s).fit(X[s::3], y[s::3]) for s in range(3)]
+    functions = [lambda X, j=j: X[:, j] for j in range(3)]
+    chosen = {"trees": trees, "functions": functions, "linear": "linear"}[predictors]
+    problem = co.Personal(chosen, beta=10.0, mu=0.3)
+    result = co.solve(problem, (X, y, users), split="users", network="complete", local_steps=5, tol=1e-3)
+    assert result.status == "optimal"
+    assert np.mean(result.model.predict(X, users) == y) > 0.85
+    assert co.verify(result.certificate, result.model, (X, y, users)).holds
+    if predictors == "linear":
+        again = load_model(result.model.save(tmp_path / "model.npz"))
+        np.testing.assert_array_equal(again.predict(X, users), result.model.predict(X, users))
+    else:
+        with pytest.raises(co.CoterieError, match="without pickle"):
+            result.model.save(tmp_path / "model.npz")
+
+
+def test_model_files(tmp_path):
+    model = fitted().model_
+    path = model.save(tmp_path / "model.npz")
+    again = load_model(path)
+    X, _, users = rows(4)
+    np.testing.assert_array_equal(again.decision_function(X, users), model.decision_function(X, users))
+    assert again.digest() == model.digest()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(co.CoterieError, match=r"changed|not a readable"):
+        load_model(path)
+
+
+def test_a_changed_model_or_certificate_does_not_hold():
+    X, y, users = rows()
+    result = co.solve(co.Personal(count=12), (X, y, users), split="users", network="ring", max_rounds=50)
+    assert co.verify(result.certificate, result.model, (X, y, users)).holds
+    assert not co.verify(result.certificate, result.model, (X[::-1], y, users)).holds
+
+
+def test_cross_validation_keeps_to_training_rows_and_finds_what_matters():
+    X, y, users = rows(5, 9)
+    model = PersonalizedClassifier(
+        count=12, beta=[0.01, 10.0], mu=[1.0], lam=[0.1, 10.0], cv=3, alternations=1, max_rounds=120
+    ).fit(X, y, users)
+    assert [sorted(trial) for trial in model.trials_] == [["lam", "mu", "score"]] * 2 + [["beta", "score"]] * 2
+    assert all(0 <= trial["score"] <= 1 for trial in model.trials_)
+    chosen = max(model.trials_[2:], key=lambda trial: trial["score"])["beta"]
+    assert model.beta_ == chosen
+    with pytest.raises(co.CoterieError, match="at least 2"):
+        cross_validated(co.Personal(), [], {}, 1)
+
+
+def test_drawings():
+    model = fitted().model_
+    camps = [int(user[1]) % 2 for user in model.users]
+    ax = draw_users(model)
+    discs = ax.collections[1]
+    assert len(discs.get_offsets()) == USERS
+    lines = ax.collections[0]
+    assert len(lines.get_segments()) == model.weights.nnz // 2
+    darkness = lines.get_colors()[:, 3]
+    assert (np.diff(darkness) >= 0).all(), "heavier edges are drawn later and darker"
+    order = np.argsort(camps, kind="stable")
+    matrix = weight_matrix(model, camps)
+    np.testing.assert_array_equal(matrix.images[0].get_array(), model.weights.toarray()[np.ix_(order, order)])
+    inside = sum(w for k, row in enumerate(model.weights.toarray()) for m, w in enumerate(row) if camps[k] == camps[m])
+    assert f"{inside / model.weights.sum():.0%}" in matrix.get_title()
+    assert weight_matrix(model).images, "communities are found where no clusters are given"
+    X, y, users = rows(8)
+    line = accuracy_by_rows({"dada": model}, X, y, users, bins=2).lines[0]
+    assert np.mean(line.get_ydata()) == pytest.approx(np.mean(list(model.score_per_user(X, y, users).values())))
+    left, right = accuracy_by_traffic({"dada": [(10, 0, 0.5), (20, 1000, 0.75)]}).axes
+    assert left.lines[0].get_xdata().tolist() == [10, 20]
+    assert right.lines[0].get_xdata().tolist() == [1000], "nothing sent has no place on a logarithmic axis"
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_with_one_class_only_learns():
+    X, y, users = rows()
+    y = np.where(users == "u0", "likes", y)
+    model = PersonalizedClassifier(count=12, alternations=1, max_rounds=150).fit(X, y, users)
+    assert np.mean(model.predict(X[users == "u0"], "u0") == "likes") == 1.0
+
+
+def test_a_user_without_rows_takes_after_its_neighbours():
+    X, y, users = rows()
+    tables = [co.Table(X[users == u], y[users == u], name=u) for u in np.unique(users)]
+    tables.append(co.Table(np.empty((0, 3)), np.empty(0, y.dtype), name="newcomer"))
+    graph = np.zeros((USERS + 1, USERS + 1))
+    graph[USERS, [0, 2, 4]] = graph[[0, 2, 4], USERS] = 1.0
+    result = co.solve(co.Personal(count=12), tables, split="users", network=graph, tol=1e-4, max_rounds=2000)
+    new = result.model.coefficients_of("newcomer")
+    near = np.mean([result.model.coefficients_of(f"u{k}") for k in (0, 2, 4)], axis=0)
+    np.testing.assert_allclose(new, near, atol=0.05)
+    learned = co.solve(co.Personal(count=12), tables, split="users", alternations=1, sample=3, max_rounds=100)
+    assert np.isfinite(learned.model.coefficients_of("newcomer")).all()
+
+
+def test_unknown_users():
+    model = fitted()
+    X, *_ = rows(6)
+    with pytest.raises(co.CoterieError, match="unknown='neighbours'"):
+        model.predict(X, "stranger")
+    model.set_params(unknown="neighbours")
+    average = model.model_.confidence @ model.model_.coef_ / model.model_.confidence.sum()
+    scores = model.model_.problem.base.values(X) @ average
+    np.testing.assert_allclose(model.decision_function(X, "stranger"), scores)
+    friends = model.model_.decision_function(X, "stranger", unknown="neighbours", neighbours={"stranger": ["u1"]})
+    np.testing.assert_allclose(friends, model.model_.decision_function(X, "u1"))
+    with pytest.raises(co.CoterieError, match="unknown users"):
+        model.set_params(unknown="whatever").predict(X, "stranger")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"data": "twice"}, "'u1' has 2 entries"),
+        ({"data": "weights"}, "no sample weights"),
+        ({"data": "short"}, "one label per row"),
+        ({"data": "nobody"}, "no party has any rows"),
+        ({"problem": co.Problem("logistic", "l2", 0.1)}, "split by users"),
+        ({"network": np.ones((3, 3)) - np.eye(3)}, "3 agents but the data has 6"),
+        ({"method": "proximal-2"}, "split by samples"),
+        ({"step": "sideways"}, "step of dada"),
+        ({"sample": 0}, "sample must be"),
+    ],
+)
+def test_refusals(change, match):
+    X, y, users = rows()
+    tables = [co.Table(X[users == u], y[users == u], name=u) for u in np.unique(users)]
+    data = {
+        "twice": [*tables, tables[1]],
+        "weights": [co.Table(t.X, t.y, np.ones(t.n), name=t.name) for t in tables],
+        "short": (X, y, users[:-1]),
+        "nobody": [co.Table(np.empty((0, 3)), np.empty(0), name="a")],
+    }.get(change.get("data"), (X, y, users))
+    options = {name: value for name, value in change.items() if name not in ("data", "problem")}
+    with pytest.raises(co.CoterieError, match=match):
+        co.solve(change.get("problem", co.Personal(count=12)), data, split="users", max_rounds=5, **options)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "match"),
+    [
+        ({"beta": 0}, "beta must be"),
+        ({"mu": -1}, "mu must be"),
+        ({"predictors": "trees"}, "base predictors"),
+        ({"predictors": []}, "no base predictors"),
+        ({"predictors": [DecisionTreeClassifier()]}, "Fit it"),
+        ({"norm": "l3"}, "norm"),
+    ],
+)
+def test_impossible_problems(parameters, match):
+    with pytest.raises(co.CoterieError, match=match):
+        co.Personal(**parameters)
+
+
+def test_impossible_predictors():
+    with pytest.raises(co.CoterieError, match="one of each"):
+        Stumps((0, 1), (0.5,))
+    with pytest.raises(co.CoterieError, match="one finite number per row"):
+        Given((lambda X: np.full(len(X), np.nan),)).values(np.ones((2, 2)))

@@ -1,0 +1,422 @@
+"""Dada: models given the graph, the graph given the models, gossip, and what each message costs."""
+
+from __future__ import annotations
+
+import math
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from benchmarks.personal import best_graph, graph_learning, introduced_agents
+from scipy.optimize import approx_fprime, minimize
+
+import coterie as co
+from coterie.carriers.gossip import Gossip
+from coterie.data import datasets
+from coterie.engines.local import Local
+from coterie.kernels.boosting import frank_wolfe_step, graph_block, log_sum, pairwise_step, slope
+from coterie.personal import confidence, margins
+from coterie.predictors import Linear, Stumps
+
+K, N, Z = 6, 12, 64
+BETA, MU = 4.0, 0.5
+
+
+def users_data(seed=0, users=K, rows=(2, 9)):
+    """Users in two camps: the label is the sign of the first column, or of the second."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for k in range(users):
+        X = rng.uniform(-1, 1, (rng.integers(*rows), 3))
+        y = np.where(X[:, k % 2] + 0.3 * rng.standard_normal(len(X)) > 0, 1.0, -1.0)
+        parts.append(co.Table(X, y, name=f"user {k}"))
+    parts[0].y[0], parts[1].y[0] = 1.0, -1.0
+    return parts
+
+
+def ring_of(users=K, seed=0):
+    W = np.zeros((users, users))
+    for k in range(users):
+        W[k, (k + 1) % users] = W[(k + 1) % users, k] = np.random.default_rng([seed, k]).uniform(0.2, 2)
+    return W
+
+
+def problem(**changes):
+    return co.Personal(**{"count": N, "beta": BETA, "mu": MU, **changes})
+
+
+def matrices(tables, personal):
+    members = introduced_agents(tables, personal)
+    return [margins(agent) for agent in members], np.array([confidence(agent) for agent in members])
+
+
+def value(A, c, W, alpha, mu):
+    """(1), as it is printed."""
+    d = W.sum(axis=1)
+    fit = sum(d[k] * c[k] * np.log(np.exp(-A[k] @ alpha[k]).sum()) for k in range(len(A)))
+    pairs = sum(W[k, m] * np.sum((alpha[k] - alpha[m]) ** 2) for k in range(len(A)) for m in range(k + 1, len(A)))
+    return fit + mu / 2 * pairs
+
+
+def best(A, c, W, mu, beta, norm=1):
+    """The optimum of (1) by a convex solver."""
+    models = [cp.Variable(A[0].shape[1]) for _ in A]
+    d = np.where(W.sum(axis=1) > 0, W.sum(axis=1), 1.0)
+    fit = sum(d[k] * c[k] * cp.log_sum_exp(-A[k] @ models[k]) for k in range(len(A)))
+    pairs = [(k, m) for k in range(len(A)) for m in range(k) if W[k, m]]
+    apart = sum(W[k, m] * cp.sum_squares(models[k] - models[m]) for k, m in pairs) if pairs else 0.0
+    task = cp.Problem(cp.Minimize(fit + mu / 2 * apart), [cp.norm(a, norm) <= beta for a in models])
+    task.solve(solver=cp.CLARABEL)
+    return task.value, np.array([a.value for a in models])
+
+
+# -- models given the graph --------------------------------------------------------------------------------------------
+
+
+def test_partial_gradient():
+    rng = np.random.default_rng(0)
+    A = [rng.choice([-1.0, 1.0], (m, N)) for m in (3, 5, 2)]
+    c, W, alpha = (
+        np.array([0.6, 1.0, 0.4]),
+        np.array([[0, 1, 0.5], [1, 0, 0], [0.5, 0, 0]]),
+        rng.standard_normal((3, N)),
+    )
+    numeric = approx_fprime(alpha.ravel(), lambda a: value(A, c, W, a.reshape(3, N), MU)).reshape(3, N)
+    for k in range(3):
+        g, d = np.empty(N), W[k].sum()
+        loss = slope(A[k], alpha[k], MU * W[k] @ alpha, d * c[k], MU * d, g)
+        assert loss == pytest.approx(np.log(np.exp(-A[k] @ alpha[k]).sum()))
+        np.testing.assert_allclose(g, numeric[k], atol=1e-5)
+
+
+def test_published_step_and_what_a_neighbour_can_rebuild():
+    rng = np.random.default_rng(1)
+    A, old, gamma = rng.choice([-1.0, 1.0], (5, N)), rng.standard_normal(N) / 4, 0.3
+    g, new = np.empty(N), old.copy()
+    slope(A, old, np.zeros(N), 1.0, MU, g)
+    j = frank_wolfe_step(A, new, np.zeros(N), 1.0, MU, BETA, gamma)
+    expected = (1 - gamma) * old
+    expected[np.argmax(np.abs(g))] -= gamma * BETA * np.sign(g[np.argmax(np.abs(g))])
+    np.testing.assert_allclose(new, expected)
+    # The neighbour is sent j and the new value; it finds the sign and γ, and with them everything else.
+    found = [(new[j] - old[j]) / (sign * BETA - old[j]) for sign in (-1, 1)]
+    assert any(0 < share <= 1 and share == pytest.approx(gamma) for share in found)
+
+
+def test_pairwise_step_is_the_best_on_its_segment():
+    rng = np.random.default_rng(2)
+    for trial in range(30):
+        A, pull = rng.choice([-1.0, 1.0], (4, N)), rng.standard_normal(N)
+        alpha = rng.standard_normal(N) * (rng.random(N) < 0.4)
+        alpha *= BETA * (1.0 if trial % 2 else 0.7) / max(np.abs(alpha).sum(), 1e-9)
+
+        def phi(a, A=A, pull=pull):
+            return 0.7 * log_sum(A, a) + 0.2 * a @ a / 2 - pull @ a
+
+        new = alpha.copy()
+        assert pairwise_step(A, new, pull, 0.7, 0.2, BETA) in (1, 2)
+        assert np.abs(new).sum() <= BETA * (1 + 1e-12)
+        along = new - alpha
+        assert phi(new) < phi(alpha)
+        inner = min(phi(alpha + share * along) for share in np.linspace(0, 1, 101))
+        assert phi(new) <= inner + 1e-9
+        beyond = alpha + 1.001 * along
+        assert (
+            phi(beyond) >= phi(new) - 1e-9
+            or np.abs(beyond).sum() > BETA
+            or (np.sign(beyond) * np.sign(alpha) < 0).any()
+        )
+
+
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({}, {}),
+        ({}, {"local_steps": 5}),
+        ({"predictors": "linear", "norm": "l2"}, {"method": "perso-linear"}),
+    ],
+)
+def test_optimum_and_gap_against_a_convex_solver(changes, options):
+    tables, W = users_data(), ring_of()
+    result = co.solve(problem(**changes), tables, split="users", network=W, tol=1e-5, max_rounds=5000, **options)
+    A, c = matrices(tables, problem(**changes))
+    optimum, _ = best(A, c, W, MU, BETA, 2 if changes else 1)
+    certificate = result.certificate
+    assert result.status == "optimal"
+    assert certificate.primal == pytest.approx(value(A, c, W, result.model.coef_.toarray(), MU))
+    assert -1e-6 <= certificate.primal - optimum <= certificate.gap + 1e-6
+    assert co.verify(certificate, result.model, tables).holds
+
+
+def test_gap_bounds_the_error_at_every_round():
+    tables, W = users_data(3), ring_of()
+    result = co.solve(
+        problem(), tables, split="users", network=W, step="frank-wolfe", tol=1e-9, max_rounds=40, check_every=1
+    )
+    A, c = matrices(tables, problem())
+    optimum, _ = best(A, c, W, MU, BETA)
+    errors = result.history.primal - optimum
+    assert (errors >= -1e-6).all()
+    assert (errors <= result.history.gap + 1e-6).all()
+    assert errors[-1] < 0.2 * errors[0]
+    # Theorem 1: E f(α⁽ᵗ⁾) − f* ≤ 2K (C + p₀)/(t + 2K), with Lemma 1's bound on C
+    d = W.sum(axis=1)
+    C = 4 * BETA**2 * sum(d[k] * c[k] * np.abs(A[k]).sum(axis=0).max() ** 2 + MU * d[k] for k in range(K))
+    p0 = value(A, c, W, np.zeros((K, N)), MU) - optimum
+    t = K * result.history.round
+    assert (errors <= 2 * K * (C + p0) / (t + 2 * K)).all()
+
+
+def test_scale_of_the_graph_does_not_matter():
+    """α(W) = α(8W), step by step; with 7 in place of 8 rounding decides ties otherwise, and only the optimum agrees."""
+    tables, W = users_data(), ring_of()
+    how = {"split": "users", "max_rounds": 5000, "tol": 1e-5}
+    one, eight, seven = (co.solve(problem(), tables, network=scale * W, **how) for scale in (1, 8, 7))
+    np.testing.assert_allclose(one.model.coef_.toarray(), eight.model.coef_.toarray(), atol=1e-9)
+    assert seven.certificate.primal / 7 == pytest.approx(one.certificate.primal, rel=1e-4)
+
+
+def test_limits_of_mu():
+    tables, W = users_data(), ring_of()
+    how = {"split": "users", "tol": 1e-6, "max_rounds": 20_000}
+    alone = co.solve(problem(), tables, method="local", **how)
+    assert alone.bill.bits == 0
+    A, c = matrices(tables, problem())
+    assert alone.certificate.primal == pytest.approx(best(A, c, np.zeros((K, K)), 0.0, BETA)[0], abs=1e-4)
+    loose = co.solve(problem(mu=1e-6), tables, network=W, **how)
+    own_losses = [log_sum(A[k], loose.model.coef_[[k]].toarray()[0]) for k in range(K)]
+    np.testing.assert_allclose(own_losses, alone.model.losses, atol=1e-3)
+    # As μ grows, one model that minimises Σ d_k c_k L_k.
+    tight = co.solve(problem(mu=100.0), tables, network=W, local_steps=20, **{**how, "tol": 3e-3})
+    models = tight.model.coef_.toarray()
+    assert np.abs(models - models.mean(axis=0)).max() < 0.1
+    common = cp.Variable(N)
+    d = W.sum(axis=1)
+    fit = sum(d[k] * c[k] * cp.log_sum_exp(-A[k] @ common) for k in range(K))
+    together = cp.Problem(cp.Minimize(fit), [cp.norm1(common) <= BETA]).solve(solver=cp.CLARABEL)
+    assert tight.certificate.primal == pytest.approx(together, rel=0.05)
+
+
+def test_global_is_adaboost_on_all_rows():
+    tables = users_data()
+    result = co.solve(problem(), tables, split="users", method="global", tol=1e-5, max_rounds=3000)
+    A = np.concatenate(matrices(tables, problem())[0])
+    model = cp.Variable(N)
+    pooled = cp.Problem(cp.Minimize(cp.log_sum_exp(-A @ model)), [cp.norm1(model) <= BETA]).solve(solver=cp.CLARABEL)
+    assert result.status == "optimal"
+    assert -1e-6 <= result.certificate.primal - pooled <= result.certificate.gap + 1e-6
+    assert co.verify(result.certificate, result.model, tables).holds
+
+
+def test_isolated_and_empty_users():
+    tables = users_data()
+    tables[2] = co.Table(np.empty((0, 3)), np.empty(0), name="user 2")
+    W = ring_of()
+    W[5, :] = W[:, 5] = 0.0
+    result = co.solve(problem(), tables, split="users", network=W, tol=1e-6, max_rounds=5000)
+    models = result.model.coef_.toarray()
+    assert log_sum(margins(introduced_agents(tables, problem())[5]), models[5]) == pytest.approx(
+        co.solve(problem(), tables, split="users", method="local", tol=1e-6).model.losses[5], abs=1e-3
+    )
+    average = (W[2, 1] * models[1] + W[2, 3] * models[3]) / W[2].sum()
+    np.testing.assert_allclose(models[2], average, atol=0.05)
+
+
+# -- the graph given the models ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lam", [0.05, 1.0, 50.0])
+def test_exact_block_minimisation(lam):
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        price, others, own = rng.normal(0.5, 2.0, 6), rng.uniform(0.1, 3.0, 6), rng.uniform(0.1, 2.0)
+
+        def fun(w, price=price, others=others, own=own):
+            v = price @ w - np.log(own + w.sum()) - np.log(others + w).sum() + lam * w @ w
+            return v, price - 1 / (own + w.sum()) - 1 / (others + w) + 2 * lam * w
+
+        reference = minimize(
+            fun,
+            np.full(6, 0.1),
+            jac=True,
+            bounds=[(0, None)] * 6,
+            method="L-BFGS-B",
+            options={"ftol": 1e-16, "gtol": 1e-12},
+        )
+        w = graph_block(price, others, own, lam)
+        assert (w >= 0).all()
+        assert fun(w)[0] <= reference.fun + 1e-9
+        np.testing.assert_allclose(w, reference.x, atol=1e-4)
+
+
+def graph_run(users, personal, rounds, **options):
+    """Graph steps from an empty graph with random sparse models."""
+    rng = np.random.default_rng(11)
+    models = rng.standard_normal((users, personal.count)) * (rng.random((users, personal.count)) < 0.5)
+    return models, graph_learning(users_data(7, users), personal, models, rounds, **options)
+
+
+def test_graph_steps_reach_the_optimum_of_h():
+    users, personal = 20, problem(lam=0.5)
+    _, (values, price, W, _) = graph_run(users, personal, 150, likeness="models", sample=5)
+    optimum, _ = best_graph(price, personal.lam, personal.delta)
+    assert (np.diff(values) <= 1e-10).all(), "h never rises"
+    assert abs(values[-1] - optimum) <= 1e-6 * abs(optimum)
+    assert users * int(np.argmax(values <= optimum + 1e-6 * abs(optimum))) < 6000
+    # KKT: no slope where there is weight, an upward one where there is none.
+    upper = np.triu_indices(users, 1)
+    inverse = 1 / (W.sum(axis=1) + personal.delta)
+    slopes = (price - inverse[:, None] - inverse + 2 * personal.lam * W)[upper]
+    assert np.abs(slopes[W[upper] > 1e-8]).max() < 1e-2
+    assert slopes[W[upper] == 0].min() > -1e-6
+
+
+def test_published_graph_steps_keep_theorem_2():
+    users, personal, kappa = 8, problem(lam=5.0, delta=1.0), 3
+    _, (values, price, *_) = graph_run(
+        users, personal, 60, likeness="models", graph_step="gradient", sample=kappa, revisit=False
+    )
+    optimum, _ = best_graph(price, personal.lam, personal.delta)
+    start = values[0]
+    ld2 = personal.lam * personal.delta**2
+    rho = 1 - 2 / (users * (users - 1)) * kappa * ld2 / (kappa + 1 + ld2)
+    bound = rho ** (users * np.arange(61)) * (start - optimum)
+    assert (values - optimum <= bound * 1.05 + 1e-9).all()
+    assert (np.diff(values) <= 1e-10).all()
+
+
+def test_at_most_so_many_neighbours():
+    few, free = (graph_run(16, problem(lam=50.0), 15, sample=5, nearest=n)[1][2] for n in (3, None))
+    # An end drops what is one too many for itself when it wakes up; until then it may have one more.
+    assert (few > 0).sum(axis=1).mean() <= 3.5
+    assert (free > 0).sum(axis=1).mean() > 5
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+def test_bill_of_model_steps():
+    """(Z + log₂ n)·|N_k| bits for every published step, with n = 16 so that log₂ n is a whole number."""
+    tables, W = users_data(), ring_of()
+    W[0, 3] = W[3, 0] = 1.0
+    engine = Local(Gossip(record=True))
+    result = co.solve(
+        problem(count=16), tables, split="users", network=W, step="frank-wolfe", max_rounds=20, engine=engine
+    )
+    woken = [sight.agent for sight in engine.gossip.sights if sight.agent >= 0]
+    assert len(woken) == 20 * K
+    neighbours = (W > 0).sum(axis=1)
+    assert result.bill.bits == sum((Z + math.log2(16)) * neighbours[k] for k in woken)
+    assert result.bill.messages == sum(neighbours[k] for k in woken)
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_bill_of_graph_steps(cache):
+    """κ(3Z + nnz(Z + log₂ n)), or with a memory κ2Z + κ_new(Z + nnz(Z + log₂ n)) (Appendix C)."""
+    users, kappa, personal = 8, 3, problem(count=16, lam=0.5)
+    models, (*_, bill) = graph_run(users, personal, 4, likeness="models", sample=kappa, cache=cache, revisit=False)
+    known, expected = set(), 0.0
+    for t in range(1, 5):
+        order = np.random.default_rng([0, 0x11, t]).integers(users, size=users)
+        for place, k in enumerate(order.tolist()):
+            tick = (t - 1) * users + place + 1
+            drawn = np.random.default_rng([0, 1 + k, tick]).choice(users - 1, kappa, replace=False)
+            for peer in (drawn + (drawn >= k)).tolist():
+                body = Z + np.count_nonzero(models[peer]) * (Z + 4)
+                expected += 2 * Z + (0 if cache and (k, peer) in known else body)
+                known.add((k, peer))
+    assert bill.per_word["Ask"].bits == expected
+
+
+# -- asynchronous gossip -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"network": "ring"}, {"network": "learned", "alternations": 1, "sample": 2}])
+def test_lost_and_late_messages_and_their_replay(options):
+    tables = users_data(5, 8)
+    how = {"split": "users", "tol": 1e-9, "max_rounds": 70, "local_steps": 3, **options}
+    recorded = Local(Gossip(lost=0.2, late=0.5, record=True))
+    storm = co.solve(problem(), tables, engine=recorded, **how)
+    calm = co.solve(problem(), tables, **how)
+    assert abs(storm.model.coef_ - calm.model.coef_).max() > 0, "the weather does something"
+    again = co.solve(problem(), tables, engine=Local(Gossip(replay=recorded.gossip.sights)), **how)
+    assert (again.model.coef_ != storm.model.coef_).nnz == 0
+    assert (again.model.weights != storm.model.weights).nnz == 0
+
+
+def test_gossip_converges_in_bad_weather():
+    tables, W = users_data(), ring_of()
+    engine = Local(Gossip(lost=0.3, late=1.0))
+    result = co.solve(problem(), tables, split="users", network=W, tol=1e-3, max_rounds=3000, engine=engine)
+    assert result.status == "optimal"
+
+
+@pytest.mark.parametrize("wrong", [{"lost": 1.0}, {"lost": -0.1}, {"late": -1.0}, {"late": "soon"}])
+def test_impossible_weather_is_refused(wrong):
+    with pytest.raises(co.CoterieError, match=next(iter(wrong))):
+        Gossip(**wrong)
+
+
+@pytest.mark.parametrize("network", ["ring", "learned"])
+def test_a_resumed_run_is_the_run_that_never_stopped(network, tmp_path):
+    tables = users_data(5, 8)
+    how = {"split": "users", "network": network, "tol": 1e-9, "check_every": 5, "sample": 3, "alternations": 1}
+    whole = co.solve(problem(), tables, max_rounds=60, **how)
+    co.solve(problem(), tables, max_rounds=25, checkpoint=tmp_path, **how)
+    resumed = co.solve(problem(), tables, max_rounds=60, checkpoint=tmp_path, **how)
+    assert (whole.model.coef_ != resumed.model.coef_).nnz == 0
+    assert (whole.model.weights != resumed.model.weights).nnz == 0
+
+
+# -- learning both -----------------------------------------------------------------------------------------------------
+
+
+def test_the_two_camps_find_each_other():
+    users = 20
+    tables = users_data(2, users, rows=(6, 14))
+    result = co.solve(
+        problem(count=30, beta=10.0, mu=1.0, lam=10.0),
+        tables,
+        split="users",
+        tol=1e-2,
+        max_rounds=150,
+        local_steps=5,
+        alternations=2,
+        sample=5,
+    )
+    W, camp = result.model.weights.toarray(), np.arange(users) % 2
+    inside = W[camp[:, None] == camp].sum() / W.sum()
+    assert inside > 0.75, "chance is 0.47"
+    assert result.status == "optimal"
+    assert result.history[-1].round > 0
+    assert co.verify(result.certificate, result.model, tables).holds
+
+
+def test_moons_as_published_and_as_programmed():
+    paper, zeros, code = datasets.moons(), datasets.moons(extra="zeros"), datasets.moons("code")
+    for data in (paper, zeros, code):
+        assert data.train.d == 20
+        counts = np.bincount(data.extras["user_train"])
+        assert (len(counts), counts.min(), counts.max()) == (100, 3, 15)
+        assert data.test.n == 100 * 100
+        assert np.bincount(data.extras["clusters"]).tolist() == [10, 20, 30, 40]
+        W, cluster = data.extras["graph"], data.extras["clusters"]
+        np.testing.assert_array_equal(W, W.T)
+        assert W[cluster[:, None] == cluster].sum() > 0.99 * W.sum()
+    assert (zeros.train.X[:, 2:] == 0).all()
+    assert (code.train.X[:, 2:] == 0).all()
+    assert paper.train.X[:, 2:].std() == pytest.approx(1.0, abs=0.05)
+    spread = [np.rad2deg(np.std(data.extras["angles"][60:])) for data in (paper, code)]
+    assert spread[0] == pytest.approx(5, abs=1.5)
+    assert spread[1] == pytest.approx(12, abs=4)
+    assert np.bincount(datasets.moons100().extras["user_train"]).max() <= 20
+    with pytest.raises(co.CoterieError, match="variant"):
+        datasets.moons("other")
+
+
+def test_stumps_are_spread_evenly():
+    stumps = Stumps.spread([0.0, -1.0], [1.0, 1.0], 5)
+    assert stumps.columns == (0, 0, 0, 1, 1)
+    np.testing.assert_allclose(stumps.thresholds, [0.25, 0.5, 0.75, -1 / 3, 1 / 3])
+    np.testing.assert_array_equal(stumps.values(np.array([[0.6, 0.0]])), [[1, 1, -1, 1, -1]])
+    assert Linear(2).values(np.array([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 1.0]]
