@@ -36,7 +36,40 @@ __all__ = [
     "PartyLost",
     "ProtocolError",
     "UnknownName",
+    "did_you_mean",
 ]
+
+
+ELSEWHERE = {
+    "admm": "consensus",
+    "alpha": "strength",
+    "columns": "features",
+    "cross_entropy": "logistic",
+    "fit_intercept": "intercept",
+    "horizontal": "samples",
+    "lam": "strength",
+    "lasso": "l1",
+    "mae": "absolute",
+    "max_iter": "max_rounds",
+    "mse": "squared",
+    "pinball": "quantile",
+    "random_state": "seed",
+    "ridge": "l2",
+    "rows": "samples",
+    "softmax": "multinomial",
+    "svm": "hinge",
+    "timeout": "max_seconds",
+    "vertical": "features",
+}
+"""What the same thing is called in other places, where no spelling leads from one to the other."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """A question with the known names that are close to this one; empty, if none is."""
+    known = sorted(known)
+    other = ELSEWHERE.get(str(name).lower())
+    close = [other] if other in known else difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 class CoterieError(Exception):
@@ -70,8 +103,7 @@ class UnknownName(InvalidInput):
 
     def __init__(self, kind: str, name: object, known: Iterable[str]):
         known = sorted(known)
-        close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else f"Known: {', '.join(known) or 'none'}."
+        hint = did_you_mean(name, known) or f"Known: {', '.join(known) or 'none'}."
         super().__init__(f"there is no {kind} called {name!r}. {hint}")
 
 
@@ -99,6 +131,10 @@ class NumericalError(CoterieError):
 
 
 class PartyLost(CoterieError):
-    """An agent stopped answering."""
+    """An agent stopped answering; `party` is its name, where it is known."""
 
     status = Status.PARTY_LOST
+
+    def __init__(self, message: str, party: str = ""):
+        super().__init__(message)
+        self.party = party

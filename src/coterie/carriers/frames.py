@@ -1,0 +1,119 @@
+"""What travels on a link: a header of a closed schema, and the numbers as a raw little-endian buffer.
+
+    0        4               8                12      16         16 + header     multiple of 64
+    ├ magic ─┼ header bytes ─┼ payload bytes ─┼ crc32 ┼ header … ┼ zeros … ──────┼ payload … ┤
+
+The header is msgpack of a `Header` and nothing else. Sizes are checked before anything is allocated, types against a
+list, and the checksum before any number is looked at. Nothing is ever unpickled. A frame says who sent it, in which run
+and epoch, and as which of its letters; the receiver compares all of it with what it expects.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from enum import IntEnum
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.errors import ProtocolError
+
+__all__ = ["LARGEST", "Header", "Kind", "decode", "encode"]
+
+MAGIC = b"COT1"
+PREFIX = struct.Struct("<4sIII")
+ALIGNMENT = 64
+LARGEST_HEADER = 4096
+LARGEST = 256 * 2**20
+"""Bytes of the largest letter that is accepted where nobody says otherwise: 32 million numbers."""
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=80)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    HELLO = 0
+    """Opens a connection: who, in which run, and up to which letter it has heard the other side."""
+    LETTER = 1
+    QUESTION = 2
+    ANSWER = 3
+    LEAVE = 4
+    """The last letter, with the reason in `note`."""
+    BEAT = 5
+    """A sign of life; also tells what was heard."""
+
+
+class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
+    """Everything about a frame but its numbers."""
+
+    kind: Kind
+    run: Text
+    epoch: Count
+    sender: Count
+    sequence: Count
+    """Letters, questions, answers and leaves are numbered from 1 on each link; a beat has the last number."""
+    heard: Count
+    """The number up to which the sender has the receiver's letters."""
+    purpose: Text = ""
+    step: Count = 0
+    word: Text = ""
+    note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    dtype: Literal["<f8", "<f4", "|u1"] = "|u1"
+    shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3)] = (0,)
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(Header).decode
+_ITEMSIZE = {"<f8": 8, "<f4": 4, "|u1": 1}
+_EMPTY = np.empty(0, np.uint8)
+
+
+def encode(header: Header, payload: npt.NDArray[Any] = _EMPTY) -> bytes:
+    """A frame as bytes; type and shape in the header are those of the payload."""
+    little = np.asarray(payload, payload.dtype.newbyteorder("<"), order="C")
+    if little.dtype.str not in _ITEMSIZE:
+        raise ProtocolError(f"letters are float64 or float32, not {payload.dtype}.")
+    packed = _pack(msgspec.structs.replace(header, dtype=little.dtype.str, shape=little.shape))
+    padding = bytes(-(PREFIX.size + len(packed)) % ALIGNMENT)
+    raw = little.reshape(-1).view(np.uint8).data if little.size else b""
+    checksum = zlib.crc32(raw, zlib.crc32(packed))
+    return b"".join((PREFIX.pack(MAGIC, len(packed), len(raw), checksum), packed, padding, raw))
+
+
+def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[Any]]:
+    """Header and numbers of a frame, as a read-only view; whatever is not a frame is a `ProtocolError`."""
+    if len(frame) < PREFIX.size:
+        raise ProtocolError(f"a frame of {len(frame)} bytes is too short to be one.")
+    magic, header_bytes, payload_bytes, checksum = PREFIX.unpack_from(frame)
+    start = PREFIX.size + header_bytes
+    start += -start % ALIGNMENT
+    if magic != MAGIC:
+        raise ProtocolError("a frame of another protocol, or of another version of this one.")
+    if header_bytes > LARGEST_HEADER or payload_bytes > largest:
+        raise ProtocolError(f"a frame announces {payload_bytes} bytes; at most {largest} are accepted.")
+    if len(frame) != start + payload_bytes:
+        raise ProtocolError(f"a frame announces {start + payload_bytes} bytes and has {len(frame)}.")
+    view = memoryview(frame)
+    packed = view[PREFIX.size : PREFIX.size + header_bytes]
+    if zlib.crc32(view[start:], zlib.crc32(packed)) != checksum or any(view[PREFIX.size + header_bytes : start]):
+        raise ProtocolError("a frame was changed on its way: its checksum does not match.")
+    try:
+        header = _unpack(packed)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ProtocolError(f"a frame with a header that is none: {error}") from error
+    if math.prod(header.shape) * _ITEMSIZE[header.dtype] != payload_bytes:
+        raise ProtocolError(f"a frame of shape {header.shape} and type {header.dtype} has {payload_bytes} bytes.")
+    payload: npt.NDArray[Any] = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else _empty(header)
+    return header, payload.reshape(header.shape)
+
+
+def _empty(header: Header) -> npt.NDArray[Any]:
+    nothing = np.empty(0, header.dtype)
+    nothing.flags.writeable = False
+    return nothing

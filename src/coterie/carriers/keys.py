@@ -1,0 +1,198 @@
+"""Keys and certificates: each party makes its key and keeps it; the coordinator's authority signs what it asks for.
+
+    party        make_request    key.pem (never leaves), request.pem  ─→ to the coordinator
+    coordinator  make_authority  authority-key.pem (never leaves), authority.pem
+                 sign            certificate.pem, authority.pem       ─→ back to the party
+
+A certificate holds the party's name and what TLS needs to know of it, nothing about its data. Files with keys can be
+read by their owner alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from pathlib import Path
+
+from coterie.carriers.streams import MutualTLS, server_name
+from coterie.errors import CorruptFile, InvalidInput, MissingExtra
+from coterie.files import write_atomically
+
+try:
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as missing:
+    raise MissingExtra("`coterie provision`", "peers") from missing
+
+__all__ = ["load_keys", "make_authority", "make_request", "provide_all", "sign"]
+
+KEY, REQUEST, CERTIFICATE, AUTHORITY, AUTHORITY_KEY = (
+    "key.pem",
+    "request.pem",
+    "certificate.pem",
+    "authority.pem",
+    "authority-key.pem",
+)
+DAYS = 365
+BACKDATED = dt.timedelta(hours=1, minutes=5)
+"""Certificates are valid from a little before now, for parties whose clocks are an hour apart."""
+
+
+def make_request(folder: str | Path, party: str) -> Path:
+    """At the party: a new key, if there is none yet, and a request to sign it. The request is what is sent."""
+    folder = Path(folder)
+    key = _key(folder / KEY)
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(_name(party))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return write_atomically(folder / REQUEST, request.public_bytes(serialization.Encoding.PEM))
+
+
+def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
+    """At the coordinator: the authority that signs for this study; what is there already is kept."""
+    folder = Path(folder)
+    if (folder / AUTHORITY).exists() and (folder / AUTHORITY_KEY).exists():
+        return folder / AUTHORITY
+    key = _key(folder / AUTHORITY_KEY)
+    name = _name(f"{study} authority")
+    certificate = (
+        _builder(name, name, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return write_atomically(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def sign(folder: str | Path, request: bytes, parties: list[str], days: float = DAYS) -> tuple[str, bytes]:
+    """At the coordinator: the party that asks, if it is one of the study's, and its certificate."""
+    folder = Path(folder)
+    try:
+        asked = x509.load_pem_x509_csr(request)
+        party = str(asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+        honest = asked.is_signature_valid
+    except (ValueError, IndexError, InvalidSignature) as error:
+        raise CorruptFile(f"this is not a signing request ({error}).") from error
+    if not honest:
+        raise CorruptFile("the signing request was changed: its signature does not match.")
+    if party not in parties:
+        raise InvalidInput(f"{party!r} asks for a certificate, but the study's parties are {', '.join(parties)}.")
+    issuer = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+    key = _key(folder / AUTHORITY_KEY)
+    # Of the request only the public key counts: name and purposes are the study's.
+    certificate = (
+        _builder(_name(party), issuer.subject, asked.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return party, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def provide_all(folder: str | Path, study: str, parties: list[str], days: float = DAYS) -> dict[str, Path]:
+    """For a try-out on one machine: an authority and, in a folder for each party, key and certificate."""
+    folder = Path(folder)
+    authority = make_authority(folder / "coordinator", study, days)
+    made = {}
+    for party in parties:
+        own = folder / party
+        request = make_request(own, party)
+        _, certificate = sign(folder / "coordinator", request.read_bytes(), parties, days)
+        write_atomically(own / CERTIFICATE, certificate)
+        write_atomically(own / AUTHORITY, authority.read_bytes())
+        made[party] = own
+    return made
+
+
+def load_keys(folder: str | Path, party: str) -> MutualTLS:
+    """A party's key, certificate and authority, checked as far as one can alone; there is no run without them."""
+    folder = Path(folder)
+    content = {}
+    for file in (KEY, CERTIFICATE, AUTHORITY):
+        try:
+            content[file] = (folder / file).read_bytes()
+        except OSError as error:
+            raise InvalidInput(
+                f"{folder / file} cannot be read ({error.strerror}). Without it there is no mutual TLS, and without "
+                "mutual TLS no run: make it with `coterie provision`."
+            ) from error
+    try:
+        key = serialization.load_pem_private_key(content[KEY], None)
+        certificate = x509.load_pem_x509_certificate(content[CERTIFICATE])
+        authority = x509.load_pem_x509_certificate(content[AUTHORITY])
+    except (ValueError, TypeError) as error:
+        raise CorruptFile(f"a key or certificate in {folder} is damaged ({error}).") from error
+    if key.public_key() != certificate.public_key():
+        raise InvalidInput(f"the certificate in {folder} belongs to another key; ask the coordinator to sign anew.")
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise InvalidInput(f"the certificate in {folder} was not signed by the authority beside it.") from error
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if server_name(party) not in names.get_values_for_type(x509.DNSName):
+        raise InvalidInput(f"the certificate in {folder} is not that of {party!r}.")
+    now = dt.datetime.now(dt.UTC)
+    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        raise InvalidInput(
+            f"the certificate in {folder} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
+            f"{certificate.not_valid_after_utc:%Y-%m-%d} only; ask the coordinator to sign anew."
+        )
+    return MutualTLS(content[KEY], content[CERTIFICATE], content[AUTHORITY])
+
+
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The private key in that file, which is made if it is not there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made = ec.generate_private_key(ec.SECP256R1())
+        private = made.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(private)
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InvalidInput(f"{path} is not a key that `coterie provision` makes; move it away.")
+    return key
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: object, days: float) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)  # type: ignore[arg-type]
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED if days > 0 else now + dt.timedelta(days=days - 1))
+        .not_valid_after(now + dt.timedelta(days=days))
+    )
+
+
+def _usage(signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        encipher_only=False,
+        decipher_only=False,
+    )

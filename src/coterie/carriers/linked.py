@@ -1,0 +1,384 @@
+"""Words among agents that live in several processes ("places"), over point-to-point links.
+
+Every sum is made in the order in which `in_process` makes it, so the iterates do not depend on where agents live:
+
+| word       | how it travels                                                                                      |
+|------------|-----------------------------------------------------------------------------------------------------|
+| `Sum`      | with a server: to the place of agent 0, which adds in the order of the agents; on a graph: up the    |
+|            | spanning tree, each agent adding its children's sums, the last child first. The total comes back.    |
+| `Mix`      | to the places of the neighbours, which take their rows of the same matrix product                   |
+| `Exchange` | to the places of the neighbours                                                                     |
+| `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
+| gossip     | see `scattered`                                                                                     |
+
+The last number of every letter on the wire is the *adjournment*: which wish of the place of agent 0 (time is up,
+Ctrl-C) takes effect after which round. It travels with the words, so all places stop after the same round without a
+message more. What engines tell each other beside the words (`least`, the sizes of unequal letters) is not billed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, Matrix, sealed
+from coterie.bill import Bill
+from coterie.carriers.links import Links, Tag
+from coterie.carriers.lockstep import Lockstep
+from coterie.carriers.scattered import Scattered
+from coterie.errors import ProtocolError
+from coterie.networks import Network
+from coterie.steps import Steps
+from coterie.words import Ask, Exchange, Letter, Mix, Sum
+
+__all__ = ["Linked", "partners"]
+
+WHOLE_PRODUCT = 64
+"""Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
+WISHES = 4
+"""The adjournment is `WISHES` · round + wish; there are fewer wishes than this."""
+
+
+class _Operator(NamedTuple):
+    """A part of a mixing matrix: which letters it takes, and which rows of the product are wanted."""
+
+    matrix: Matrix
+    places: dict[int, int]
+    """For each agent whose letter is at hand, its row among those that are multiplied; the other rows are 0."""
+    rows: int
+    wanted: npt.NDArray[np.intp]
+
+
+class Linked(Lockstep):
+    """Answers the words of the agents of this place, together with the other places."""
+
+    def __init__(
+        self,
+        network: Network,
+        bill: Bill,
+        links: Links,
+        homes: Sequence[int],
+        place: int,
+        names: Sequence[str] | None = None,
+    ):
+        """`homes[j]` is the place of agent j."""
+        super().__init__(network, bill, names)
+        self.links, self.homes, self.place = links, list(homes), place
+        self.here = [agent for agent, home in enumerate(homes) if home == place]
+        self._step = 0
+        self._adjournment = 0.0
+        self._published: dict[int, FloatArray] = {}
+        self._operators: dict[tuple[str | int, Any], tuple[str | Matrix, _Operator]] = {}
+        self._agents_of: dict[int, list[int]] = {}
+        for agent, home in enumerate(homes):
+            self._agents_of.setdefault(home, []).append(agent)
+        self._told_by, self._tells = _relay(network, self.homes, place)
+        # Place by place: which of my agents have a neighbour there, and which of its agents have one here.
+        self._outgoing, self._incoming = _crossings(network, self.homes, place)
+        self._at_hand = sorted({*self.here, *(agent for agents in self._incoming.values() for agent in agents)})
+        self._stack: FloatArray = np.empty((0, 0))
+        self._gossip: Scattered | None = None
+        self._reach = 0 if len(self._agents_of) == 1 else 1 if network.server else max(1, network.diameter)
+
+    def publish(self, agent: int, letter: FloatArray | Letter) -> None:
+        """Put a letter where others can `Ask` for it."""
+        if isinstance(letter, Letter):
+            if self._gossip is None:
+                self._gossip = Scattered(self.network, self.homes, self.place, self._send, self._receive)
+            self._gossip.publish(agent, letter)
+        else:
+            self._put_up(agent, letter)
+
+    def _put_up(self, agent: int, letter: FloatArray) -> None:
+        self._published[agent] = sealed(np.array(letter))
+        self.links.publish(agent, letter)
+
+    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """A round of agents that wake up one by one, here and elsewhere; returns the States of those here."""
+        assert self._gossip is not None, "agents publish a Letter before they wake up"
+        states = self._gossip.run(agents, states, steps, t)
+        self._gossip.settle(self.bill)
+        return states
+
+    def agreed(self, t: int, wish: int) -> int:
+        """The wish that takes effect after round t, or 0: the same at every place, on the word of agent 0's place."""
+        if wish and not self._adjournment and self.place == self.homes[0]:
+            self._adjournment = float(WISHES * (t + self._reach) + wish)
+        after, adjourned = divmod(int(self._adjournment), WISHES)
+        return adjourned if t >= after else 0
+
+    def least(self, number: int) -> int:
+        """The smallest of the places' numbers."""
+        return int(self._everybodys([[float(number)]] * len(self.here), "least").min())
+
+    # -- one answer per word ------------------------------------------------------------------------------------------
+
+    def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
+        letters = [word.x for word in words]
+        self._same_shape("Sum", letters)
+        self._all_finite("Sum", letters)
+        total = self._sum_of_all(letters, self._tag(purpose, "Sum"))
+        self._finite("Sum", total, letters)
+        self.bill.say(purpose, "Sum", total.size, total.itemsize)
+        sealed(total)
+        return [total] * len(words)
+
+    def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
+        self._needs_edges("Mix")
+        letters = [word.x for word in words]
+        first = letters[0]
+        rule = self._same_rule(words)
+        self._same_shape("Mix", letters)
+        self._all_finite("Mix", letters)
+        operator = self._operator(rule, first.dtype)
+        if self._stack.shape != (operator.rows, first.size) or self._stack.dtype != first.dtype:
+            self._stack = np.zeros((operator.rows, first.size), first.dtype)
+        for agent, letter in self._swapped(letters, self._tag(purpose, "Mix")).items():
+            self._stack[operator.places[agent]] = letter
+        mixed = (operator.matrix @ self._stack)[operator.wanted]
+        self._finite("Mix", mixed, letters)
+        self.bill.say(purpose, "Mix", first.size, first.itemsize)
+        sealed(mixed)
+        return [row.reshape(first.shape) for row in mixed]
+
+    def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
+        self._needs_edges("Exchange")
+        letters = [sealed(np.array(word.x)) for word in words]
+        self._all_finite("Exchange", letters)
+        sizes = self._everybodys([[letter.size, letter.itemsize] for letter in letters], "sizes")
+        heard = dict(zip(self.here, letters, strict=True))
+        packed = {place: _packed(heard[agent] for agent in agents) for place, agents in self._outgoing.items()}
+        for place, letter in self._exchanged(packed, self._tag(purpose, "Exchange")).items():
+            heard |= zip(self._incoming[place], _unpacked(letter), strict=True)
+        self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
+        return [{j: heard[j] for j in self.network.neighbours(agent)} for agent in self.here]
+
+    def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
+        kept = dict(self._published)
+        tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
+        for agent, letter in tells.items():
+            self._put_up(agent, letter)
+        public = self._asked_for(sorted({int(peer) for word in words for peer in word.peers}))
+        answers = [{int(peer): public[peer] for peer in word.peers if peer in public} for word in words]
+        # Of what is told, who gossips has the vector already: what is new are the edge's two weights.
+        held = 2 if tells and self._gossip is not None else None
+        asked = np.zeros((self.network.agents, 3))
+        for answer in answers:
+            for peer, letter in answer.items():
+                size = held or letter.size
+                asked[peer] += (1, size, 8 * letter.itemsize * size)
+        # Only when everybody has been answered may anybody go on and publish something newer.
+        everything = self._sum_of_all(
+            [asked.reshape(-1), *([np.zeros(asked.size)] * (len(words) - 1))], self._tag("engine", "asked")
+        )
+        for peer, counts in enumerate(everything.reshape(-1, 3)):
+            if counts[0]:
+                self.bill.send(purpose, "Ask", peer, *map(int, counts))
+        for agent in tells.keys() & kept.keys():
+            self._put_up(agent, kept[agent])
+        return answers
+
+    # -- travelling ---------------------------------------------------------------------------------------------------
+
+    def _sum_of_all(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """The sum over all agents of all places, in the order that `in_process` keeps."""
+        if len(self._agents_of) == 1:
+            return self._total(letters)
+        shape = letters[0].shape
+        total = self._served(letters, tag) if self.network.server else self._climbed(letters, tag)
+        if self._told_by is not None:
+            total = self._receive(self._told_by, tag, letters[0].size, letters[0].dtype).copy()
+        for place in self._tells:
+            self._send(place, total, tag)
+        return total.reshape(shape)
+
+    def _served(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """At the place of agent 0, everybody's letters added in the order of the agents; the others send theirs."""
+        server = self.homes[0]
+        if self.place != server:
+            self._send(server, _stacked(letters), tag)
+            return letters[0]
+        size, dtype = letters[0].size, letters[0].dtype
+        heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
+        total: FloatArray | None = None
+        for agent, home in enumerate(self.homes):
+            if agent not in heard:
+                agents = self._agents_of[home]
+                stack = self._receive(home, tag, len(agents) * size, dtype).reshape(len(agents), size)
+                heard |= zip(agents, stack, strict=True)
+            letter = heard.pop(agent)
+            if total is None:
+                total = letter.copy()
+            else:
+                total += letter
+        assert total is not None
+        return total
+
+    def _climbed(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """The sum of what is at and below my agents in the tree; at the root's place, of everything."""
+        own = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
+        size, dtype = letters[0].size, letters[0].dtype
+        partial: dict[int, FloatArray] = {}
+        for child, parent in self._upwards:
+            child_here, parent_here = child in own, parent in own
+            if not (child_here or parent_here):
+                continue
+            if child_here:
+                below = partial.pop(child) if child in partial else own[child]
+                if not parent_here:
+                    self._send(self.homes[parent], below, tag)
+                    continue
+            else:
+                below = self._receive(self.homes[child], tag, size, dtype)
+            if parent in partial:
+                partial[parent] += below
+            else:
+                partial[parent] = own[parent] + below
+        return partial[self._root] if self._root in partial else letters[0].reshape(-1)
+
+    def _swapped(self, letters: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """The letters, all of one size, of my agents and of the agents of other places that have a neighbour here."""
+        size, dtype = letters[0].size, letters[0].dtype
+        heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
+        for place, agents in self._outgoing.items():
+            self._send(place, _stacked([heard[agent] for agent in agents]), tag)
+        for place, agents in self._incoming.items():
+            heard |= zip(
+                agents, self._receive(place, tag, len(agents) * size, dtype).reshape(len(agents), size), strict=True
+            )
+        return heard
+
+    def _exchanged(self, packed: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """A letter to each of those places, and one from each."""
+        for place, letter in packed.items():
+            self._send(place, letter, tag)
+        return {place: self._receive(place, tag) for place in packed}
+
+    def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
+        """What those peers last published, once everybody has."""
+        self._everybodys([[0.0]] * len(self.here), "published")
+        found: dict[int, FloatArray] = {}
+        for peer in peers:
+            home = self.homes[peer]
+            letter = self._published.get(peer) if home == self.place else self.links.ask(home, peer)
+            if letter is not None:
+                found[peer] = letter
+        return found
+
+    def _everybodys(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
+        """One row of numbers per agent, from all places."""
+        table = np.zeros((len(rows), self.network.agents, len(rows[0])))
+        for mine, agent, row in zip(table, self.here, rows, strict=True):
+            mine[agent] = row
+        return self._sum_of_all(list(table), self._tag("engine", about))
+
+    def _tag(self, purpose: str, word: str) -> Tag:
+        self._step += 1
+        return Tag(purpose, self._step, word)
+
+    def _send(self, place: int, letter: FloatArray, tag: Tag) -> None:
+        flat = letter.reshape(-1)
+        wire = np.empty(flat.size + 1, flat.dtype)
+        wire[:-1], wire[-1] = flat, self._adjournment
+        self.links.send(place, wire, tag)
+
+    def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
+        wire = self.links.receive(place, tag)
+        self._adjournment = self._adjournment or float(wire[-1])
+        letter = wire[:-1]
+        if size is not None and (letter.size != size or letter.dtype != dtype):
+            who = " and ".join(self.names[agent] for agent in self._agents_of[place])
+            raise ProtocolError(
+                f"{tag.word}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and {who} sent "
+                f"{letter.size} of type {letter.dtype} at the same step."
+            )
+        return letter
+
+    # -- checks and products ------------------------------------------------------------------------------------------
+
+    def _all_finite(self, word: str, letters: Sequence[FloatArray]) -> None:
+        """Refuse to send what is not finite: only here is it known who said it."""
+        for letter in letters:
+            self._finite(word, letter, letters)
+
+    def _operator(self, rule: str | Matrix, dtype: Any) -> _Operator:
+        key = (rule if isinstance(rule, str) else id(rule), dtype)
+        if key not in self._operators:
+            matrix = self._matrix(rule, dtype)
+            here, at_hand = np.array(self.here), np.array(self._at_hand)
+            if isinstance(matrix, np.ndarray) and len(matrix) <= WHOLE_PRODUCT:
+                operator = _Operator(matrix, {agent: agent for agent in self._at_hand}, len(matrix), here)
+            else:
+                part = matrix[here][:, at_hand]
+                places = {agent: row for row, agent in enumerate(self._at_hand)}
+                operator = _Operator(part, places, len(at_hand), np.arange(len(here)))
+            self._operators[key] = rule, operator
+        return self._operators[key][1]
+
+
+def partners(network: Network, homes: Sequence[int], place: int) -> list[int]:
+    """The other places that a place exchanges letters with."""
+    told_by, tells = _relay(network, homes, place)
+    outgoing, _ = _crossings(network, homes, place)
+    found = {*tells, *outgoing} | ({told_by} if told_by is not None else set())
+    if not network.server:
+        parents = network.tree().parents
+        crossing = [(homes[child], homes[parent]) for child, parent in enumerate(parents) if parent >= 0]
+        found |= {other for pair in crossing if place in pair for other in pair}
+    return sorted(found - {place})
+
+
+def _relay(network: Network, homes: Sequence[int], place: int) -> tuple[int | None, list[int]]:
+    """From which place a total comes to this one, and to which it goes on from here."""
+    if network.server:
+        server = homes[0]
+        return (None, sorted(set(homes) - {server})) if place == server else (server, [])
+    tree = network.tree()
+    told_by: dict[int, int | None] = {}
+    for agent in map(int, tree.order):
+        parent = int(tree.parents[agent])
+        # The first agent of a place in the order of the tree has its parent elsewhere, or is the root.
+        told_by.setdefault(homes[agent], homes[parent] if parent >= 0 else None)
+    return told_by[place], [other for other, source in told_by.items() if source == place]
+
+
+def _crossings(network: Network, homes: Sequence[int], place: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    if network.server:
+        return {}, {}
+    outgoing: dict[int, set[int]] = {}
+    incoming: dict[int, set[int]] = {}
+    for agent, home in enumerate(homes):
+        if home == place:
+            for other in network.neighbours(agent):
+                if homes[other] != place:
+                    outgoing.setdefault(homes[other], set()).add(agent)
+                    incoming.setdefault(homes[other], set()).add(other)
+    return _sorted(outgoing), _sorted(incoming)
+
+
+def _sorted(sets: dict[int, set[int]]) -> dict[int, list[int]]:
+    return {place: sorted(sets[place]) for place in sorted(sets)}
+
+
+def _stacked(letters: Sequence[FloatArray]) -> FloatArray:
+    return letters[0] if len(letters) == 1 else np.concatenate([letter.reshape(-1) for letter in letters])
+
+
+def _packed(letters: Iterable[FloatArray]) -> FloatArray:
+    """Letters of any shapes in one: each as its number of dimensions, its shape, and its numbers."""
+    parts = [part for x in letters for part in (np.array([x.ndim, *x.shape], x.dtype), x.reshape(-1))]
+    return np.concatenate(parts)
+
+
+def _unpacked(flat: FloatArray) -> list[FloatArray]:
+    letters, start = [], 0
+    while start < len(flat):
+        body = start + 1 + int(flat[start])
+        shape = tuple(map(int, flat[start + 1 : body]))
+        start = body + int(np.prod(shape, dtype=int))
+        letters.append(flat[body:start].reshape(shape))
+    return letters

@@ -1,0 +1,58 @@
+"""Point-to-point links between the processes of a run: what a carrier of words needs of a transport, and no more.
+
+A *place* is a process, numbered from 0; where every agent has a process of its own, places are agents. Letters between
+two places arrive in the order in which they were sent, each exactly once. Each carries a `Tag` that says what it is
+for, and the receiver says which one it expects, so two places that lost step with each other are told so by name.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from coterie.arrays import FloatArray
+
+__all__ = ["Links", "Tag"]
+
+
+class Tag(msgspec.Struct, frozen=True, gc=False):
+    """What a letter is for: the purpose on the bill, the step of the conversation counted from 0, and the word."""
+
+    purpose: str
+    step: int
+    word: str
+
+    def __str__(self) -> str:
+        return f"{self.word} (step {self.step}, {self.purpose})"
+
+
+class Links(Protocol):
+    """A place's links to the places it talks to."""
+
+    def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
+        """Post a letter; returns before it has arrived, and the caller may change the array afterwards."""
+        ...
+
+    def receive(self, source: int, tag: Tag) -> FloatArray:
+        """The next letter of that place, read-only; waits for it.
+
+        Raises `PartyLost`, naming the place, if it falls silent for longer than the deadline, and `ProtocolError`,
+        naming both tags, if its letter is for something else.
+        """
+        ...
+
+    def publish(self, agent: int, letter: FloatArray) -> None:
+        """Put a letter of one of this place's agents where others can `ask` for it."""
+        ...
+
+    def ask(self, place: int, agent: int) -> FloatArray | None:
+        """What that agent, who lives at that place, last published; None if nothing yet.
+
+        It is answered in the background: the agent may be busy, or done, as long as its process lives.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave: letters that were sent still arrive, then the connections end."""
+        ...

@@ -1,0 +1,169 @@
+"""What carriers have in common: agents that speak step by step, checks of what they say, and the mixing matrices."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.arrays import FloatArray, Matrix, digest
+from coterie.bill import Bill
+from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
+from coterie.networks import Network
+from coterie.words import Ask, Exchange, Mix, Sum, Talk, Word
+
+__all__ = ["Lockstep"]
+
+T = TypeVar("T")
+
+DENSE_ABOVE = 0.2
+"""A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
+
+
+class Lockstep(ABC):
+    """Lets the agents of this process speak step by step; a subclass answers the four words."""
+
+    def __init__(self, network: Network, bill: Bill, names: Sequence[str] | None = None):
+        self.network, self.bill = network, bill
+        self.names = list(names) if names else [f"agent {j}" for j in range(network.agents)]
+        self.here: Sequence[int] = range(network.agents)
+        """The agents of this process, in the order of their talks."""
+        self._answers: dict[type, Callable[[Sequence[Any], str], Sequence[Any]]] = {
+            Sum: self._sum,
+            Mix: self._mix,
+            Exchange: self._exchange,
+            Ask: self._ask,
+        }
+        self._matrices: dict[tuple[str | int, Any], tuple[str | Matrix, Matrix]] = {}
+        if not network.server:
+            tree = network.tree()
+            self._upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
+            self._root = int(tree.order[0])
+
+    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
+        """Run the conversations of the agents of this process to their end, step by step; what each came to."""
+        replies: Sequence[Any] = [None] * len(talks)
+        while True:
+            words: list[Word] = []
+            results: list[T] = []
+            silent: list[int] = []
+            for place, (talk, reply) in enumerate(zip(talks, replies, strict=True)):
+                try:
+                    words.append(talk.send(reply))
+                except StopIteration as end:
+                    results.append(end.value)
+                    silent.append(place)
+            if not words:
+                return results
+            kind = type(words[0])
+            if results or any(type(word) is not kind for word in words):
+                raise self._disagreement(words, silent)
+            replies = self._answers[kind](words, purpose)
+
+    def agreed(self, t: int, wish: int) -> int:
+        """The wish to stop that takes effect after round t, or 0; all processes of a run must agree on it."""
+        return wish
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that the processes of a run know."""
+        return number
+
+    # -- one answer per word ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]: ...
+
+    @abstractmethod
+    def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]: ...
+
+    @abstractmethod
+    def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]: ...
+
+    @abstractmethod
+    def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]: ...
+
+    # -- sums in the order that every carrier keeps -------------------------------------------------------------------
+
+    def _total(self, letters: Sequence[FloatArray]) -> FloatArray:
+        """The sum of everybody's letters, in a new array."""
+        if not self.network.server:
+            return self._tree_sum(letters)
+        # The server adds in the order of the agents.
+        total = letters[0].copy() if len(letters) == 1 else letters[0] + letters[1]
+        for letter in letters[2:]:
+            total += letter
+        return total
+
+    def _tree_sum(self, letters: Sequence[FloatArray]) -> FloatArray:
+        # Each agent adds its children's sums, the last child first; deeper agents have done so before.
+        partial: dict[int, FloatArray] = {}
+        for child, parent in self._upwards:
+            below = partial.pop(child, letters[child])
+            if parent in partial:
+                partial[parent] += below
+            else:
+                partial[parent] = letters[parent] + below
+        return partial.get(self._root, np.array(letters[self._root]))
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _same_shape(self, word: str, letters: Sequence[FloatArray]) -> None:
+        shape, dtype = letters[0].shape, letters[0].dtype
+        for agent, letter in zip(self.here, letters, strict=True):
+            if letter.shape != shape or letter.dtype != dtype:
+                raise ProtocolError(
+                    f"{word}: {self.names[self.here[0]]} sent {dtype}{shape} and {self.names[agent]} sent "
+                    f"{letter.dtype}{letter.shape} at the same step."
+                )
+
+    def _same_rule(self, words: Sequence[Mix]) -> str | Matrix:
+        rule = words[0].rule
+        if not all(word.rule is rule or _same_rule(word.rule, rule) for word in words):
+            raise ProtocolError("the agents asked for different mixing rules at the same step.")
+        return rule
+
+    def _finite(self, word: str, result: FloatArray, letters: Sequence[FloatArray]) -> None:
+        flat = result.reshape(-1)
+        # ‖x‖² is finite unless an entry is not, or is huge: one pass, and a closer look only in doubt.
+        if np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
+            return
+        for agent, letter in zip(self.here, letters, strict=True):
+            if bad := int(np.size(letter) - np.isfinite(letter).sum()):
+                raise NumericalError(f"{self.names[agent]} said {word} with {bad} of {letter.size} numbers not finite.")
+        raise NumericalError(f"{word}: the numbers of all agents are finite, but their sum is not.")
+
+    def _needs_edges(self, word: str) -> None:
+        if self.network.server:
+            raise InvalidNetwork(f"{word} needs agents that talk to each other, but all of them talk to a server only.")
+
+    def _matrix(self, rule: str | Matrix, dtype: Any) -> Matrix:
+        key = (rule if isinstance(rule, str) else id(rule), dtype)
+        if key not in self._matrices:
+            matrix = sp.csr_array(self.network.mixing(rule)).astype(dtype)
+            dense = matrix.nnz > DENSE_ABOVE * matrix.shape[0] ** 2
+            # The rule is kept beside its matrix, so that its id stays its own.
+            self._matrices[key] = rule, matrix.toarray() if dense else matrix
+        return self._matrices[key][1]
+
+    def _disagreement(self, words: Sequence[Word], silent: Sequence[int]) -> ProtocolError:
+        if silent:
+            ended = ", ".join(self.names[self.here[place]] for place in silent)
+            speaker = next(place for place in range(len(self.here)) if place not in silent)
+            said = f"{self.names[self.here[speaker]]} said {_name(words[0])}"
+            return ProtocolError(f"{ended} ended the round while {said}.")
+        other = next(place for place, word in enumerate(words) if type(word) is not type(words[0]))
+        one = f"{self.names[self.here[0]]} said {_name(words[0])}"
+        return ProtocolError(f"at the same step {one} and {self.names[self.here[other]]} said {_name(words[other])}.")
+
+
+def _same_rule(one: str | Matrix, other: str | Matrix) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return isinstance(one, str) and isinstance(other, str) and one == other
+    return digest(one) == digest(other)
+
+
+def _name(word: Word) -> str:
+    return type(word).__name__

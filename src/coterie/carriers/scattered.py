@@ -1,0 +1,167 @@
+"""Gossip of agents that live in several places: the wake-ups, the letters and the bill of the embedded clock.
+
+Who wakes up when is drawn from (seed, round), so every place knows it without a message, and all walk through the same
+wake-ups. The place of the agent that wakes up leads, the others follow:
+
+| message   | from, to                     | content                                                                  |
+|-----------|------------------------------|--------------------------------------------------------------------------|
+| questions | leader to where peers live   | ASKED, and who is asked                                                  |
+| answers   | back                         | for each: body, head, sparse, how many numbers of x changed since this   |
+|           |                              | place was told, where (unless all did), and to what                      |
+| the end   | leader to all other places   | DONE, and for each note: the receiver, how many numbers, the numbers     |
+
+A place answers what its agents published before this wake-up: it has heard the end of all earlier ones. Each place
+bills what it leads; after a round the accounts are added up, so that all hold the same bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, sealed
+from coterie.bill import Bill
+from coterie.carriers.gossip import Gossip, wake_ups
+from coterie.carriers.links import Tag
+from coterie.networks import Network
+from coterie.steps import Steps
+from coterie.words import Ask, Letter
+
+__all__ = ["Scattered"]
+
+ASKED, DONE = 0.0, 1.0
+CARD = 4
+"""An answer begins with so many numbers."""
+WORDS = ("Ask", "Exchange")
+"""What gossip is billed under."""
+
+
+class Scattered(Gossip):
+    """One place's part of the gossip."""
+
+    def __init__(
+        self,
+        network: Network,
+        homes: Sequence[int],
+        place: int,
+        send: Callable[[int, FloatArray, Tag], None],
+        receive: Callable[[int, Tag], FloatArray],
+    ):
+        super().__init__()
+        self.network, self.homes, self.place = network, homes, place
+        self._others = sorted(set(homes) - {place})
+        self._post, self._await = send, receive
+        self._tag = Tag("rounds", 0, "wake-up")
+        self._outbox: dict[int, list[float]] = {}
+        self._told: dict[tuple[int, int], FloatArray] = {}
+        """What x of an agent of this place another place knows."""
+        self.open(Bill(network), network.agents)
+
+    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """K wake-ups, here and elsewhere; returns the States of the agents of this place."""
+        here = [agent.index for agent in agents]
+        self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
+        self._steps = steps
+        for tick, who in wake_ups(agents[0].seed, self.count, t):
+            self._tag = Tag("rounds", tick, "wake-up")
+            if self.homes[who] == self.place:
+                self._lead(who, tick)
+            else:
+                self._follow(self.homes[who])
+        return [self._states[agent] for agent in here]
+
+    def _lead(self, who: int, tick: int) -> None:
+        self._outbox = {place: [DONE] for place in self._others}
+        self._wake(who, tick)
+        for place, notes in self._outbox.items():
+            self._post(place, np.array(notes), self._tag)
+
+    def _follow(self, leader: int) -> None:
+        while (message := self._await(leader, self._tag))[0] == ASKED:
+            self._post(leader, np.concatenate([self._news(leader, peer) for peer in _whole(message[1:])]), self._tag)
+        numbers, start = message.tolist(), 1
+        while start < len(numbers):
+            sender, receiver, length = map(int, numbers[start : start + 3])
+            start += 3 + length
+            super()._send(sender, receiver, tuple(numbers[start - length : start]))
+
+    # -- asking and answering -----------------------------------------------------------------------------------------
+
+    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        self._fetch(int(peer) for peer in word.peers)
+        return super()._answer(who, word, tick)
+
+    def _fetch(self, peers: Iterable[int]) -> None:
+        """Ask the places of those peers for what is new, all at once, and keep it where `Gossip` looks for it."""
+        by_place: dict[int, list[int]] = {}
+        for peer in peers:
+            if self.homes[peer] != self.place:
+                by_place.setdefault(self.homes[peer], []).append(peer)
+        for place, asked in by_place.items():
+            self._post(place, np.array([ASKED, *asked]), self._tag)
+        for place, asked in by_place.items():
+            answer, start = self._await(place, self._tag), 0
+            for peer in asked:
+                start = self._learn(peer, answer, start)
+
+    def _news(self, place: int, peer: int) -> FloatArray:
+        """What that place does not know yet of the letter of an agent that lives here."""
+        letter = self._letters[peer]
+        known = self._told.get((place, peer))
+        changed = np.flatnonzero(letter.x if known is None else letter.x != known)
+        self._told[place, peer] = letter.x.copy()
+        card = [self._bodies[peer], letter.head, letter.sparse, changed.size]
+        return np.concatenate([card, changed if changed.size < letter.x.size else [], letter.x[changed]])
+
+    def _learn(self, peer: int, answer: FloatArray, start: int) -> int:
+        """Take in one peer's part of an answer; returns where the next one begins."""
+        body, head, sparse, changes = _whole(answer[start : start + CARD])
+        start += CARD
+        row = self._board[peer]
+        if changes == row.size:
+            row[:] = answer[start : start + changes]
+            start += changes
+        else:
+            row[_whole(answer[start : start + changes])] = answer[start + changes : start + 2 * changes]
+            start += 2 * changes
+        self._bodies[peer] = body
+        self._letters[peer] = Letter(sealed(row.copy()), head, bool(sparse))
+        return start
+
+    def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
+        if self.homes[receiver] == self.place:
+            super()._send(sender, receiver, note)
+        else:
+            self._outbox[self.homes[receiver]] += [sender, receiver, len(note), *note]
+
+    # -- the bill -----------------------------------------------------------------------------------------------------
+
+    def settle(self, bill: Bill) -> None:
+        """Add to every place's bill what all places spent since they last settled."""
+        account = np.zeros((len(WORDS), 3 * self.count + 1))
+        for _, word, table in self.bill.state()["apart"]:
+            account[WORDS.index(word)] = [*np.ravel(table), 1]
+        self.bill = Bill(self.network)
+        for word, (*spent, said) in zip(WORDS, self._pooled(account).tolist(), strict=True):
+            if said:
+                for agent in range(self.count):
+                    bill.send("rounds", word, agent, *map(int, spent[3 * agent : 3 * agent + 3]))
+
+    def _pooled(self, account: FloatArray) -> FloatArray:
+        """The sum of the places' accounts, by way of the place of agent 0."""
+        tag, hub = Tag("engine", self._tag.step, "account"), self.homes[0]
+        if self.place != hub:
+            self._post(hub, account, tag)
+            return self._await(hub, tag).reshape(account.shape)
+        for place in self._others:
+            account += self._await(place, tag).reshape(account.shape)
+        for place in self._others:
+            self._post(place, account, tag)
+        return account
+
+
+def _whole(numbers: FloatArray) -> list[int]:
+    return [int(number) for number in numbers.tolist()]

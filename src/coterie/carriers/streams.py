@@ -1,0 +1,662 @@
+"""Links as gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
+
+The place with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
+each side resends what the other has not heard, so a dropped connection costs nothing but time: letters are numbered,
+kept until the other side has heard them, and taken exactly once. There is one deadline: a neighbour from whom nothing
+is heard for so long, no letter and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
+so that all name the same party.
+
+    what comes in                                             what happens
+    a certificate of nobody, another CA, or out of date       refused by TLS; no code of ours runs
+    a hello of a stranger, of no neighbour, of another run    refused and counted
+    a study that differs                                      both sides fail, with the lines that differ
+    a letter twice                                            dropped and counted
+    a letter too early, changed, too large, of another epoch  refused and counted; the connection begins anew
+
+A neighbour that was restarted has lost its place in the conversation. Then `receive` raises `Restarted` at every
+place, one after the other, and after `begin_again` all talk in a new *epoch*, in which no letter of the old one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray, digest, sealed
+from coterie.carriers.frames import LARGEST, Header, Kind, decode, encode
+from coterie.carriers.links import Tag
+from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
+
+try:
+    import grpc
+except ImportError as missing:
+    raise MissingExtra("the carrier between processes", "peers") from missing
+
+__all__ = ["MutualTLS", "Restarted", "Streams", "TrustedCluster", "server_name"]
+
+METHOD = "/coterie.Links/Converse"
+PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+BEATS_PER_DEADLINE = 8
+SUSPICIOUS_BEATS = 3
+"""After so many missed heartbeats a connection is given up and dialled anew."""
+ACKNOWLEDGE_BYTES = 2**20
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
+"""Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
+
+Line: TypeAlias = "SimpleQueue[bytes | None]"
+"""Frames on their way into a connection; None ends it."""
+
+
+class Restarted(PartyLost):
+    """A neighbour was started anew, or heard of one: everybody has to begin again from the last common state."""
+
+
+@dataclass(frozen=True)
+class TrustedCluster:
+    """No encryption and no names: for processes of one owner on one machine or in one closed cluster."""
+
+
+@dataclass(frozen=True)
+class MutualTLS:
+    """Both sides show a certificate of the same authority, and each is known by the name in it."""
+
+    key: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+    authority: bytes = field(repr=False)
+
+
+def server_name(party: str) -> str:
+    """The name in a party's certificate: its own, or a digest of it if TLS could not read it."""
+    label = party if PLAIN_NAME.fullmatch(party) else f"x{digest(party)[:40]}"
+    return f"{label}.coterie"
+
+
+class Streams:
+    """This place's links. Make one, tell the others its `address`, then `connect` with everybody's."""
+
+    def __init__(
+        self,
+        me: int,
+        neighbours: Iterable[int],
+        run_id: str,
+        security: TrustedCluster | MutualTLS,
+        deadline: float = 30.0,
+        *,
+        names: Sequence[str] | None = None,
+        listen: str = "127.0.0.1:0",
+        agreement: str = "",
+        patience: float | None = None,
+        largest: int = LARGEST,
+    ):
+        """Begin to listen.
+
+        run_id      the same at all places, another one for another run
+        deadline    seconds of silence after which a neighbour is lost
+        names       what places are called in errors, and in certificates with `MutualTLS`
+        listen      host:port; port 0 takes a free one
+        agreement   a text that must be the same at all places; a difference is shown line by line
+        patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
+        largest     bytes of the largest letter
+        """
+        if isinstance(security, MutualTLS) and names is None:
+            raise InvalidInput("mutual TLS knows places by their names; give names=.")
+        self.me, self.run_id, self.security, self.deadline = me, run_id, security, float(deadline)
+        self.agreement, self.largest, self.epoch = agreement, largest, 0
+        self.patience = self.deadline if patience is None else float(patience)
+        self.rejected: Counter[str] = Counter()
+        """How many frames and connections were refused, by reason."""
+        self.connections: Counter[int] = Counter()
+        """How many connections there have been with each neighbour."""
+        self._names = names
+        self._wanted_epoch = 0
+        self._incarnation = secrets.token_hex(8)
+        self._published: dict[int, npt.NDArray[Any]] = {}
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        self._edges = {peer: _Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
+        self._threads: list[threading.Thread] = []
+        self._pool = ThreadPoolExecutor(4 * len(self._edges) + 8, "coterie-links")
+        self._server = grpc.server(self._pool, options=self._options())
+        self._server.add_generic_rpc_handlers((_Service(self._accept),))
+        try:
+            if isinstance(security, MutualTLS):
+                pair = [(security.key, security.certificate)]
+                port = self._server.add_secure_port(
+                    listen, grpc.ssl_server_credentials(pair, security.authority, require_client_auth=True)
+                )
+            else:
+                port = self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"cannot listen on {listen}: is the port free, and the address one of this machine?"
+            ) from error
+        if port == 0:
+            raise InvalidInput(f"cannot listen on {listen}: check the address, the key and the certificate.")
+        self.address = f"{listen.rpartition(':')[0]}:{port}"
+        self._server.start()
+
+    def name(self, place: int) -> str:
+        """What that place is called."""
+        return self._names[place] if self._names else f"agent {place}"
+
+    def connect(self, addresses: Sequence[str]) -> None:
+        """Begin to dial the neighbours with lower numbers, in the background; `send` and `receive` need not wait."""
+        for edge in self._edges.values():
+            edge.last_heard = time.monotonic()
+            if edge.peer < self.me:
+                self._spawn(partial(self._dial, edge, addresses[edge.peer]), f"coterie-dial-{edge.peer}")
+        self._spawn(self._beat, "coterie-heartbeat")
+
+    def wait(self) -> None:
+        """Until all neighbours are there; whoever does not come within the patience is lost."""
+        for edge in self._edges.values():
+            edge.wait()
+
+    # -- Links ---------------------------------------------------------------------------------------------------------
+
+    def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
+        """Post a letter."""
+        if letter.nbytes > self.largest:
+            raise InvalidInput(
+                f"a letter of {letter.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
+            )
+        self._edge(to).post(Kind.LETTER, letter, tag)
+
+    def receive(self, source: int, tag: Tag) -> FloatArray:
+        """The next letter of that neighbour; see `Links`."""
+        found: Tag
+        letter: FloatArray
+        found, letter = self._edge(source).next_letter()
+        if found != tag:
+            raise ProtocolError(f"{self.name(source)} sent {found} where {self.name(self.me)} expects {tag}.")
+        return letter
+
+    def publish(self, agent: int, letter: FloatArray) -> None:
+        """Put a letter where others can `ask` for it."""
+        self._published[agent] = sealed(np.array(letter))
+
+    def ask(self, place: int, agent: int) -> FloatArray | None:
+        """What that agent last published."""
+        if place == self.me:
+            return self._published.get(agent)
+        return self._edge(place).ask(agent)
+
+    def close(self, reason: str = "", lost: str = "") -> None:
+        """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did."""
+        if self._closing.is_set():
+            return
+        tag = Tag("", 0, lost[:80])
+        for edge in self._edges.values():
+            edge.post(Kind.LEAVE, np.empty(0), tag, note=reason[:1000])
+        until = time.monotonic() + min(self.deadline, 5.0)
+        for edge in self._edges.values():
+            edge.settle(until)
+        self._closing.set()
+        for edge in self._edges.values():
+            edge.hang_up()
+        for thread in self._threads:
+            thread.join(1.0)
+        self._server.stop(0.5).wait(1.0)
+        for edge in self._edges.values():
+            edge.detach()
+        self._pool.shutdown(wait=False)
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close("" if error is None else str(error))
+
+    # -- texts, and new epochs -----------------------------------------------------------------------------------------
+
+    def send_bytes(self, to: int, content: bytes, tag: Tag) -> None:
+        """Post plain bytes, for what is not numbers."""
+        self.send(to, np.frombuffer(content, np.uint8), tag)
+
+    def receive_bytes(self, source: int, tag: Tag) -> bytes:
+        """Plain bytes of that neighbour."""
+        return self.receive(source, tag).tobytes()
+
+    def begin_again(self) -> None:
+        """After `Restarted`: forget the conversation, and speak in the new epoch."""
+        with self._lock:
+            self.epoch = self._wanted_epoch
+        for edge in self._edges.values():
+            edge.forget()
+
+    def drop(self, peer: int) -> None:
+        """Cut the connection to a neighbour, as a network might; it heals by itself."""
+        self._edge(peer).detach()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _edge(self, place: int) -> _Edge:
+        try:
+            return self._edges[place]
+        except KeyError:
+            raise InvalidInput(f"{self.name(self.me)} has no link to {self.name(place)}.") from None
+
+    def _spawn(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _options(self) -> list[tuple[str, Any]]:
+        limit = self.largest + 2**16
+        return [
+            ("grpc.max_send_message_length", limit),
+            ("grpc.max_receive_message_length", limit),
+            ("grpc.so_reuseport", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 1000),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.enable_http_proxy", 0),
+        ]
+
+    def _hello(self, edge: _Edge) -> bytes:
+        """Who speaks, in which epoch, which one it knows to be next, and what it has heard."""
+        header = Header(
+            Kind.HELLO, self.run_id, self.epoch, self.me, 0, edge.heard, step=self._wanted_epoch, word=self._incarnation
+        )
+        return encode(header, np.frombuffer(self.agreement.encode(), np.uint8))
+
+    def _beat(self) -> None:
+        pause = self.deadline / BEATS_PER_DEADLINE
+        while not self._closing.wait(pause):
+            for edge in self._edges.values():
+                edge.beat()
+                if edge.linked and edge.silence > SUSPICIOUS_BEATS * pause:
+                    edge.detach()
+
+    def _want_epoch(self, epoch: int, because: str) -> None:
+        with self._lock:
+            if epoch <= self._wanted_epoch:
+                return
+            self._wanted_epoch = epoch
+        for edge in self._edges.values():
+            edge.fail(Restarted(f"{because}; everybody continues from the last common state."))
+
+    def _dial(self, edge: _Edge, address: str) -> None:
+        """Keep a connection to that neighbour, until the end."""
+        pause = FIRST_PAUSE
+        while not self._closing.is_set():
+            line: Line = SimpleQueue()
+            line.put(self._hello(edge))
+            channel = self._channel(edge, address)
+            try:
+                call = channel.stream_stream(METHOD)(iter(line.get, None))
+                with contextlib.closing(_Cancelling(call)):
+                    frames = iter(call)
+                    self._check_hello(edge, next(frames))
+                    edge.attach(line, call.cancel)
+                    pause = FIRST_PAUSE
+                    edge.listen(frames, line)
+            except StopIteration:
+                pass
+            except ProtocolError as error:
+                edge.trouble = str(error)
+            except grpc.RpcError as error:
+                code, edge.trouble = error.code(), str(error.details())
+                if code is grpc.StatusCode.PERMISSION_DENIED:
+                    edge.fail(ProtocolError(f"{self.name(edge.peer)} refused the connection: {edge.trouble}"))
+            finally:
+                line.put(None)
+                edge.detach(line)
+                channel.close()
+            self._closing.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _channel(self, edge: _Edge, address: str) -> Any:
+        if isinstance(self.security, TrustedCluster):
+            return grpc.insecure_channel(address, self._options())
+        tls = grpc.ssl_channel_credentials(self.security.authority, self.security.key, self.security.certificate)
+        expected = ("grpc.ssl_target_name_override", server_name(self.name(edge.peer)))
+        return grpc.secure_channel(address, tls, [*self._options(), expected])
+
+    def _accept(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """A neighbour dialled: check who it is before anything else, then talk."""
+        impatience = threading.Timer(self.deadline, context.cancel)
+        impatience.start()
+        try:
+            edge = self._who(context, first := next(frames))
+        except (ProtocolError, StopIteration) as error:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except Exception:  # gRPC's own, bare: the connection broke before anything was said
+            return
+        finally:
+            impatience.cancel()
+        line: Line = SimpleQueue()
+        try:
+            self._check_hello(edge, first)
+        except ProtocolError:
+            # The other side gets this side's hello too, and so comes to the same conclusion.
+            yield self._hello(edge)
+            return
+        yield self._hello(edge)
+        edge.attach(line, context.cancel)
+        self._pool.submit(self._read, edge, frames, line)
+        yield from iter(line.get, None)
+
+    def _read(self, edge: _Edge, frames: Iterator[bytes], line: Line) -> None:
+        try:
+            edge.listen(frames, line)
+        except ProtocolError as error:
+            edge.trouble = str(error)
+        except Exception as error:  # the server side of gRPC ends its iterators with bare Exceptions
+            edge.trouble = str(error) or "the connection broke"
+        finally:
+            edge.detach(line)
+
+    def _who(self, context: Any, first: bytes) -> _Edge:
+        """The neighbour that this connection's certificate and hello both name."""
+        try:
+            header, _ = decode(first, self.largest)
+        except ProtocolError:
+            self.rejected["malformed"] += 1
+            raise
+        edge = self._edges.get(header.sender)
+        if edge is None or header.kind is not Kind.HELLO or header.sender < self.me:
+            self.rejected["no neighbour"] += 1
+            raise ProtocolError(f"{self.name(self.me)} does not expect this caller: it is no neighbour that dials.")
+        if isinstance(self.security, MutualTLS):
+            shown = context.auth_context().get("x509_subject_alternative_name", [])
+            if server_name(self.name(header.sender)).encode() not in shown:
+                self.rejected["wrong name"] += 1
+                raise ProtocolError(f"the certificate is not that of {self.name(header.sender)}.")
+        return edge
+
+    def _check_hello(self, edge: _Edge, frame: bytes) -> None:
+        """Whether both sides are in the same run, study and epoch; where they stand is noted in the edge."""
+        header, payload = decode(frame, self.largest)
+        if header.kind is not Kind.HELLO or header.sender != edge.peer:
+            self.rejected["no hello"] += 1
+            raise ProtocolError(f"{self.name(edge.peer)} did not say hello.")
+        theirs = _printable(payload.tobytes().decode(errors="replace"))
+        if theirs != self.agreement:
+            self.rejected["other study"] += 1
+            raise edge.fail(
+                ProtocolError(_difference(self.agreement, theirs, self.name(self.me), self.name(edge.peer)))
+            )
+        if header.run != self.run_id:
+            self.rejected["other run"] += 1
+            raise edge.fail(ProtocolError(f"{self.name(edge.peer)} is in run {header.run}, not in {self.run_id}."))
+        edge.last_heard = time.monotonic()
+        if header.step > self._wanted_epoch:
+            self._want_epoch(header.step, f"{self.name(edge.peer)} says that a party was started again")
+        elif header.epoch == self.epoch and edge.incarnation not in ("", header.word):
+            self._want_epoch(self.epoch + 1, f"{self.name(edge.peer)} was started again")
+        if not header.step == header.epoch == self.epoch == self._wanted_epoch:
+            raise ProtocolError("one side has yet to begin again.")
+        edge.greet(header)
+
+
+class _Edge:
+    """One neighbour: what was sent and not yet heard, what came in, and the connection of the moment."""
+
+    def __init__(self, streams: Streams, peer: int):
+        self.streams, self.peer = streams, peer
+        self.last_heard = time.monotonic()
+        self.trouble = ""
+        self.lose_next = False
+        """For rehearsals: the next letter gets lost on its way."""
+        self._lock = threading.RLock()
+        self._greeted = threading.Event()
+        self._line: Line | None = None
+        self._cut: Callable[[], object] = lambda: None
+        self.incarnation = ""
+        self.forget()
+
+    def forget(self) -> None:
+        """Back to where nothing has been said."""
+        with self._lock:
+            self.detach()
+            self.heard, self._sent, self._unacknowledged = 0, 0, 0
+            self._kept: list[tuple[int, bytes]] = []
+            self._inbox: SimpleQueue[tuple[Tag, Any] | Exception] = SimpleQueue()
+            self._answers: SimpleQueue[Any] = SimpleQueue()
+            self._failure: Exception | None = None
+            self._questions = 0
+            self.left = False
+            self.incarnation = ""
+            self._greeted.clear()
+
+    @property
+    def linked(self) -> bool:
+        return self._line is not None
+
+    @property
+    def silence(self) -> float:
+        """Seconds since something was heard."""
+        return time.monotonic() - self.last_heard
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def post(self, kind: Kind, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> None:
+        with self._lock:
+            self._sent += 1
+            frame = self._frame(kind, self._sent, payload, tag, note)
+            self._kept.append((self._sent, frame))
+            self._unacknowledged = 0
+            if self._line is not None and not self.lose_next:
+                self._line.put(frame)
+            self.lose_next = False
+
+    def beat(self) -> None:
+        with self._lock:
+            if self._line is not None:
+                self._unacknowledged = 0
+                self._line.put(self._frame(Kind.BEAT, self._sent, np.empty(0), Tag("", 0, "")))
+
+    def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
+        s = self.streams
+        header = Header(kind, s.run_id, s.epoch, s.me, sequence, self.heard, tag.purpose, tag.step, tag.word, note)
+        return encode(header, payload)
+
+    # -- the connection of the moment ----------------------------------------------------------------------------------
+
+    def greet(self, hello: Header) -> None:
+        with self._lock:
+            self.incarnation = hello.word
+            self._forget_up_to(hello.heard)
+
+    def attach(self, line: Line, cut: Callable[[], object]) -> None:
+        """Send what the other side has not heard, and from now on everything, into this connection."""
+        with self._lock:
+            self.detach()
+            for _, frame in self._kept:
+                line.put(frame)
+            self._line, self._cut = line, cut
+            self.streams.connections[self.peer] += 1
+            self._greeted.set()
+
+    def detach(self, line: Line | None = None) -> None:
+        """End the connection, if it is still this one."""
+        with self._lock:
+            if self._line is None or line not in (None, self._line):
+                return
+            self._line.put(None)
+            self._line = None
+            cut, self._cut = self._cut, lambda: None
+        with contextlib.suppress(Exception):
+            cut()
+
+    def hang_up(self) -> None:
+        """No more frames after those that are on their way; the other side ends the connection."""
+        with self._lock:
+            if self._line is not None:
+                self._line.put(None)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def listen(self, frames: Iterator[bytes], line: Line) -> None:
+        """Take in what this connection brings, until it ends or brings something that cannot be."""
+        for frame in frames:
+            with self._lock:
+                if self._line is not line:
+                    return
+                try:
+                    self._take(frame)
+                except ProtocolError as error:
+                    self.trouble = str(error)
+                    raise
+
+    def _take(self, frame: bytes) -> None:
+        s = self.streams
+        try:
+            header, payload = decode(frame, s.largest)
+        except ProtocolError:
+            s.rejected["malformed"] += 1
+            raise
+        if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.peer):
+            s.rejected["stale"] += 1
+            raise ProtocolError("a frame of another run, epoch or sender.")
+        due = self.heard + (header.kind is not Kind.BEAT)
+        if header.sequence > due or header.heard > self._sent:
+            s.rejected["out of order"] += 1
+            raise ProtocolError(f"letter {header.sequence} was sent, but letter {self.heard + 1} has not come.")
+        if header.kind is Kind.HELLO:
+            s.rejected["malformed"] += 1
+            raise ProtocolError("a hello in the middle of a conversation.")
+        if header.kind is not Kind.BEAT and header.sequence <= self.heard:
+            s.rejected["repeated"] += 1
+            return
+        self.last_heard = time.monotonic()
+        self._forget_up_to(header.heard)
+        if header.kind is Kind.BEAT:
+            return
+        self.heard = header.sequence
+        self._unacknowledged += len(frame)
+        self._deliver(header, payload)
+        if self._unacknowledged > ACKNOWLEDGE_BYTES or header.kind is Kind.LEAVE:
+            self.beat()
+
+    def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
+        s = self.streams
+        tag = Tag(header.purpose, header.step, header.word)
+        if header.kind is Kind.LETTER:
+            self._inbox.put((tag, payload))
+        elif header.kind is Kind.QUESTION:
+            letter = s._published.get(header.step)
+            word = "nothing" if letter is None else "letter"
+            self.post(Kind.ANSWER, np.empty(0) if letter is None else letter, Tag(header.purpose, header.step, word))
+        elif header.kind is Kind.ANSWER:
+            self._answers.put((tag, payload))
+        elif header.kind is Kind.LEAVE:
+            self.left = True
+            self._inbox.put(self._farewell(header))
+            self._answers.put(self._farewell(header))
+
+    def _farewell(self, header: Header) -> PartyLost:
+        name, lost, note = self.streams.name(self.peer), _printable(header.word), _printable(header.note)
+        if lost:
+            return PartyLost(note or f"{lost} stopped answering.", lost)
+        return PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
+
+    def _forget_up_to(self, heard: int) -> None:
+        known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
+        del self._kept[:known]
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def next_letter(self) -> tuple[Tag, Any]:
+        found = self._wait_for(self._inbox)
+        return found[0], found[1]
+
+    def ask(self, agent: int) -> FloatArray | None:
+        self._questions += 1
+        number = str(self._questions)
+        self.post(Kind.QUESTION, np.empty(0), Tag(number, agent, ""))
+        while True:
+            tag, letter = self._wait_for(self._answers)
+            if tag.purpose == number:
+                return letter if tag.word == "letter" else None
+
+    def _wait_for(self, queue: SimpleQueue[Any]) -> Any:
+        while True:
+            try:
+                found = queue.get(timeout=max(self._time_left(), 0.001))
+            except Empty:
+                if self._time_left() <= 0:
+                    raise self._lost() from None
+                continue
+            if isinstance(found, Exception):
+                queue.put(found)
+                raise found
+            return found
+
+    def wait(self) -> None:
+        while not self._greeted.wait(timeout=0.05):
+            if self._failure is not None:
+                raise self._failure
+            if self._time_left() <= 0:
+                raise self._lost()
+
+    def settle(self, until: float) -> None:
+        """Until the other side has heard everything, or has left itself, or it takes too long."""
+        while self._kept and self._greeted.is_set() and not self.left and time.monotonic() < until:
+            if self.silence > self.streams.deadline:
+                return
+            time.sleep(0.002)
+
+    def _time_left(self) -> float:
+        s = self.streams
+        first = s.epoch == 0 and not self._greeted.is_set()
+        return (max(s.patience, s.deadline) if first else s.deadline) - self.silence
+
+    def _lost(self) -> PartyLost:
+        s = self.streams
+        name, since = s.name(self.peer), self.silence
+        trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
+        return PartyLost(
+            f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
+        )
+
+    def fail(self, error: ProtocolError | Restarted) -> Any:
+        """Whoever waits for this neighbour, now or later, gets this error."""
+        self._failure = error
+        self._inbox.put(error)
+        self._answers.put(error)
+        return error
+
+
+class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The one method that is offered."""
+
+    def __init__(self, accept: Callable[[Iterator[bytes], Any], Iterator[bytes]]):
+        self._handler = grpc.stream_stream_rpc_method_handler(accept)
+
+    def service(self, details: Any) -> Any:
+        return self._handler if details.method == METHOD else None
+
+
+class _Cancelling:
+    """Cancels a call when it is closed."""
+
+    def __init__(self, call: Any):
+        self.close = call.cancel
+
+
+def _printable(text: str) -> str:
+    """Another party's text, fit for a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def _difference(ours: str, theirs: str, us: str, them: str) -> str:
+    lines = difflib.unified_diff(ours.splitlines(), theirs.splitlines(), us, them, lineterm="", n=0)
+    shown = [line for line in lines if not line.startswith("@@")]
+    return "\n".join([f"{us} and {them} do not agree on the study:", *shown[:60]])
