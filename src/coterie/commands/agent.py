@@ -1,0 +1,162 @@
+"""`coterie agent`: one party's side of a study between organisations."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coterie.commands.exit_codes import BUG
+from coterie.commands.options import Config, Json
+from coterie.commands.output import console, print_json, summary
+from coterie.errors import InvalidInput
+from coterie.files import write_atomically
+from coterie.progress import format_bits
+from coterie.result import Result
+from coterie.statuses import Status
+
+__all__ = ["agent", "predict_with_parties", "register"]
+
+
+def agent(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="The party's own party.toml. Several, or a folder of them: a rehearsal on this machine."),
+    ],
+    predict: Annotated[
+        Path | None, typer.Option(help="Predict these rows with all parties' parts of the model, instead of fitting.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --predict: a CSV file.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Only show what would be sent, and to whom.")] = False,
+    chaos: Annotated[
+        str | None, typer.Option(help="Rehearse failures, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or: on.")
+    ] = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Take part in a study with the own data: meet the others, learn, write the own part of the model."""
+    from coterie.peers.chaos import Chaos
+
+    shaken = None if chaos is None else Chaos.parse(chaos)
+    found = [party for file in files for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])]
+    if len(found) > 1:
+        raise typer.Exit(_rehearsal(found, shaken, as_json))
+    if not found:
+        raise InvalidInput(f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some.")
+    if predict is not None:
+        predict_with_parties(found[0], predict, output, as_json, shaken)
+        return
+    raise typer.Exit(_fit(found[0], shaken, show, as_json))
+
+
+def _fit(file: Path, chaos: Any, show: bool, as_json: bool) -> int:
+    from coterie.peers.agent import fit_together, read_own
+    from coterie.peers.disclosure import disclosure
+    from coterie.peers.study import load_party
+
+    own, study = load_party(file)
+    table = read_own(own, study)
+    page = disclosure(study, own.party, table)
+    err = console(stderr=True)
+    if show and as_json:
+        print_json({"party": own.party, "run_id": study.run_id, "disclosure": page})
+    elif not as_json:
+        console().print(page + "\n", markup=False)
+    if show:
+        return 0
+
+    def say(text: str) -> None:
+        err.print(f"[dim]{own.party}:[/dim] ", end="")
+        err.print(text, markup=False, soft_wrap=True)
+
+    result = fit_together(own, study, table=table, chaos=chaos, say=say, stop_wished=_stop_wished(study, own.party))
+    if as_json:
+        print_json({**summary(result), "party": own.party, "output": str(own.output)})
+    else:
+        _show(result, own.output)
+    return result.status.exit_code
+
+
+def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: bool, chaos: Any = None) -> None:
+    """Predict with all parties' parts of the model; the party with the labels gets the answer."""
+    from coterie.peers.agent import predict_together
+    from coterie.peers.study import load_party
+
+    own, study = load_party(file)
+    ids, predictions = predict_together(own, study, data, chaos=chaos)
+    named = [None] * (0 if predictions is None else len(predictions)) if ids is None else ids.tolist()
+    if predictions is None:
+        text = "The predictions are at the party with the labels."
+    else:
+        rows = [f"{name},{value}" for name, value in zip(named, predictions.tolist(), strict=True)]
+        written = "\n".join([f"{study.id or ''},prediction", *rows]) + "\n"
+        text = written
+        if output is not None:
+            write_atomically(output, written.encode())
+            text = f"{len(rows)} predictions written to {output}."
+    if as_json:
+        found = None if predictions is None else predictions.tolist()
+        print_json({"party": own.party, "ids": named, "predictions": found, "output": str(output) if output else None})
+    else:
+        print(text.rstrip("\n"))
+
+
+def _rehearsal(files: list[Path], chaos: Any, as_json: bool) -> int:
+    from coterie.peers.rehearsal import rehearse
+
+    err = console(stderr=True)
+    found = rehearse(files, chaos, [], lambda party, line: err.print(_line(party, line), markup=False, soft_wrap=True))
+    codes = [int(one["exit_code"]) for one in found.values()]
+    if as_json:
+        print_json({"parties": found, "exit_code": max(codes)})
+        return max(map(abs, codes))
+    out = console()
+    for party, one in found.items():
+        if "proves" in one:
+            size = format_bits(one["total"]["bits"])
+            out.print(f"[bold]{party}[/bold]  {one['status']}: {one['proves']}")
+            out.print(f"  {one['rounds']} rounds, {size} sent by all parties, {one['output']}", soft_wrap=True)
+        else:
+            out.print(f"[bold]{party}[/bold]  ended with {one['exit_code']}: {one.get('error', 'see above')}")
+    return BUG if min(codes) < 0 else max(codes)
+
+
+def _line(party: str, line: str) -> str:
+    return line if line.startswith(f"{party}:") else f"{party}: {line}"
+
+
+def _show(result: Result, output: Path) -> None:
+    out = console()
+    colour = "green" if result.status is Status.OPTIMAL else "yellow"
+    out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
+    if result.error is not None:
+        out.print(str(result.error), markup=False)
+    out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
+    total = result.bill.total
+    out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {format_bits(total.bits)} sent by all parties together")
+    out.print(f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True)
+
+
+def _stop_wished(study: Any, party: str) -> Callable[[], bool]:
+    """At the first party, Ctrl-C asks all to stop after a round with the best model so far; elsewhere it is leaving."""
+    pressed = threading.Event()
+    if study.index(party):
+        return lambda: False
+
+    def first(number: int, frame: object) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("stopping after this round; once more to leave at once", file=sys.stderr)
+
+    signal.signal(signal.SIGINT, first)
+    return pressed.is_set
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: coterie agent party.toml")(agent)

@@ -1,0 +1,69 @@
+"""`coterie provision`: keys and certificates for a study between organisations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.commands.options import Config, Json
+from coterie.commands.output import console, print_json
+from coterie.errors import InvalidInput
+from coterie.files import write_atomically
+
+__all__ = ["provision", "register"]
+
+
+def provision(
+    study: Annotated[Path, typer.Argument(help="study.toml: the parties, their addresses, the problem.")],
+    party: Annotated[str | None, typer.Option(help="At this party: make its key, and a request to sign it.")] = None,
+    sign: Annotated[list[Path] | None, typer.Option(help="At the coordinator: sign this request. Repeatable.")] = None,
+    all_local: Annotated[bool, typer.Option(help="Everything for all parties on one machine, for a try-out.")] = False,
+    example: Annotated[bool, typer.Option(help="First write an example study, with data for three parties.")] = False,
+    keys: Annotated[Path | None, typer.Option(help="Where keys go; beside the study if not given.")] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long certificates are valid.")] = 365,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Make keys and certificates; private keys never move."""
+    from coterie.carriers.keys import AUTHORITY, CERTIFICATE, make_authority, make_request, provide_all
+    from coterie.carriers.keys import sign as sign_request
+    from coterie.peers.example import write_example
+    from coterie.peers.study import load_study
+
+    if example and study.exists():
+        raise InvalidInput(f"{study} is there already; the example would overwrite it.")
+    if example:
+        write_example(study)
+    known = load_study(study)
+    folder = keys or study.parent
+    made: list[Path] = []
+    if all_local:
+        made = [own / CERTIFICATE for own in provide_all(folder, known.name, known.names, days).values()]
+        text = "Keys and certificates for all parties, for a try-out. For real use, each party makes its own key."
+    elif party is not None:
+        known.index(party)
+        made = [make_request(folder / party if keys is None else folder, party)]
+        text = f"Send {made[0]} to the coordinator. The key beside it stays here."
+    elif sign:
+        authority = make_authority(folder / "coordinator", known.name, days)
+        for request in sign:
+            name, certificate = sign_request(folder / "coordinator", request.read_bytes(), known.names, days)
+            made.append(write_atomically(folder / "signed" / name / CERTIFICATE, certificate))
+            write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes())
+        text = "Send each party its certificate.pem and authority.pem; they go beside its key."
+    else:
+        raise typer.BadParameter("say what to make: --party NAME, --sign request.pem, or --all-local")
+    if as_json:
+        print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made]})
+        return
+    out = console()
+    for path in made:
+        out.print(str(path), markup=False, soft_wrap=True)
+    out.print(text)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: coterie provision try-out/study.toml --example --all-local")(provision)

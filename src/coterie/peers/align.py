@@ -1,0 +1,171 @@
+"""Match the rows of several parties by id, without a list of ids that anybody outside could read.
+
+    key     = SHA-256 of a random number from every party, new for every run
+    h(id)   = HMAC-SHA-256(key, type and id), 16 bytes
+    common  = the ids whose h is at every party: each adds its set to those of its branch of the spanning tree
+
+By default a party shows its parent in the tree the h of what its branch has in common. Who knows the key can try
+guesses, so a parent that suspects a certain id at its child can confirm it. With `psi` it cannot: parent and child run
+a private set intersection (ECDH, the openmined-psi library), in which the parent learns the common ids and the child
+learns how many the parent has.
+
+In both cases everybody learns in the end which of its own ids are common to all. Rows are then sorted by id, and all
+compare a keyed digest of the order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.carriers.links import Tag
+from coterie.carriers.streams import Streams
+from coterie.data import Table, align
+from coterie.errors import InvalidData, MissingExtra, ProtocolError
+from coterie.peers.tell import Family, told
+
+__all__ = ["Card", "aligned"]
+
+HASH_BYTES = 16
+
+
+class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party tells all others before the rows are matched."""
+
+    kind: str
+    """"integers" or "text"."""
+    rows: int
+    nonce: bytes
+
+
+def aligned(table: Table, names: Sequence[str], family: Family, nonce: bytes, duplicates: str, psi: bool) -> Table:
+    """The rows whose ids occur at every party, sorted by id; checked by all before anybody goes on."""
+    table = align([table], duplicates=duplicates)[0][0]  # type: ignore[arg-type]
+    ids = table.ids
+    assert ids is not None
+    mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
+    cards = [_card(part) for part in told(family, msgspec.msgpack.encode(mine), "ids")]
+    counts = "; ".join(f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True))
+    if len({card.kind for card in cards}) > 1:
+        raise InvalidData(f"ids are integers at some parties and text at others: {counts}. Convert them to one type.")
+    key = hashlib.sha256(b"".join(hashlib.sha256(card.nonce).digest() for card in cards)).digest()
+    hashes = _hashes(ids, key)
+    if len({*_cut(hashes.tobytes())}) < len(hashes):
+        raise InvalidData("two ids have the same keyed hash; start again.")
+    here = _common_by_psi(ids, hashes, family) if psi else _common_by_hash(hashes, family)
+    if not here.any():
+        raise InvalidData(f"no id occurs at every party: {counts}. Check that all use the same column as id.")
+    table = table.take_rows(np.flatnonzero(here))
+    order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
+    orders = told(family, order, "order")
+    different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]
+    if different:
+        raise ProtocolError(f"the rows are in another order at {', '.join(different)} than at {names[0]}.")
+    return table
+
+
+def _card(part: bytes) -> Card:
+    try:
+        return msgspec.msgpack.decode(part, type=Card)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"a party sent something that is not its card: {error}") from error
+
+
+def _hashes(ids: npt.NDArray[Any] | None, key: bytes) -> npt.NDArray[Any]:
+    assert ids is not None
+    made = b"".join(hmac.digest(key, element.encode(), "sha256")[:HASH_BYTES] for element in _elements(ids))
+    return np.frombuffer(made, f"V{HASH_BYTES}")
+
+
+def _elements(ids: npt.NDArray[Any]) -> list[str]:
+    """Ids as texts that keep numbers and texts apart."""
+    kind = "t:" if ids.dtype.kind == "U" else "i:"
+    return [kind + str(value) for value in ids.tolist()]
+
+
+def _common_by_hash(hashes: npt.NDArray[Any], family: Family) -> npt.NDArray[np.bool_]:
+    def merge(parts: list[bytes]) -> bytes:
+        common = {*_cut(parts[0])}
+        for part in parts[1:]:
+            common &= {*_cut(part)}
+        # Sorted by hash: the order tells nothing about the rows.
+        return b"".join(sorted(common))
+
+    common = {*_cut(family.gathered(hashes.tobytes(), "hashes", merge))}
+    return np.array([one in common for one in _cut(hashes.tobytes())], bool)
+
+
+def _cut(joined: bytes) -> list[bytes]:
+    if len(joined) % HASH_BYTES:
+        raise ProtocolError("a party sent a list of hashes that is cut off.")
+    return [joined[k : k + HASH_BYTES] for k in range(0, len(joined), HASH_BYTES)]
+
+
+def _common_by_psi(ids: npt.NDArray[Any], hashes: npt.NDArray[Any], family: Family) -> npt.NDArray[np.bool_]:
+    """Up the tree, each parent intersects with its children privately; down the tree, the root tells what is common."""
+    elements, links = _elements(ids), family.links
+    mine = np.ones(len(ids), bool)
+    for child in family.children:
+        known = np.flatnonzero(mine)
+        common = _ask_psi(links, child, [elements[k] for k in known])
+        mine[:] = False
+        mine[known[common]] = True
+    tag = Tag("study", 0, "common")
+    if family.parent is not None:
+        _answer_psi(links, family.parent, [elements[k] for k in np.flatnonzero(mine)])
+        told_common = links.receive_bytes(family.parent, tag)
+    else:
+        told_common = b"".join(sorted(_cut(hashes[mine].tobytes())))
+    for child in family.children:
+        links.send_bytes(child, told_common, tag)
+    common_hashes = {*_cut(told_common)}
+    return np.array([one in common_hashes for one in _cut(hashes.tobytes())], bool)
+
+
+def _ask_psi(links: Streams, child: int, elements: list[str]) -> npt.NDArray[np.intp]:
+    """Which of these elements the child has too."""
+    psi = _library()
+    client = psi.client.CreateWithNewKey(True)
+    links.send_bytes(child, client.CreateRequest(elements).SerializeToString(), Tag("study", 0, "psi request"))
+    setup, response = psi.ServerSetup(), psi.Response()
+    _parse(setup, links.receive_bytes(child, Tag("study", 0, "psi setup")))
+    _parse(response, links.receive_bytes(child, Tag("study", 0, "psi response")))
+    if not elements:
+        return np.empty(0, np.intp)
+    try:
+        return np.array(sorted(client.GetIntersection(setup, response)), np.intp)
+    except (RuntimeError, ValueError) as error:
+        raise ProtocolError(f"the private set intersection failed: {error}") from error
+
+
+def _answer_psi(links: Streams, parent: int, elements: list[str]) -> None:
+    psi = _library()
+    server, request = psi.server.CreateWithNewKey(True), psi.Request()
+    _parse(request, links.receive_bytes(parent, Tag("study", 0, "psi request")))
+    asked = len(request.encrypted_elements)
+    # With the raw structure there are no false positives.
+    setup = server.CreateSetupMessage(1e-9, max(asked, 1), elements, psi.DataStructure.RAW)
+    links.send_bytes(parent, setup.SerializeToString(), Tag("study", 0, "psi setup"))
+    response = server.ProcessRequest(request) if asked else psi.Response()
+    links.send_bytes(parent, response.SerializeToString(), Tag("study", 0, "psi response"))
+
+
+def _parse(message: Any, content: bytes) -> None:
+    try:
+        message.ParseFromString(content)
+    except Exception as error:  # protobuf's own class of errors
+        raise ProtocolError(f"the private set intersection got something else than its message: {error}") from error
+
+
+def _library() -> Any:
+    try:
+        import private_set_intersection.python as psi
+    except ImportError as missing:
+        raise MissingExtra("psi = true", "psi") from missing
+    return psi

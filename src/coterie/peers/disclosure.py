@@ -1,0 +1,95 @@
+"""What a party is about to send, and to whom: shown before the first message, and for every method in one place."""
+
+from __future__ import annotations
+
+from coterie.data import Table
+from coterie.errors import InvalidInput
+from coterie.peers.study import Study
+
+__all__ = ["LETTERS", "check_labels", "disclosure"]
+
+_PROOF = {
+    "features": "the own partial scores, added to those of the others: all learn the score of every row; and from the "
+    "label party the slope of the loss at every row. From the two, everybody can compute the labels",
+    "samples": "a weighted sum of the own rows, one number per column, and sums of the losses of the own rows",
+}
+_ROWS = "a weighted sum of the own rows, one number per column, added to those of the others"
+_LABELS = "ALL LABELS AND WEIGHTS, once, to all parties; then"
+
+LETTERS = {
+    "cocoa": _ROWS,
+    "consensus": _ROWS,
+    "dfw-subspace": "products of the own gradient with a few vectors, a number per column or class, added up",
+    "dfw-trace": "products of the own gradient with one vector, a number per column or class, added up",
+    "diffusion": f"{_LABELS} the partial scores of a few rows, mixed",
+    "dynamic-diffusion": f"{_LABELS} the partial scores of all rows, mixed",
+    "gram": "XᵀX and Xᵀy of the own rows, one number per pair of columns, added up, once",
+    "graph-cp": "its copy of the dual, one number per row, as it is, to its neighbours",
+    "interior-point": "the gradient and the curvature XᵀDX of the own rows, added up",
+    "lin-consensus": _ROWS,
+    "naive-dfw": "the own gradient, one number per column and class, added up",
+    "newton": "the gradient and the curvature XᵀDX of the own rows, added up",
+    "proximal-1": _ROWS,
+    "proximal-2": _ROWS,
+    "pvrd2": f"{_LABELS} the partial scores of a few rows, mixed",
+    "sva": "the leading singular vectors of the own gradient, added up",
+    "tree": "the change of its partial scores, one number per row, added up along the tree; the dual comes back",
+    "vrd2": f"{_LABELS} the partial scores of a few rows, mixed",
+}
+"""What a round's letters are, by method; docs/disclosure.md says what can be learned from them."""
+
+_TELL_LABELS = ("diffusion", "dynamic-diffusion", "pvrd2", "vrd2")
+
+
+def check_labels(method: str, study: Study) -> None:
+    """Refuse a method that tells everybody the labels, unless the study says that the parties want that."""
+    if method in _TELL_LABELS and not study.labels_shared:
+        raise InvalidInput(
+            f"method {method!r} tells all parties the labels. If all agree, write `labels-shared = true` into the "
+            "study; if not, use graph-cp or tree."
+        )
+
+
+def disclosure(study: Study, party: str, table: Table, method: str | None = None) -> str:
+    """One page: what will be sent, what will not, and who hears it."""
+    network, me = study.make_network(), study.index(party)
+    names = study.names
+    if network.server:
+        hears = [names[0]] if me else [name for name in names if name != party]
+        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each letter"
+    else:
+        hears = [names[j] for j in network.neighbours(me)]
+        route = f"over the network ({network.describe()})"
+    chosen = method or study.method
+    lines = [
+        f"Study {study.name!r}, run {study.run_id}: what {party} sends",
+        "",
+        f"To: {', '.join(hears)}; {route}.",
+        f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
+        "",
+        "Sent once, to all parties:",
+        "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
+        "  - a SHA-256 digest of the data, which goes into the certificate",
+    ]
+    if study.id is not None:
+        how = (
+            "encrypted ids for a private set intersection: only ids that both sides have become known"
+            if study.psi
+            else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
+        )
+        lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
+    lines += [
+        "  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here",
+        "",
+        f"Sent in every round ({chosen}):",
+        f"  - {LETTERS.get(chosen, 'the letters of the method that is chosen when the parties have met')}",
+    ]
+    lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
+    lines += [
+        "",
+        "Not sent: rows, column names, ids in the clear, the coefficients of the own columns."
+        if study.split == "features"
+        else "Not sent: rows, labels, dual vectors. The model is the same for all parties.",
+        "This is neither differential privacy nor secure aggregation: see docs/disclosure.md.",
+    ]
+    return "\n".join(lines)

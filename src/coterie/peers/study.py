@@ -1,0 +1,208 @@
+"""The study: one TOML file that all parties hold, and one that each keeps to itself.
+
+study.toml, the same at every party:
+
+    name = "readmission"
+    split = "features"                  # whose columns (or "samples": whose rows) are apart
+    id = "patient"                      # match rows by this column; leave out if they match already
+    [problem]
+    loss = "logistic"
+    penalty = "l1"
+    strength = 0.001
+    [[party]]
+    name = "clinic"
+    address = "clinic.example.org:7400"
+    [[party]]
+    name = "registry"
+    ...
+
+party.toml, at one party:
+
+    study = "study.toml"
+    party = "clinic"
+    data = "clinic.parquet"
+    keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
+    target = "readmitted"               # at the party with the labels
+
+What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from coterie import __version__
+from coterie.arrays import digest
+from coterie.errors import InvalidInput, UnknownName
+from coterie.methods import method as find_method
+from coterie.networks import Network, from_edges
+from coterie.problem import Problem
+from coterie.solve import make_network
+
+__all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
+
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
+
+
+class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who takes part, and where it listens."""
+
+    name: str
+    address: str
+
+
+class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What the parties agreed on. The names are those of `coterie.solve`, where they are explained."""
+
+    name: str
+    party: tuple[Party, ...]
+    problem: dict[str, Any]
+    split: Literal["samples", "features"] = "features"
+    network: str | list[tuple[str, str]] | None = None
+    """A name, or pairs of parties that talk to each other."""
+    method: str = "auto"
+    options: dict[str, Any] = {}
+    """The method's parameters."""
+    acceleration: str = "auto"
+    tol: float = 1e-6
+    max_rounds: int = 10_000
+    max_seconds: float | None = None
+    max_bits: float | None = None
+    check_every: int | None = None
+    seed: int = 0
+    id: str | None = None
+    """The column by which rows are matched, split by features; without it they must match already."""
+    psi: bool = False
+    """Match by private set intersection instead of keyed hashes."""
+    duplicates: Literal["error", "first"] = "error"
+    labels_shared: bool = False
+    """Whether the parties agree that the labels become known to all, which some methods need."""
+    deadline: float = 30.0
+    """Seconds of silence after which a party is lost."""
+
+    @property
+    def names(self) -> list[str]:
+        """The parties, in the order of the agents."""
+        return [party.name for party in self.party]
+
+    def index(self, party: str) -> int:
+        """Which agent that party is."""
+        if party not in self.names:
+            raise UnknownName("party of this study", party, self.names)
+        return self.names.index(party)
+
+    def make_problem(self) -> Problem:
+        """The problem."""
+        return Problem(**self.problem)
+
+    def make_network(self) -> Network:
+        """Who talks to whom."""
+        if isinstance(self.network, list):
+            return from_edges([(self.index(one), self.index(other)) for one, other in self.network])
+        return make_network(self.network, self.split, len(self.party), self.seed)
+
+    @property
+    def agreement(self) -> str:
+        """Everything that must be the same at all parties, one thing a line; the version of the program is one."""
+        plain = msgspec.to_builtins(self)
+        lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
+        lines += [f"problem.{key} = {json.dumps(value)}" for key, value in plain["problem"].items()]
+        lines += [f"party {k} = {party.name}" for k, party in enumerate(self.party)]
+        return "\n".join([f"coterie = {__version__}", *sorted(lines)])
+
+    @property
+    def run_id(self) -> str:
+        """A short name for runs of this study."""
+        return digest(self.agreement)[:16]
+
+
+class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What one party keeps to itself; paths are relative to its file."""
+
+    study: Path
+    party: str
+    data: Path
+    keys: Path = Path("keys")
+    output: Path = Path("result")
+    checkpoint: Path | None = Path("checkpoint")
+    """The folder that makes a crash harmless; "" for none."""
+    target: str | None = None
+    weight: str | None = None
+    columns: tuple[str, ...] | None = None
+    listen: str | None = None
+    """host:port to listen on, where it is not the address in the study."""
+    patience: float = 600.0
+    """Seconds to wait for the neighbours to come."""
+
+
+T = TypeVar("T", Study, PartyFile)
+
+
+def load_study(path: str | Path) -> Study:
+    """Read study.toml; what does not make sense is refused with the place named."""
+    study = _decoded(path, Study)
+    names = study.names
+    if len(names) < 2:
+        raise InvalidInput(f"{path}: a study has at least two parties, not {len(names)}.")
+    for party in study.party:
+        if not NAME.fullmatch(party.name):
+            raise InvalidInput(f"{path}: {party.name!r} is no name for a party; use letters, digits and dashes.")
+        if not ADDRESS.fullmatch(party.address):
+            raise InvalidInput(f"{path}: the address of {party.name} is host:port, not {party.address!r}.")
+    if len({name.lower() for name in names}) < len(names):
+        raise InvalidInput(f"{path}: two parties have the same name ({', '.join(names)}).")
+    if not study.deadline > 0:
+        raise InvalidInput(f"{path}: the deadline is a number of seconds above 0, not {study.deadline}.")
+    if study.psi and study.id is None:
+        raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
+    if study.id is not None and study.split != "features":
+        raise InvalidInput(f"{path}: rows are matched by id only where columns are apart; leave id out.")
+    study.make_problem()
+    _check_method(path, study)
+    network = study.make_network()
+    if network.agents != len(names):
+        raise InvalidInput(f"{path}: the network is of {network.agents} agents, but there are {len(names)} parties.")
+    return study
+
+
+def _check_method(path: str | Path, study: Study) -> None:
+    if study.method == "auto":
+        return
+    try:
+        split = find_method(study.method, **study.options).split
+    except TypeError as error:
+        raise InvalidInput(f"{path}: method {study.method!r}: {error}.") from error
+    if split != study.split:
+        raise InvalidInput(f"{path}: method {study.method!r} is for data split by {split}, not by {study.split}.")
+
+
+def load_party(path: str | Path) -> tuple[PartyFile, Study]:
+    """Read party.toml and its study, with all paths made absolute."""
+    path = Path(path)
+    own = _decoded(path, PartyFile)
+    base = path.resolve().parent
+    places = {name: base / getattr(own, name) for name in ("study", "data", "keys", "output")}
+    checkpoint = None if own.checkpoint is None or own.checkpoint == Path() else base / own.checkpoint
+    own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
+    study = load_study(own.study)
+    study.index(own.party)
+    return own, study
+
+
+def _decoded(path: str | Path, kind: type[T]) -> T:
+    try:
+        return msgspec.toml.decode(Path(path).read_bytes(), type=kind, dec_hook=_path)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidInput(f"{path}: {error}") from error
+
+
+def _path(kind: type, value: Any) -> Any:
+    return kind(value)

@@ -1,0 +1,219 @@
+"""Studies for tests: files, keys, parties in threads or processes, and a network between them that can fail."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+import coterie as co
+from coterie.carriers.keys import provide_all
+from coterie.errors import CoterieError
+from coterie.peers.agent import fit_together
+from coterie.peers.study import load_party
+
+NAMES = ("ada", "bea", "cyd")
+RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1}
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, **settings):
+    """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of its proxies."""
+    folder.mkdir(exist_ok=True)
+    lines = ['name = "test"', f"deadline = {deadline}", *(f"{key} = {json.dumps(v)}" for key, v in settings.items())]
+    lines += ["[problem]", *(f"{key} = {json.dumps(value)}" for key, value in problem.items())]
+    ports = free_ports(len(names))
+    for name, port in zip(names, ports, strict=True):
+        public = port if through is None else through.open(name, port)
+        lines += ["[[party]]", f'name = "{name}"', f'address = "127.0.0.1:{public}"']
+    (folder / "study.toml").write_text("\n".join(lines))
+    provide_all(folder, "test", list(names))
+    for name, port in zip(names, ports, strict=True):
+        target = 'target = "y"\n' if name == names[0] or settings.get("split") == "samples" else ""
+        text = f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience = 60\n{target}'
+        (folder / name / "party.toml").write_text(text + f'listen = "127.0.0.1:{port}"\n')
+    return folder
+
+
+def data(split="features", classification=False, dtype=float, sparse=False, n=60, d=9, seed=0, names=NAMES):
+    """One table per party, as `read` would make them of files."""
+    random = np.random.default_rng(seed)
+    X = random.standard_normal((n, d)).astype(dtype)
+    y = (X @ random.standard_normal(d) + 0.3 * random.standard_normal(n)).astype(dtype)
+    y = np.sign(y) if classification else y
+    X = sp.csr_array(X * (random.random((n, d)) < 0.4)) if sparse else X
+    tables = co.data.split(co.read((X, y), columns=[f"x{j}" for j in range(d)]), split, len(names))
+    return [replace(table, name=name, cols=None, rows=None) for table, name in zip(tables, names, strict=True)]
+
+
+def write_data(folder, tables):
+    for table in tables:
+        labels = [] if table.y is None else ["y"]
+        rows = table.X.tolist() if table.y is None else np.column_stack([table.X, table.y]).tolist()
+        lines = [",".join([*table.columns, *labels]), *(",".join(map(repr, row)) for row in rows)]
+        (folder / table.name / "data.csv").write_text("\n".join(lines) + "\n")
+
+
+def together(folder, tables=None, names=NAMES, work=fit_together, **more):
+    """What each party comes to, or the error it ends with; a thread each, with real TLS in between."""
+
+    def one(name):
+        own, study = load_party(folder / name / "party.toml")
+        given = {} if tables is None else {"table": tables[names.index(name)]}
+        try:
+            return work(own, study, **given, **more)
+        except CoterieError as error:
+            return error
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        return list(pool.map(one, names))
+
+
+class Party:
+    """A party's agent as a process of its own."""
+
+    def __init__(self, folder, name, *arguments):
+        self.folder, self.name = folder, name
+        self.command = [sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
+        self.command += arguments
+        self.start()
+
+    def start(self):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self.log = (self.folder / self.name / "log").open("a")
+        self.process = subprocess.Popen(
+            self.command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment
+        )
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        if not self.log.closed:
+            self.process.communicate()
+            self.log.close()
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def wait(self, timeout=120):
+        printed, _ = self.process.communicate(timeout=timeout)
+        self.log.close()
+        return self.process.returncode, json.loads(printed or "{}")
+
+    @property
+    def ended(self):
+        return self.process.poll() is not None
+
+    def round(self):
+        """The round of its newest snapshot."""
+        found = sorted((self.folder / self.name / "checkpoint").glob("round-*.npz"))
+        return int(found[-1].stem.removeprefix("round-")) if found else 0
+
+    def is_saving(self):
+        folder = self.folder / self.name / "checkpoint"
+        return folder.exists() and any(file.name.startswith(".round-") for file in folder.iterdir())
+
+
+@contextlib.contextmanager
+def processes(folder, names=NAMES):
+    running = {name: Party(folder, name) for name in names}
+    try:
+        yield running
+    finally:
+        for party in running.values():
+            party.signal(signal.SIGCONT)
+            party.kill()
+
+
+class Network:
+    """TCP proxies in front of the parties: what they carry can be held back, or cut."""
+
+    def __init__(self):
+        self.held = set()
+        self._stop = threading.Event()
+        self._threads = []
+        self._pairs = []
+
+    def open(self, name, port):
+        """A public port for that party."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.settimeout(0.1)
+        self._run(self._accept, name, port, listener)
+        return listener.getsockname()[1]
+
+    def _run(self, work, *arguments):
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _accept(self, name, port, listener):
+        with listener:
+            while not self._stop.is_set():
+                try:
+                    near, _ = listener.accept()
+                except TimeoutError:
+                    continue
+                try:
+                    far = socket.create_connection(("127.0.0.1", port))
+                except OSError:
+                    near.close()
+                    continue
+                self._pairs.append((name, near, far))
+                self._run(self._carry, name, near, far)
+
+    def _carry(self, name, near, far):
+        with near, far, contextlib.suppress(OSError, ValueError):
+            while not self._stop.is_set():
+                if name in self.held:
+                    time.sleep(0.02)
+                    continue
+                for one in select.select([near, far], [], [], 0.05)[0]:
+                    content = one.recv(1 << 16)
+                    while name in self.held and not self._stop.is_set():
+                        time.sleep(0.02)
+                    if not content:
+                        return
+                    (far if one is near else near).sendall(content)
+
+    def hold(self, *names):
+        """A partition: nothing comes through to those parties, and nobody is told."""
+        self.held |= set(names)
+
+    def heal(self):
+        self.held = set()
+
+    def cut(self, name):
+        """All connections to that party break."""
+        for party, near, far in self._pairs:
+            if party == name:
+                for one in (near, far):
+                    with contextlib.suppress(OSError):
+                        one.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(2)

@@ -1,0 +1,526 @@
+"""Parties between organisations: the same bits as the embedded engine, over real TLS, in real processes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.links import measure
+from tests.chaos.parties import NAMES, RIDGE, data, together, write_study
+from typer.testing import CliRunner
+
+import coterie as co
+from coterie import cli
+from coterie.certificate import Certificate
+from coterie.errors import InvalidData, InvalidInput, ProtocolError
+from coterie.methods import METHODS
+from coterie.peers.agent import fit_together, predict_together, read_own
+from coterie.peers.disclosure import LETTERS, disclosure
+from coterie.peers.study import load_party, load_study
+from coterie.result import Result
+
+LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
+
+
+def pooled_coefficients(results, split):
+    return np.concatenate([r.model.coef_ for r in results]) if split == "features" else results[0].model.coef_
+
+
+CASES = [
+    ("graph-cp", "features", "ring", RIDGE, {}),
+    ("graph-cp", "features", "path", LASSO, {}),
+    ("tree", "features", "path", LASSO, {}),
+    ("pvrd2", "features", "ring", RIDGE, {"labels-shared": True, "max-rounds": 60}),
+    ("vrd2", "features", "path", RIDGE, {"labels-shared": True, "max-rounds": 60}),
+    ("diffusion", "features", "ring", RIDGE, {"labels-shared": True, "max-rounds": 60}),
+    ("dynamic-diffusion", "features", "ring", RIDGE, {"labels-shared": True, "max-rounds": 60}),
+    ("cocoa", "samples", None, RIDGE, {}),
+    ("consensus", "samples", None, LASSO, {}),
+    ("lin-consensus", "samples", "ring", RIDGE, {}),
+    ("proximal-1", "samples", None, LASSO, {}),
+    ("proximal-2", "samples", "path", RIDGE, {}),
+    ("gram", "samples", None, RIDGE, {}),
+    ("newton", "samples", None, {"loss": "logistic", "penalty": "l2", "strength": 0.01}, {}),
+    ("auto", "samples", None, RIDGE, {}),
+]
+LOW_RANK_METHODS = ["dfw-trace", "naive-dfw", "sva", "dfw-subspace"]
+
+
+def some_problem(method):
+    """One that this method can solve."""
+    for problem in (RIDGE, LASSO, RIDGE | {"loss": "absolute"}):
+        try:
+            method().check(co.Problem(**problem), co.networks.star(3, server=True))
+        except InvalidInput:
+            continue
+        return problem
+    raise AssertionError(f"{method.name} needs a case of its own")
+
+
+# A method that was added later is tried too.
+CASES += [
+    (name, entry.split, None, some_problem(entry), {})
+    for name, entry in METHODS.items()
+    if entry.split != "users" and name not in {*LOW_RANK_METHODS, *(case[0] for case in CASES)}
+]
+
+
+@pytest.mark.parametrize(("method", "split", "network", "problem", "more"), CASES)
+def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, network, problem, more):
+    tables = data(split, problem["loss"] == "logistic")
+    settings = {"method": method, "split": split, "tol": 1e-4, "max-rounds": 300, **more}
+    write_study(tmp_path, problem=problem, **settings, **({"network": network} if network else {}))
+    results = together(tmp_path, tables)
+    local = co.solve(
+        co.Problem(**problem),
+        tables,
+        split=split,
+        network=network,
+        method=method,
+        tol=1e-4,
+        max_rounds=settings["max-rounds"],
+        progress=False,
+    )
+    assert [r.status for r in results] == [local.status] * 3
+    assert np.abs(pooled_coefficients(results, split) - local.model.coef_).max() <= 1e-10
+    if split == "features":
+        assert sum(r.model.intercept_ for r in results) == pytest.approx(local.model.intercept_, abs=1e-10)
+    for name, result in zip(NAMES, results, strict=True):
+        assert result.bill == local.bill
+        assert result.history.gap == pytest.approx(local.history.gap, abs=1e-10)
+        # What was written is what was returned, and the certificate is about the same data.
+        written = Result.load(tmp_path / name / "result")
+        assert written.certificate.data_digest == local.certificate.data_digest
+        assert written.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
+        assert written.certificate.settings["parts"][name] == written.model.digest()
+        assert json.loads((tmp_path / name / "result" / "bill.json").read_text())["total"] == vars(local.bill.total)
+
+
+LOW_RANK = {"loss": "multinomial", "penalty": "traceball", "radius": 5.0}
+
+
+@pytest.mark.parametrize("method", LOW_RANK_METHODS)
+def test_low_rank_models_too(tmp_path, method):
+    random = np.random.default_rng(0)
+    X = random.standard_normal((60, 6))
+    y = np.array(["red", "green", "blue"])[(X @ random.standard_normal((6, 3))).argmax(axis=1)]
+    tables = [
+        replace(t, name=n, rows=None) for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
+    ]
+    write_study(tmp_path, problem=LOW_RANK, method=method, split="samples", **{"max-rounds": 15})
+    results = together(tmp_path, tables)
+    local = co.solve(co.Problem(**LOW_RANK), tables, method=method, max_rounds=15, progress=False)
+    for result in results:
+        assert result.status == local.status
+        assert np.abs(result.model.coef_ - local.model.coef_).max() <= 1e-10
+        assert result.model.classes_.tolist() == ["blue", "green", "red"]
+        assert result.bill == local.bill
+
+
+@pytest.mark.parametrize(("dtype", "sparse"), [(np.float32, False), (float, True)])
+def test_precision_and_sparsity_are_those_of_the_embedded_engine(tmp_path, dtype, sparse):
+    tables = data("features", dtype=dtype, sparse=sparse)
+    write_study(tmp_path, method="tree", network="path", tol=1e-3)
+    results = together(tmp_path, tables)
+    local = co.solve(
+        co.Problem(**RIDGE), tables, split="features", network="path", method="tree", tol=1e-3, progress=False
+    )
+    assert results[0].model.coef_.dtype == dtype
+    assert (pooled_coefficients(results, "features") == local.model.coef_).all()
+    assert results[2].bill == local.bill
+
+
+def test_one_party_in_float32_follows_the_others(tmp_path):
+    tables = data("features")
+    tables[1] = replace(tables[1], X=tables[1].X.astype(np.float32))
+    write_study(tmp_path, method="tree", network="path", tol=1e-3)
+    results = together(tmp_path, tables)
+    local = co.solve(
+        co.Problem(**RIDGE), tables, split="features", network="path", method="tree", tol=1e-3, progress=False
+    )
+    assert (pooled_coefficients(results, "features") == local.model.coef_).all()
+
+
+def test_an_empty_party_changes_nothing(tmp_path):
+    tables = data("samples")
+    pooled = co.solve(co.Problem(**RIDGE), tables, tol=1e-8, progress=False)
+    tables[1:] = [
+        replace(tables[1], X=np.vstack([t.X for t in tables[1:]]), y=np.concatenate([t.y for t in tables[1:]])),
+        replace(tables[2].take_rows(np.arange(0)), y=None),
+    ]
+    write_study(tmp_path, split="samples", tol=1e-8)
+    results = together(tmp_path, tables)
+    assert [r.status for r in results] == ["optimal"] * 3
+    assert results[2].model.coef_ == pytest.approx(pooled.model.coef_, abs=1e-5)
+    nobody = [replace(t.take_rows(np.arange(0)), y=None) for t in tables]
+    for error in together(write_study(tmp_path / "again", split="samples"), nobody):
+        assert isinstance(error, InvalidData)
+        assert "no party has any data" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"), [({"max-seconds": 0.3}, "time_limit"), ({"max-bits": 3e5}, "communication_limit")]
+)
+def test_limits_stop_all_parties_after_the_same_round(tmp_path, limit, status):
+    problem = {"loss": "logistic", "penalty": "l2", "strength": 1e-5}
+    write_study(tmp_path, problem=problem, method="graph-cp", network="path", tol=1e-15, **limit)
+    results = together(tmp_path, data("features", classification=True))
+    assert [r.status for r in results] == [status] * 3
+    assert results[0].rounds == results[1].rounds == results[2].rounds > 0
+    assert results[0].bill == results[2].bill
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def keyed(n=80, seed=3, text=False):
+    """Three parties with rows of their own in an order of their own, ids included."""
+    tables = data("features", n=n)
+    random = np.random.default_rng(seed)
+    ids = random.permutation(10 * n)[:n]
+    made = []
+    for table in tables:
+        rows = random.permutation(n)[: n - 7]
+        made.append(replace(table.take_rows(rows), ids=ids[rows].astype(str) if text else ids[rows]))
+    return made
+
+
+@pytest.mark.parametrize("psi", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+def test_rows_are_matched_by_id(tmp_path, psi, text):
+    if psi:
+        pytest.importorskip("private_set_intersection.python", reason="openmined-psi is not installed")
+    tables = keyed(text=text)
+    write_study(tmp_path, method="tree", network="path", tol=1e-3, id="patient", psi=psi)
+    results = together(tmp_path, tables)
+    aligned, _ = co.align(tables)
+    local = co.solve(
+        co.Problem(**RIDGE), aligned, split="features", network="path", method="tree", tol=1e-3, progress=False
+    )
+    assert aligned[0].n < min(table.n for table in tables)
+    assert (pooled_coefficients(results, "features") == local.model.coef_).all()
+    assert all(r.bill == local.bill for r in results)
+
+
+def spoilt(kind):
+    tables = keyed()
+    if kind == "duplicates":
+        tables[1] = replace(tables[1], ids=np.where(np.arange(tables[1].n) < 3, tables[1].ids[0], tables[1].ids))
+    elif kind == "types":
+        tables[2] = replace(tables[2], ids=tables[2].ids.astype(str))
+    elif kind == "nothing in common":
+        tables[2] = replace(tables[2], ids=tables[2].ids + 100_000)
+    elif kind == "two label parties":
+        tables[1] = replace(tables[1], y=np.zeros(tables[1].n))
+    elif kind == "no labels":
+        tables[0] = replace(tables[0], y=None)
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("types", r"ada has 73 \(integers\); bea has 73 \(integers\); cyd has 73 \(text\)"),
+        ("nothing in common", r"no id occurs at every party: ada has 73"),
+        ("two label parties", "labels at 2 parties: ada, bea"),
+        ("no labels", "labels at no party"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_by_all_with_the_counts(tmp_path, kind, message):
+    write_study(tmp_path, method="tree", network="path", id="patient")
+    errors = together(tmp_path, spoilt(kind))
+    assert [type(error) for error in errors] == [InvalidData] * 3, errors
+    for error in errors:
+        with pytest.raises(InvalidData, match=message):
+            raise error
+    assert not list(tmp_path.glob("*/result"))
+
+
+def test_private_matching_finds_nothing_in_common_too(tmp_path):
+    pytest.importorskip("private_set_intersection.python", reason="openmined-psi is not installed")
+    write_study(tmp_path, method="tree", network="path", id="patient", psi=True)
+    for error in together(tmp_path, spoilt("nothing in common")):
+        assert isinstance(error, InvalidData), error
+        assert "no id occurs at every party: ada has 73" in str(error)
+
+
+def test_duplicates_are_refused_by_their_party_and_the_others_are_told(tmp_path):
+    write_study(tmp_path, method="tree", network="path", id="patient")
+    errors = together(tmp_path, spoilt("duplicates"))
+    assert isinstance(errors[1], InvalidData)
+    assert "1 id occurs more than once" in str(errors[1])
+    assert all("bea left the run: party 'bea': 1 id occurs more than once" in str(errors[k]) for k in (0, 2))
+
+
+def test_unequal_row_counts_without_ids_are_refused(tmp_path):
+    tables = data("features")
+    tables[2] = tables[2].take_rows(np.arange(50))
+    write_study(tmp_path, method="tree", network="path")
+    for error in together(tmp_path, tables):
+        assert "ada has 60, bea has 60, cyd has 50" in str(error)
+
+
+def test_bad_values_are_refused_before_anybody_is_called(tmp_path):
+    write_study(tmp_path)
+    (tmp_path / "ada" / "data.csv").write_text("a,b,y\n1,inf,2\n3,inf,5\n")
+    own, study = load_party(tmp_path / "ada" / "party.toml")
+    with pytest.raises(InvalidData, match=r"party 'ada': column 'b' has 2 values that are not finite"):
+        read_own(own, study)
+
+
+# -- agreement ---------------------------------------------------------------------------------------------------------
+
+
+def test_studies_that_differ_are_shown_line_by_line(tmp_path):
+    write_study(tmp_path, network="path", tol=1e-3)
+    other = (tmp_path / "study.toml").read_text().replace("0.001", "0.002").replace('"l2"', '"l1"')
+    (tmp_path / "cyd" / "study.toml").write_text(other)
+    file = tmp_path / "cyd" / "party.toml"
+    file.write_text(file.read_text().replace("../study.toml", "study.toml"))
+    errors = together(tmp_path, data("features"))
+    for error in errors[1:]:
+        assert isinstance(error, ProtocolError), error
+        lines = str(error).splitlines()
+        assert sum(line.endswith("tol = 0.001") for line in lines) == 1
+        assert sum(line.endswith("tol = 0.002") for line in lines) == 1
+        assert sum("penalty" in line for line in lines) == 2
+        assert not any("seed" in line for line in lines)
+
+
+def test_who_predicts_does_not_meet_who_fits(tmp_path):
+    tables = data("features")
+    write_study(tmp_path, names=NAMES[:2], tol=1e-2)
+    together(tmp_path, tables[:2], names=NAMES[:2])
+    (tmp_path / "bea" / "new.csv").write_text("x3,x4,x5\n1,2,3\n")
+
+    def work(own, study, table):
+        if own.party == "bea":
+            return predict_together(own, study, tmp_path / "bea" / "new.csv")
+        return fit_together(own, study, table=table)
+
+    for error in together(tmp_path, tables[:2], names=NAMES[:2], work=work):
+        assert isinstance(error, ProtocolError), error
+        assert "purpose = fit" in str(error)
+        assert "purpose = predict" in str(error)
+
+
+def test_a_party_may_do_without_snapshots(tmp_path):
+    tables = data("features")
+    write_study(tmp_path, network="path", tol=1e-3)
+    file = tmp_path / "bea" / "party.toml"
+    file.write_text(file.read_text() + 'checkpoint = ""\n')
+    assert [r.status for r in together(tmp_path, tables)] == ["optimal"] * 3
+    assert (tmp_path / "ada" / "checkpoint").exists()
+    assert not (tmp_path / "bea" / "checkpoint").exists()
+
+
+def test_labels_are_told_only_if_all_agreed(tmp_path):
+    write_study(tmp_path, method="pvrd2", network="ring")
+    for error in together(tmp_path, data("features")):
+        assert isinstance(error, InvalidInput)
+        assert "labels-shared = true" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("deadline = 8.0", "deadlin = 8.0"), "unknown field `deadlin`"),
+        (("deadline = 8.0", "deadline = 0"), "deadline is a number of seconds above 0"),
+        (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
+        (('name = "bea"', 'name = "b/ea"'), "no name for a party"),
+        (("127.0.0.1:", "nowhere"), "is host:port"),
+        (('loss = "squared"', 'loss = "sqared"'), "Did you mean 'squared'"),
+        (('name = "test"', 'name = "test"\npsi = true'), "psi matches rows by an id"),
+        (('name = "test"', 'name = "test"\nnetwork = "rign"'), "ring"),
+        (('name = "test"', 'name = "test"\nmethod = "graph-pc"'), "graph-cp"),
+        (('name = "test"', 'name = "test"\nmethod = "tree"\noptions.rho = 1'), "rho"),
+        (('name = "test"', 'name = "test"\nmethod = "cocoa"'), "split by samples, not by features"),
+        (('name = "test"', 'name = "test"\nnetwork = [["ada", "bea"]]'), "2 agents, but there are 3 parties"),
+        (('name = "test"', 'name = "test"\nnetwork = [["ada", "dan"]]'), "no party of this study called 'dan'"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused_with_the_place(tmp_path, change, message):
+    write_study(tmp_path)
+    load_study(tmp_path / "study.toml")
+    text = (tmp_path / "study.toml").read_text()
+    assert change[0] in text
+    (tmp_path / "study.toml").write_text(text.replace(*change))
+    with pytest.raises(InvalidInput, match=message):
+        load_study(tmp_path / "study.toml")
+
+
+def test_the_disclosure_names_who_hears_what(tmp_path):
+    write_study(tmp_path, network="path", method="graph-cp", id="patient")
+    study = load_study(tmp_path / "study.toml")
+    page = disclosure(study, "ada", keyed()[0])
+    assert "To: bea; over the network" in page
+    assert "73 rows, 3 columns, the labels" in page
+    assert LETTERS["graph-cp"] in page
+    assert "keyed hashes of the ids" in page
+    assert "the labels" not in disclosure(study, "cyd", keyed()[2]).split("\n\n")[1]
+
+
+def test_every_letter_that_is_disclosed_is_of_a_method():
+    assert set(LETTERS) <= set(METHODS)
+
+
+@pytest.mark.parametrize("split", ["samples", "features"])
+def test_the_engine_on_one_machine_is_the_embedded_one_bit_by_bit(split):
+    tables = data(split)
+    fits = [
+        co.solve(co.Problem(**RIDGE), tables, split=split, network="path", engine=engine, tol=1e-3, progress=False)
+        for engine in ("local", "peers")
+    ]
+    assert fits[0].status == fits[1].status == "optimal"
+    assert (fits[0].model.coef_ == fits[1].model.coef_).all()
+    assert fits[0].bill == fits[1].bill
+
+
+# -- prediction --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", ["path", "star"])
+def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
+    tables = keyed()
+    write_study(tmp_path, problem=RIDGE | {"intercept": True}, network=network, tol=1e-3, id="patient")
+    results = together(tmp_path, tables)
+    aligned, _ = co.align(tables)
+    new = {}
+    for table in tables:
+        new[table.name] = tmp_path / table.name / "new.csv"
+        with new[table.name].open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["patient", *table.columns])
+            writer.writerows([i, *row] for i, row in zip(table.ids.tolist(), table.X.tolist(), strict=True))
+
+    def one(name):
+        own, study = load_party(tmp_path / name / "party.toml")
+        return predict_together(own, study, new[name])
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(one, NAMES))
+    expected = sum(t.X @ r.model.coef_ + r.model.intercept_ for t, r in zip(aligned, results, strict=True))
+    assert answers[0][0].tolist() == aligned[0].ids.tolist()
+    assert answers[0][1] == pytest.approx(expected, abs=1e-12)
+    assert answers[1][1] is None
+    assert answers[2][1] is None
+
+
+# -- the commands ------------------------------------------------------------------------------------------------------
+
+
+def coterie(*arguments, **more):
+    command = [sys.executable, "-m", "coterie", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, **more)
+
+
+def test_the_two_commands_of_the_readme(tmp_path):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    section = readme.partition("## Three organisations, two commands")[2].partition("\n## ")[0]
+    first, second = re.findall(r"^\$ coterie (.*)$", section, re.MULTILINE)
+    made = coterie(*first.split(), cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    ran = coterie(*second.split(), "--json", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    study = tmp_path / "try-out" / "study.toml"
+    found = json.loads(ran.stdout)["parties"]
+    parties = load_study(study).names
+    tables = []
+    for party in parties:
+        own, definition = load_party(study.parent / party / "party.toml")
+        tables.append(read_own(own, definition))
+    aligned, _ = co.align(tables)
+    local = co.solve(
+        definition.make_problem(),
+        aligned,
+        split="features",
+        network=definition.make_network(),
+        tol=definition.tol,
+        progress=False,
+    )
+    results = [Result.load(study.parent / party / "result") for party in parties]
+    assert all(result.status == "optimal" for result in results)
+    assert np.abs(np.concatenate([r.model.coef_ for r in results]) - local.model.coef_).max() <= 1e-10
+    for party, result in zip(parties, results, strict=True):
+        assert result.bill == local.bill
+        assert found[party]["total"] == vars(local.bill.total)
+        assert Certificate.load(study.parent / party / "result" / "certificate.json").relative_gap <= definition.tol
+
+
+def here(*arguments):
+    """A command, without a process of its own."""
+    return CliRunner().invoke(cli.app, list(map(str, arguments)))
+
+
+def test_each_party_makes_its_own_key_and_the_coordinator_signs(tmp_path):
+    write_study(tmp_path)
+    for name in (*NAMES, "coordinator"):
+        for file in (tmp_path / name).glob("*.pem"):
+            file.unlink()
+    study, requests = tmp_path / "study.toml", []
+    for name in NAMES:
+        made = here("provision", study, "--party", name, "--json")
+        assert made.exit_code == 0, made.output
+        requests += json.loads(made.stdout)["made"]
+    signed = here("provision", study, *(part for request in requests for part in ("--sign", request)))
+    assert signed.exit_code == 0, signed.output
+    for name in NAMES:
+        assert not (tmp_path / "signed" / name / "key.pem").exists()
+        for file in (tmp_path / "signed" / name).iterdir():
+            file.rename(tmp_path / name / file.name)
+    results = together(tmp_path, data("features"))
+    assert [r.status for r in results] == ["optimal"] * 3
+
+
+@pytest.mark.parametrize("missing", ["key.pem", "certificate.pem", "authority.pem"])
+def test_without_keys_there_is_no_run(tmp_path, missing):
+    write_study(tmp_path)
+    (tmp_path / "ada" / missing).unlink()
+    own, study = load_party(tmp_path / "ada" / "party.toml")
+    with pytest.raises(InvalidInput, match=f"{missing} cannot be read"):
+        fit_together(own, study, table=data("features")[0])
+
+
+def test_the_page_can_be_seen_without_taking_part(tmp_path):
+    write_study(tmp_path)
+    (tmp_path / "ada" / "data.csv").write_text("a,b,y\n1,2,2\n3,4,5\n")
+    shown = here("agent", tmp_path / "ada" / "party.toml", "--show")
+    assert shown.exit_code == 0, shown.output
+    assert "what ada sends" in shown.output
+    assert not (tmp_path / "ada" / "result").exists()
+    refused = here("agent", tmp_path / "bea" / "party.toml")
+    assert isinstance(refused.exception, InvalidInput)
+    assert "data.csv" in str(refused.exception)
+
+
+def test_a_rehearsal_ends_when_a_party_cannot_begin(tmp_path):
+    write_study(tmp_path, names=NAMES[:2], deadline=1.0)
+    (tmp_path / "bea" / "data.csv").write_text("b\n1\nnan\n")
+    (tmp_path / "ada" / "data.csv").write_text("a,y\n1,2\n2,3\n")
+    ran = coterie("agent", *(tmp_path / name / "party.toml" for name in NAMES[:2]), "--json")
+    found = json.loads(ran.stdout)
+    assert ran.returncode != 0
+    assert found["parties"]["bea"]["exit_code"] == 3
+    assert "column 'b' has 1 missing value" in found["parties"]["bea"]["error"]
+
+
+def test_the_page_on_disclosure_has_every_method_that_the_program_describes():
+    page = (Path(__file__).parents[2] / "docs" / "disclosure.md").read_text()
+    rounds = page.partition("## Rounds")[2].partition("## ")[0]
+    assert {name for name in METHODS if f"`{name}`" in rounds} == set(LETTERS)
+
+
+@pytest.mark.slow
+def test_tls_costs_at_most_twice_the_plain_link():
+    for word in ("Sum", "Exchange"):
+        plain, tls, cpu = measure(word, 4, [16384])[16384]
+        print(word, round(tls / plain, 2), round(cpu, 2))
+        assert min(tls / plain, cpu) <= 2
