@@ -118,7 +118,7 @@ def test_an_agent_that_falls_silent_is_noticed():
         return None
         yield
 
-    with pytest.raises(ProtocolError, match="1 of 3 agents ended"):
+    with pytest.raises(ProtocolError, match="agent 1 ended the round while agent 0 said Sum"):
         carrier_on(ring(3)).converse([say(Sum(np.ones(2))), silent(), say(Sum(np.ones(2)))], "rounds")
 
 
@@ -170,8 +170,7 @@ def test_the_bill_is_the_closed_form(count, size, dtype):
         assert bill.total.scalars == 4 * copies * size
         assert sum(cost.scalars for cost in bill.per_agent) == bill.total.scalars
         assert sum(cost.bits for cost in bill.per_word.values()) == bill.total.bits
-        if word is not None and not isinstance(word, Exchange):
-            assert sum(bill.per_edge.values()) == bill.total.bits
+        assert sum(bill.per_edge.values()) == bill.total.bits
         restored = Bill(network)
         restored.restore(bill.state())
         assert restored == bill
@@ -184,6 +183,20 @@ def test_seconds_on_a_link():
         carrier.converse([say(Sum(np.zeros(100))) for _ in range(4)], "rounds")
     # 10 sums, two hops each; the server sends 4 copies of 100 doubles each time
     assert carrier.bill.seconds(latency=0.01, bandwidth=1e6) == pytest.approx(10 * 2 * 0.01 + 10 * 4 * 6400 / 1e6)
+
+
+def test_exchanges_of_unequal_letters_are_counted_on_their_links():
+    network = path(3)
+    carrier = carrier_on(network)
+    for _ in range(5):
+        carrier.converse([say(Exchange(np.zeros(size))) for size in (1, 10, 100)], "rounds")
+    bill = carrier.bill
+    assert bill.per_direction == {(0, 1): 320, (1, 0): 3200, (1, 2): 3200, (2, 1): 32000}
+    assert bill.per_edge == {(0, 1): 5 * 64 * (1 + 10), (1, 2): 5 * 64 * (10 + 100)}
+    assert sum(bill.per_edge.values()) == bill.total.bits
+    # Five hops: all neighbours hear at once; the last agent has the longest letter.
+    assert bill.seconds(latency=0.01, bandwidth=1e6) == pytest.approx(5 * 0.01 + 5 * 64 * 100 / 1e6)
+    assert bill.money(per_gigabyte=2.0) == pytest.approx(2.0 * bill.total.bits / 8e9)
 
 
 def test_every_matrix_is_its_own_rule():

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import coterie as co
-from coterie.certificate import Point
+from coterie.certificate import Bound, Point
 from coterie.checkpoint import Checkpoint
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.methods import Method
+from coterie.rounds import Record, _verdict
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
@@ -28,7 +29,7 @@ PROBLEM = co.Problem("absolute", "l1", 0.01)
 
 
 def fit(**settings):
-    return co.solve(PROBLEM, (X, Y), **{"agents": 4, "tol": 1e-9, "max_rounds": 60, **settings})
+    return co.solve(PROBLEM, (X, Y), **{"agents": 4, "method": "proximal-1", "tol": 1e-9, "max_rounds": 60, **settings})
 
 
 def test_limits_end_with_their_status_and_a_valid_gap():
@@ -231,7 +232,7 @@ def test_states_survive_the_archive_exactly(tmp_path):
     header, _ = read_archive(file, "checkpoint")
     State = method("proximal-2").state
     classes = (State,)
-    snapshot = Checkpoint(tmp_path, header["identity"]).load(classes)
+    snapshot = Checkpoint(tmp_path, header["identity"]).load(classes, 9)
     assert snapshot.round == 9
     assert all(isinstance(state, State) and state.w.dtype == float for state in snapshot.states)
 
@@ -282,3 +283,18 @@ def test_what_was_published_last_round_is_heard_this_round(tmp_path):
         )
     assert HEARD == {0: 24.0, 1: 4.0, 2: 14.0}, "agent j published 10 j + t after round t = 4"
     assert result.bill.per_word["Ask"].scalars == 3 * 5
+
+
+@pytest.mark.parametrize(
+    ("gap", "verdict"),
+    [
+        (lambda t: 1e-3, co.Status.STALLED),
+        (lambda t: 1e-3 if t <= 100 else 1e-3 + 1.0 / t, None),  # a lucky start, and falling since
+        (lambda t: t**-0.05, None),  # slowly, but it falls
+        (lambda t: 1e-3 if t <= 100 else 2e-3, co.Status.STALLED),
+    ],
+)
+def test_only_what_no_longer_falls_has_stalled(gap, verdict):
+    history = [Record(t, 0.0, t, 1.0, 1.0 - gap(t), gap(t)) for t in range(10, 3001, 10)]
+    least = min(record.gap for record in history)
+    assert _verdict(history, Bound(1.0, 1.0 - least), 1.0, 1e-9) is verdict

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from coterie.data import datasets
 from coterie.data.align import align, order_digest
-from coterie.data.check import SPLITS, encode_labels, validated, validated_all
+from coterie.data.check import SPLITS, encode_classes, encode_labels, validated, validated_all
 from coterie.data.datasets import Dataset
 from coterie.data.read import read
 from coterie.data.split import Agents, split
@@ -20,6 +20,7 @@ __all__ = [
     "Table",
     "align",
     "datasets",
+    "encode_classes",
     "encode_labels",
     "order_digest",
     "read",

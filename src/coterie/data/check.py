@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, is_sparse
+from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
 from coterie.data.align import refuse_mixed_ids
 from coterie.data.table import Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
 
-__all__ = ["SPLITS", "encode_labels", "validated", "validated_all"]
+__all__ = ["SPLITS", "encode_classes", "encode_labels", "validated", "validated_all"]
 
 SPLITS = ("features", "samples", "users")
 
+MOST = 10
+"""How many classes an error lists, and above how many they may well be numbers."""
 _BLOCK = 1 << 20
 
 
@@ -87,12 +89,14 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
     classes, counts = np.unique(np.concatenate(list(labels.values())), return_counts=True)
     if len(classes) != 2:
         shown = [f"{label!r} ({count} rows)" for label, count in zip(classes.tolist(), counts, strict=True)]
-        listed = ", ".join(shown[:10]) + (f", and {len(shown) - 10} more" if len(shown) > 10 else "")
+        listed = ", ".join(shown[:MOST]) + (f", and {len(shown) - MOST} more" if len(shown) > MOST else "")
         parties = ", ".join(repr(tables[k].name) for k in labels)
         if len(classes) == 1:
             fix = "A classifier needs two classes: add rows of the other one."
         else:
             fix = "A classification loss takes two: use one-vs-rest through LinearClassifier, or merge classes."
+            if len(classes) > MOST and not is_text(classes):
+                fix += " To predict numbers, use a regression loss such as squared."
         raise InvalidData(
             f"the labels ({parties}) have {len(classes)} class{'es' * (len(classes) > 1)}: {listed}. {fix}"
         )
@@ -104,11 +108,49 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
     return encoded, classes
 
 
+def encode_classes(
+    tables: Sequence[Table], classes: npt.NDArray[Any] | None = None
+) -> tuple[list[Table], npt.NDArray[Any]]:
+    """Labels of any number of classes as 0, 1, ..., and the classes that they stand for.
+
+    These are all labels of all parties, sorted, unless they are given: then a label outside them is refused.
+    """
+    labels = {k: plain(table.y, table.name, "label") for k, table in enumerate(tables) if table.y is not None}
+    for k, values in labels.items():
+        if values.ndim != 1:
+            raise party_error(
+                tables[k].name, f"the labels have shape {values.shape}. Give one class per row, not a row of them."
+            )
+    _refuse_mixed_labels({tables[k].name: values for k, values in labels.items() if values.size})
+    if classes is None:
+        classes = np.unique(np.concatenate(list(labels.values()))) if labels else np.empty(0)
+    if len(classes) < 2:
+        raise InvalidData(f"the labels have {len(classes)} class(es). A classifier needs two or more.")
+    order = np.argsort(classes, kind="stable")
+    encoded = list(tables)
+    for k, values in labels.items():
+        place = order[np.minimum(np.searchsorted(classes[order], values), len(classes) - 1)]
+        outside = np.flatnonzero(classes[place] != values)
+        if outside.size:
+            raise party_error(
+                tables[k].name,
+                f"{are(outside.size, 'label')} outside the {len(classes)} classes (first at row {outside[0]}: "
+                f"{values[outside[0]].item()!r}). Drop those rows, or add the class.",
+            )
+        encoded[k] = replace(tables[k], y=place.astype(np.float64))
+    return encoded, classes
+
+
 # -- one party ---------------------------------------------------------------------------------------------------------
 
 
 def _float_matrix(table: Table) -> Matrix:
     X = table.X
+    if is_tensor(X):
+        if X.ndim != 2 or not X.is_floating_point():
+            found = f"shape {tuple(X.shape)} and type {X.dtype}"
+            raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats.")
+        return X
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         counts = np.ma.getmaskarray(X).reshape(len(X), -1).sum(axis=0)
         j = int(np.argmax(counts > 0))
@@ -159,6 +201,10 @@ def _not_numbers(table: Table) -> InvalidData:
 
 def _refuse_infinite(table: Table) -> None:
     X = table.X
+    if is_tensor(X):
+        X = X if all(bool(block.isfinite().all()) for block in X.split(_BLOCK)) else host(X)
+        if is_tensor(X):
+            return
     if _all_finite(X.data if is_sparse(X) else X):
         return
     if is_sparse(X):
@@ -230,7 +276,8 @@ def _weights(table: Table) -> FloatArray | None:
 
 def _as_precise_as(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:
     with np.errstate(over="ignore"):
-        floats: FloatArray = values.astype(table.X.dtype, copy=False)
+        precision = np.dtype(np.float64) if is_tensor(table.X) else table.X.dtype
+        floats: FloatArray = values.astype(precision, copy=False)
     too_large = int(np.count_nonzero(~np.isfinite(floats)))
     if too_large:
         raise party_error(table.name, f"{are(too_large, noun)} too large for {table.X.dtype}. Give X as float64.")
@@ -306,7 +353,10 @@ def _fit_by_features(tables: list[Table]) -> list[Table]:
     holders = [table for table in tables if table.y is not None]
     if len(holders) != 1:
         count = f"at {len(holders)} parties: {', '.join(table.name for table in holders)}" if holders else "at no party"
-        raise InvalidData(f"labels {count}. Split by features, exactly one party has the labels (and the weights).")
+        fix = "Leave them out elsewhere." if holders else "Give it (X, y), or name the label column with target=."
+        raise InvalidData(
+            f"labels {count}. Split by features, exactly one party has the labels (and the weights). {fix}"
+        )
     return tables
 
 

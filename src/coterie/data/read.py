@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import is_sparse
+from coterie.arrays import host, is_sparse, is_tensor
 from coterie.data.table import Table, canonical_csr, party_error
 from coterie.data.values import plain, plain_ids
 from coterie.errors import InvalidData, InvalidInput, UnknownName
@@ -63,6 +63,9 @@ def read(
     party = name or "data"
     if isinstance(source, tuple):
         return _read_tuple(source, roles, party)
+    if is_tensor(source):
+        _refuse_roles(roles, "a tensor", party)
+        return Table(X=source, columns=roles.columns, name=party)
     frame = _as_frame(source, party)
     if frame is not None:
         return _read_frame(frame, roles, party)
@@ -110,10 +113,10 @@ def _read_tuple(source: tuple[Any, ...], roles: _Roles, party: str) -> Table:
 
 
 def _values(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
-    series = nw.from_native(source, allow_series=True, pass_through=True)
+    series = nw.from_native(host(source), allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         return _column_values(series, party, f"the column of {noun}s", noun)
-    return plain(source, party, noun)
+    return plain(host(source), party, noun)
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Every row or column goes to exactly one agent. Consecutive rows are views of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -94,7 +94,9 @@ def _parts(
         return lists
     sizes = np.asarray(agents)
     if sizes.ndim != 1 or sizes.size == 0 or sizes.dtype.kind not in "iu" or (sizes < 0).any():
-        raise InvalidInput(f"agents={agents!r} is neither a count, nor sizes, nor a list of lists of {noun} numbers.")
+        raise InvalidInput(
+            f"agents={agents!r} is neither a count (a whole number), nor sizes, nor lists of {noun} numbers."
+        )
     if sizes.sum() != size:
         raise InvalidInput(
             f"the {sizes.size} sizes in agents= add up to {sizes.sum()}, but there are {size} {noun}s. Make them equal."
@@ -105,7 +107,7 @@ def _parts(
 def _are_lists(agents: Any) -> bool:
     if isinstance(agents, np.ndarray):
         return agents.ndim == 2
-    return any(np.ndim(part) == 1 for part in agents)
+    return isinstance(agents, Iterable) and any(np.ndim(part) == 1 for part in agents)
 
 
 def _numbers(part: Any, noun: str, columns: tuple[str, ...] | None) -> Indices:

@@ -53,7 +53,10 @@ class Table:
         return f"column {j}" if self.columns is None else f"column {self.columns[j]!r}"
 
     def digest(self) -> str:
-        """SHA-256 over values, labels and weights in their order, whatever the memory layout."""
+        """SHA-256 over values, labels and weights in their order, whatever the memory layout.
+
+        Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
+        """
         return digest(self.X, self.y, self.weights)
 
     def take_rows(self, rows: Indices) -> Table:

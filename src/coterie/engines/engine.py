@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
+from coterie.data.distant import Source
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.steps import Steps
 
 __all__ = ["Engine"]
+
+T = TypeVar("T")
 
 
 class Engine(ABC):
@@ -36,7 +40,29 @@ class Engine(ABC):
     ) -> Outcome:
         """Run until a limit is reached."""
 
+    def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
+        """For data that is read where agents live: the engine that knows of it, and a source for each agent.
+
+        None for data that is here. A list with callables is such data: each is called where its agent lives.
+        """
+        if isinstance(data, list) and any(callable(part) for part in data):
+            return self, [part if callable(part) else partial(_given, part) for part in data]
+        return None
+
+    def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        """The answers to one question per agent, each asked where that agent's data is."""
+        return [question() for question in questions]
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process prints and writes files; where all processes run the same script, only one of them."""
+        return True
+
     @classmethod
     def missing(cls) -> str | None:
         """What has to be installed before this engine works, or None."""
         return None
+
+
+def _given(part: Any) -> Any:
+    return part

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from coterie.agent import Agent
 from coterie.bill import Bill
+from coterie.carriers.gossip import Gossip
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
@@ -19,7 +20,7 @@ from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch, run
 from coterie.steps import Steps
 
-__all__ = ["Local"]
+__all__ = ["Local", "ctrl_c"]
 
 
 class Local(Engine):
@@ -27,6 +28,13 @@ class Local(Engine):
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all agents in this process, in lockstep"
+
+    def __init__(self, gossip: Gossip | None = None):
+        """`gossip`: lost and late messages, records and replays, for methods whose agents wake up one by one."""
+        self.gossip = gossip
+
+    def hosting(self, data: Any, agents: Any) -> None:
+        """Nothing is elsewhere: `solve` calls what is callable."""
 
     def run(
         self,
@@ -38,8 +46,8 @@ class Local(Engine):
         warm: Sequence[Point] | None,
         watch: Watch,
     ) -> Outcome:
-        carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents])
-        with _ctrl_c() as pressed:
+        carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents], self.gossip)
+        with ctrl_c() as pressed:
             return run(
                 agents,
                 steps,
@@ -53,7 +61,7 @@ class Local(Engine):
 
 
 @contextmanager
-def _ctrl_c() -> Iterator[threading.Event]:
+def ctrl_c() -> Iterator[threading.Event]:
     """The first Ctrl-C asks for a stop after the current round; the second one is Python's own."""
     pressed = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,0 +1,58 @@
+"""`coterie plan`: what a fit would take, before it is run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table as RichTable
+
+from coterie.commands.options import Config, Json, Question, known, question, taking
+from coterie.commands.output import console, print_json
+from coterie.methods import METHODS
+from coterie.plan import plan as make_plan
+from coterie.progress import format_bits
+
+__all__ = ["plan", "register"]
+
+EXAMPLE = (
+    "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
+)
+
+
+@taking(question)
+def plan(
+    question: Question,
+    method: Annotated[str, typer.Option(help=f"auto, {known(METHODS)}")] = "auto",
+    latency: Annotated[float, typer.Option(help="Seconds a hop between two parties.")] = 0.02,
+    bandwidth: Annotated[float, typer.Option(help="Bits a second of a party's link.")] = 1e8,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Predict rounds, bytes per party and seconds of a fit, from a part of the rows."""
+    settings = {name: value for name, value in question.settings.items() if value is not None}
+    found = make_plan(
+        question.problem, question.data, method=method, link=(latency, bandwidth), **settings, **question.options
+    )
+    if as_json:
+        print_json({**vars(found), "bits": found.bits, "seconds": found.seconds})
+        raise typer.Exit
+    out = console()
+    out.print(f"[bold]{found.rounds} rounds[/bold]  {found.explanation}")
+    busiest = max(found.bits_per_party)
+    out.print(f"[bold]Sent[/bold]  {format_bits(found.bits)} in all, {format_bits(busiest)} by the busiest party")
+    table = RichTable("", "seconds", box=None, header_style="dim")
+    for what, seconds in (
+        (f"{found.turns} hops and the bytes on the wire", found.wire_seconds),
+        ("computing, all parties at the same time", found.computing_seconds),
+        (f"engine {settings.get('engine', 'local')}", found.engine_seconds),
+        ("in all", found.seconds),
+    ):
+        table.add_row(what, f"{seconds:.2g}")
+    out.print(table)
+    out.print(f"[dim]{found.basis}[/dim]")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLE)(plan)

@@ -1,0 +1,81 @@
+"""Data that is not here: rows of a frame in a cluster, and what is known of a table that stays where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.data.table import Table
+from coterie.errors import InvalidData
+
+__all__ = ["Distant", "Rows", "Source", "table_of"]
+
+Source = Callable[[], Any]
+"""Called where an agent lives, it gives that agent's data, in any form that `read` takes."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a Spark DataFrame or a Ray Dataset; each agent takes a part of them, where they are.
+
+    `columns` are those of X: names of numeric columns, or of one column of vectors; all others, if not given.
+    """
+
+    frame: Any
+    target: str | Sequence[str]
+    columns: str | Sequence[str] | None = None
+    weight: str | None = None
+
+
+def table_of(batch: Any, rows: Rows) -> Table:
+    """An Arrow table of those rows as a `Table`; a column of lists is a column of vectors."""
+    targets = [rows.target] if isinstance(rows.target, str) else list(rows.target)
+    others = [name for name in batch.column_names if name not in (*targets, rows.weight)]
+    names = others if rows.columns is None else [rows.columns] if isinstance(rows.columns, str) else list(rows.columns)
+    if absent := [name for name in (*names, *targets) if name not in batch.column_names]:
+        raise InvalidData(f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}.")
+    blocks = [_numbers(batch.column(name), name) for name in names]
+    plain = all(block.ndim == 1 for block in blocks)
+    X = np.column_stack(blocks) if blocks else np.empty((batch.num_rows, 0))
+    labels = [np.asarray(batch.column(name).to_numpy()) for name in targets]
+    return Table(
+        X=X,
+        y=labels[0] if isinstance(rows.target, str) else np.column_stack(labels),
+        weights=None if rows.weight is None else np.asarray(batch.column(rows.weight).to_numpy()),
+        columns=tuple(names) if plain else None,
+    )
+
+
+def _numbers(column: Any, name: str) -> FloatArray:
+    """A column of numbers as a vector, one of lists of the same length as a matrix."""
+    import pyarrow as pa
+
+    kind = column.type
+    if column.null_count:
+        raise InvalidData(f"column {name!r} has {column.null_count} missing values. Drop or impute them.")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        width, odd = divmod(len(flat), max(1, len(column)))
+        if odd or len({*map(len, column.slice(0, 1000).to_pylist())}) > 1:
+            raise InvalidData(f"the vectors of column {name!r} have different lengths. Give all the same.")
+        return np.asarray(flat).reshape(len(column), width)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise InvalidData(f"column {name!r} holds {kind}, not numbers. Encode it, or name the others with columns=.")
+    return np.asarray(column.to_numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class Distant(Table):
+    """A table that lives elsewhere. Shape, type, column names and classes are right; X and y themselves are hollow."""
+
+    fetch: Callable[[], Table] | None = None
+    """Called where the data is, it gives the real table, checked and prepared."""
+    known_digest: str = ""
+
+    def digest(self) -> str:
+        """The digest of the real table."""
+        return self.known_digest

@@ -1,0 +1,219 @@
+"""What engines with several processes have in common: who lives where, the work of one place, and the outcome of all.
+
+A *place* is a process of the run, numbered from 0, with one agent or several. Each runs `rounds.run` for its agents;
+whoever started them puts the points together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from coterie.agent import Agent
+from coterie.bill import Bill
+from coterie.carriers.linked import Linked
+from coterie.certificate import Point
+from coterie.checkpoint import Checkpoint
+from coterie.data.distant import Distant
+from coterie.errors import CoterieError, InvalidInput, NumericalError, PartyLost
+from coterie.networks import Network
+from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch, run
+from coterie.steps import Steps
+
+__all__ = ["Desk", "Job", "Task", "homes_of", "job_of", "linked", "put_together", "root_cause", "tasks_of", "work"]
+
+Meet = Callable[[str], Sequence[str]]
+VERSIONS = 3
+"""Snapshots that each place keeps. Places are at most one certificate apart, so the newest common one is among them."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all places are told."""
+
+    steps: Steps
+    network: Network
+    limits: Limits
+    homes: tuple[int, ...]
+    """The place of each agent."""
+    names: tuple[str, ...]
+    """What each agent is called."""
+    folder: Path | None
+    """Where each place keeps its snapshots, in a folder of its own."""
+    identity: str
+
+    @property
+    def places(self) -> int:
+        """How many places there are."""
+        return max(self.homes) + 1
+
+    def agents_of(self, place: int) -> list[int]:
+        """Who lives there."""
+        return [agent for agent, home in enumerate(self.homes) if home == place]
+
+    def called(self, place: int) -> str:
+        """The names of who lives there."""
+        return " and ".join(self.names[agent] for agent in self.agents_of(place))
+
+    def checkpoint(self, place: int) -> Checkpoint | None:
+        """The folder of that place's snapshots."""
+        if self.folder is None:
+            return None
+        agents = self.agents_of(place)
+        return Checkpoint(self.folder / f"agents-{agents[0]}-to-{agents[-1]}", self.identity, VERSIONS)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one place is told: its agents, with their data, and where they start."""
+
+    place: int
+    agents: tuple[Agent, ...]
+    warm: tuple[Point, ...] | None
+
+
+def homes_of(agents: int, places: int) -> tuple[int, ...]:
+    """The place of each agent: consecutive agents together, and about equally many everywhere."""
+    places = min(agents, places)
+    return tuple(agent * places // agents for agent in range(agents))
+
+
+def job_of(
+    agents: Sequence[Agent],
+    steps: Steps,
+    network: Network,
+    limits: Limits,
+    checkpoint: Checkpoint | None,
+    places: int,
+) -> Job:
+    """What all places are told of a run in so many places."""
+    homes = homes_of(len(agents), places)
+    names = tuple(agent.data.name for agent in agents)
+    folder = None if checkpoint is None else checkpoint.folder.absolute()
+    identity = "" if checkpoint is None else checkpoint.identity
+    job = Job(steps, network, limits, homes, names, folder, identity)
+    if folder is not None:
+        _refuse_other_layout(folder, job)
+    return job
+
+
+def tasks_of(job: Job, agents: Sequence[Agent], warm: Sequence[Point] | None) -> list[Task]:
+    """What each place is told."""
+    return [
+        Task(
+            place,
+            tuple(agents[agent] for agent in job.agents_of(place)),
+            None if warm is None else tuple(warm[agent] for agent in job.agents_of(place)),
+        )
+        for place in range(job.places)
+    ]
+
+
+def work(
+    job: Job,
+    task: Task,
+    carrier: Carrier,
+    *,
+    stop_wished: Callable[[], bool] = lambda: False,
+    watch: Watch = lambda t, record: None,
+    keep: Keep = lambda outcome: None,
+) -> Outcome:
+    """The whole run, as one place sees it, with one thread for linear algebra."""
+    with threadpool_limits(1):
+        return run(
+            [_at_home(agent) for agent in task.agents],
+            job.steps,
+            carrier,
+            job.limits,
+            checkpoint=job.checkpoint(task.place),
+            warm=task.warm,
+            stop_wished=stop_wished,
+            watch=watch,
+            keep=keep,
+        )
+
+
+def _at_home(agent: Agent) -> Agent:
+    """The agent with its data, read here if it lives here."""
+    if isinstance(agent.data, Distant) and agent.data.fetch is not None:
+        return replace(agent, data=agent.data.fetch(), scratch={})
+    return agent
+
+
+@contextmanager
+def linked(job: Job, place: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[Linked]:
+    """A carrier for that place, on streams to all others without encryption: for one trusted cluster only.
+
+    `meet` is handed the address of this place and gives those of all places, once everybody has one.
+    """
+    from coterie.carriers.streams import Streams, TrustedCluster
+
+    names = [job.called(other) for other in range(job.places)]
+    links = Streams(place, range(job.places), run_id, TrustedCluster(), deadline, names=names, listen=f"{host}:0")
+    try:
+        links.connect(meet(links.address))
+        links.wait()
+        yield Linked(job.network, Bill(job.network), links, job.homes, place, job.names)
+    except BaseException as error:
+        links.close(f"{type(error).__name__}: {error}")
+        raise
+    else:
+        links.close()
+
+
+def put_together(outcomes: Sequence[Outcome], job: Job) -> Outcome:
+    """The outcome of the run from those of all places, in the order of the places."""
+    by_agent = {
+        agent: point
+        for place, outcome in enumerate(outcomes)
+        for agent, point in zip(job.agents_of(place), outcome.points, strict=True)
+    }
+    return replace(outcomes[job.homes[0]], points=[by_agent[agent] for agent in range(len(job.homes))])
+
+
+def root_cause(errors: Sequence[BaseException]) -> BaseException:
+    """The error that the others follow from: a place that fails leaves, and to the others it is a lost party."""
+
+    def distance(error: BaseException) -> int:
+        return 2 if isinstance(error, PartyLost) else 1 if isinstance(error, NumericalError) else 0
+
+    return min(errors, key=distance)
+
+
+@dataclass
+class Desk:
+    """Where places hand in what they have come to, so that something is left when one of them dies."""
+
+    job: Job
+    kept: dict[int, dict[int, Outcome]] = field(default_factory=dict)
+    """By round of the certificate, then by place."""
+
+    def keep(self, place: int, outcome: Outcome) -> None:
+        """Take what a place would have come to, and forget what is older than the newest that all handed in."""
+        round = outcome.history[-1].round
+        self.kept.setdefault(round, {})[place] = outcome
+        if len(self.kept[round]) == self.job.places:
+            self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
+
+    def ended(self, error: CoterieError) -> Outcome:
+        """The newest that all places handed in, as the end of a run that failed so; the error itself, if nothing is."""
+        whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.job.places]
+        if not whole:
+            raise error
+        outcome = put_together([whole[-1][place] for place in range(self.job.places)], self.job)
+        return replace(outcome, status=error.status, error=error)
+
+
+def _refuse_other_layout(folder: Path, job: Job) -> None:
+    """The snapshots of a folder belong to places; with other agents in a place they cannot be used."""
+    expected = {path.folder.name for place in range(job.places) if (path := job.checkpoint(place)) is not None}
+    found = {path.name for path in folder.glob("agents-*-to-*")}
+    if found - expected:
+        raise InvalidInput(
+            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {job.places}. "
+            "Use as many as before, or an empty folder."
+        )

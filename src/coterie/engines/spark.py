@@ -1,0 +1,369 @@
+"""Spark: agents live in the tasks of one barrier stage; words travel on streams between the tasks.
+
+Spark starts all tasks together, next to their data, and tells each where the others are (`allGather`, once, because
+each call sleeps a second). Where a task dies and there is a checkpoint, Spark itself starts the stage again, which goes
+on from the newest snapshot that all places have. For that, a shuffle stands behind the stage: a barrier stage whose
+result is collected directly is never retried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import secrets
+import shutil
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from coterie.agent import Agent
+from coterie.certificate import Point
+from coterie.checkpoint import Checkpoint
+from coterie.data import Table
+from coterie.data.distant import Rows, Source, table_of
+from coterie.engines.engine import Engine
+from coterie.engines.local import ctrl_c
+from coterie.engines.places import Desk, Job, Task, job_of, linked, put_together, root_cause, tasks_of, work
+from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
+from coterie.networks import Network
+from coterie.rounds import Limits, Outcome, Watch
+from coterie.steps import Steps
+
+__all__ = ["SETTINGS", "Spark", "prepare_environment"]
+
+T = TypeVar("T")
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # Too few free slots are an error after seconds, not after minutes.
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
+    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
+}
+"""Of a session that this engine starts because there is none."""
+
+
+@dataclass(frozen=True)
+class Spark(Engine):
+    """Agents in the tasks of a barrier stage, in the active Spark session or a new one on this machine."""
+
+    name: ClassVar[str] = "spark"
+    summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+
+    workers: int | None = None
+    """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
+    deadline: float = 30.0
+    """Seconds of silence after which a task is lost."""
+
+    @classmethod
+    def missing(cls) -> str | None:
+        try:
+            import grpc  # noqa: F401
+            import pyspark  # noqa: F401
+        except ImportError as error:
+            return f"{error.name} is needed: pip install 'coterie[spark]'"
+        return (
+            None if _java() else "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
+        )
+
+    _frame: Any = field(default=None, repr=False, compare=False)
+    """A DataFrame whose partitions are the agents' data."""
+
+    def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
+        if not isinstance(data, Rows):
+            return super().hosting(data, agents)
+        if not hasattr(data.frame, "mapInArrow"):
+            raise InvalidData(f"engine 'spark' takes Rows of a Spark DataFrame, not of {type(data.frame).__name__}.")
+        context = data.frame.sparkSession.sparkContext
+        slots = self.workers or context.defaultParallelism
+        if agents is not None and int(agents) > slots:
+            raise InvalidInput(
+                f"agents={agents}: each partition is a task, and this Spark runs {slots} at the same time. "
+                f"Give agents={slots} or fewer, or more executors."
+            )
+        frame = _with_arrays(data.frame)
+        parts = frame.rdd.getNumPartitions()
+        frame = frame.repartition(int(agents)) if agents is not None else frame.coalesce(min(parts, slots))
+        source = _Partition(replace(data, frame=None))
+        return replace(self, _frame=frame), [source] * frame.rdd.getNumPartitions()
+
+    def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        if self._frame is None:
+            answers = _session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
+            found = dict(answers.collect())
+        else:
+            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), "place int, thing binary"))
+        return [_unless_error(found[agent]) for agent in range(len(questions))]
+
+    def run(
+        self,
+        agents: Sequence[Agent],
+        steps: Steps,
+        network: Network,
+        limits: Limits,
+        checkpoint: Checkpoint | None,
+        warm: Sequence[Point] | None,
+        watch: Watch,
+    ) -> Outcome:
+        context = _session().sparkContext
+        slots = context.defaultParallelism if self._frame is None else len(agents)
+        if self.workers is not None and not 1 <= self.workers <= slots:
+            raise InvalidInput(
+                f"workers={self.workers!r}, but this Spark runs {slots} tasks at the same time: give 1 to {slots}."
+            )
+        job = job_of(agents, steps, network, limits, checkpoint, self.workers or slots)
+        tasks = tasks_of(job, agents, warm)
+        desk = Desk(job)
+        with ctrl_c() as pressed, _reception(desk, watch, pressed, context) as reception:
+            place = _Place(job, uuid.uuid4().hex, self.deadline, reception, context.master.startswith("local"))
+            try:
+                if self._frame is None:
+                    stage = context.parallelize(tasks, job.places).barrier().mapPartitions(place)
+                    found = dict((stage if checkpoint is None else stage.repartition(1)).collect())
+                else:
+                    there = self._frame.mapInArrow(_PlaceThere(place, tasks), "place int, thing binary", barrier=True)
+                    found = _collected(there if checkpoint is None else there.repartition(1))
+            except Exception as error:
+                if type(error).__name__ not in ("Py4JJavaError", "PySparkException", "SparkRuntimeException"):
+                    raise
+                return desk.ended(_lost(error, job))
+        troubles = [end.error if isinstance(end, Outcome) else end for end in found.values()]
+        if errors := [trouble for trouble in troubles if trouble is not None]:
+            cause = root_cause(errors)
+            if isinstance(cause, NumericalError | PartyLost):
+                return desk.ended(cause)
+            raise cause
+        return put_together([found[place] for place in range(job.places)], job)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One place, as a task of the barrier stage."""
+
+    job: Job
+    run_id: str
+    deadline: float
+    reception: tuple[tuple[str, int], bytes]
+    one_machine: bool
+
+    def __call__(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome | Exception]]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        (task,) = tasks
+        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[task.place].address.rpartition(":")[0]
+        stop = threading.Event()
+        try:
+            with (
+                _desk_of(self.reception) as desk,
+                linked(self.job, task.place, self.run_id, self.deadline, host, context.allGather) as carrier,
+            ):
+
+                def keep(outcome: Outcome) -> None:
+                    if desk is not None:
+                        desk.send((task.place, outcome))
+                        if desk.recv():
+                            stop.set()
+
+                end: Outcome | Exception = work(self.job, task, carrier, stop_wished=stop.is_set, keep=keep)
+        except CoterieError as error:
+            end = error
+        trouble = end.error if isinstance(end, Outcome) else end
+        if isinstance(trouble, PartyLost) and self.job.folder is not None:
+            raise trouble  # Spark starts the stage again.
+        yield task.place, end
+
+
+# -- data in the partitions of a DataFrame ----------------------------------------------------------------------------
+
+
+class _Partition:
+    """The rows of the partition that this task works on."""
+
+    at_hand: ClassVar[Any] = None
+    """As an Arrow table."""
+
+    def __init__(self, rows: Rows):
+        self.rows = rows
+
+    def __call__(self) -> Table:
+        return table_of(_Partition.at_hand, self.rows)
+
+
+def _taken(batches: Iterable[Any]) -> int:
+    """Put the rows of this task's partition at hand; the number of the partition."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    held = list(batches)
+    _Partition.at_hand = pa.Table.from_batches(held) if held else pa.table({})
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.partitionId())
+
+
+def _sent(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+    """Numbered things as Arrow batches, which are all that such a task may return."""
+    import pyarrow as pa
+
+    for place, thing in pairs:
+        columns = [pa.array([place], pa.int32()), pa.array([pickle.dumps(thing)], pa.binary())]
+        yield pa.record_batch(columns, ["place", "thing"])
+    _Partition.at_hand = None
+
+
+def _collected(frame: Any) -> dict[int, Any]:
+    return {row.place: pickle.loads(row.thing) for row in frame.collect()}
+
+
+@dataclass(frozen=True)
+class _AnsweredThere:
+    questions: Sequence[Callable[[], Any]]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        place = _taken(batches)
+        return _sent([_answered((place, self.questions[place]))])
+
+
+@dataclass(frozen=True)
+class _PlaceThere:
+    place: _Place
+    tasks: Sequence[Task]
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        number = _taken(batches)
+        return _sent(self.place([self.tasks[number]]))
+
+
+def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:
+    agent, question = numbered
+    try:
+        return agent, question()
+    except CoterieError as error:
+        return agent, error
+
+
+def _unless_error(answer: T | CoterieError) -> T:
+    if isinstance(answer, CoterieError):
+        raise answer
+    return answer
+
+
+def _with_arrays(frame: Any) -> Any:
+    """The frame with the vectors of Spark's machine learning library as plain arrays."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.ml.linalg import VectorUDT
+
+    for part in frame.schema.fields:
+        if isinstance(part.dataType, VectorUDT):
+            frame = frame.withColumn(part.name, vector_to_array(part.name))
+    return frame
+
+
+# -- the driver's reception --------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _reception(
+    desk: Desk, watch: Watch, pressed: threading.Event, context: Any
+) -> Iterator[tuple[tuple[str, int], bytes]]:
+    """A door at the driver where places hand in what they have come to; its address and key."""
+    host = context.getConf().get("spark.driver.host", "127.0.0.1")
+    key = secrets.token_bytes(32)
+    listener = Listener((host, 0), authkey=key)
+    chief = desk.job.homes[0]
+
+    def hear(connection: Connection) -> None:
+        with contextlib.suppress(EOFError, OSError), connection:
+            while True:
+                place, outcome = connection.recv()
+                desk.keep(place, outcome)
+                if place == chief and watch(outcome.history[-1].round, outcome.history[-1]) is True:
+                    pressed.set()
+                connection.send(pressed.is_set())
+
+    def welcome() -> None:
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                connection = listener.accept()
+                threading.Thread(target=hear, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=welcome, daemon=True).start()
+    try:
+        yield listener.address, key
+    finally:
+        listener.close()
+
+
+@contextlib.contextmanager
+def _desk_of(reception: tuple[tuple[str, int], bytes]) -> Iterator[Any]:
+    """A connection to the driver's reception, or None if it cannot be reached from here: then nothing is kept."""
+    address, key = reception
+    try:
+        connection = Client(address, authkey=key)
+    except OSError:
+        yield None
+        return
+    with connection:
+        yield connection
+
+
+def _lost(error: Exception, job: Job) -> PartyLost:
+    """Spark's report of a task that died, as the party that was lost."""
+    found = re.search(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)", str(error))
+    found = found or re.search(r"Task (\d+) in stage", str(error)) or re.search(r"Lost task (\d+)\.", str(error))
+    if found is None or "PYTHON_EXCEPTION" in str(error):
+        raise error
+    reason = "its Python process died" if "exited unexpectedly" in str(error) else "its task failed"
+    lost = PartyLost(f"{job.called(int(found[1]))} stopped answering: {reason}.")
+    lost.__cause__ = error
+    return lost
+
+
+# -- Spark itself ------------------------------------------------------------------------------------------------------
+
+
+def _session() -> Any:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise MissingExtra("the spark engine", "spark") from missing
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active
+    prepare_environment()
+    builder = SparkSession.builder.master(f"local[{max(2, os.cpu_count() or 2)}]").appName("coterie")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def prepare_environment() -> None:
+    """Tell Spark where Java and Python are, unless somebody has, and to stay on this machine."""
+    java = _java()
+    if java is None:
+        raise InvalidInput(
+            "Spark needs Java 17 or newer: install it (Debian: apt install default-jre-headless) or set JAVA_HOME."
+        )
+    os.environ.setdefault("JAVA_HOME", str(java))
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _java() -> Path | None:
+    """Where Java is: JAVA_HOME, or on the path."""
+    if home := os.environ.get("JAVA_HOME"):
+        return Path(home)
+    if java := shutil.which("java"):
+        return Path(java).resolve().parents[1]
+    return None

@@ -1,0 +1,173 @@
+"""Small fits that every engine must end alike: one per method, and a few more. MPI runs this file as a script.
+
+mpiexec -n 4 python -m tests.engines.cluster_cases RESULTS [NAME ...]
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import coterie as co
+from coterie.errors import InvalidProblem
+from coterie.methods import METHODS
+
+RNG = np.random.default_rng(7)
+X = RNG.standard_normal((48, 10))
+NUMBERS = X @ RNG.standard_normal(10) + 0.3 * RNG.standard_normal(48)
+SIGNS = np.where(NUMBERS > 0, 1.0, -1.0)
+WEIGHTS = RNG.uniform(0.5, 2.0, 48)
+PAIRS = np.column_stack([NUMBERS, X @ RNG.standard_normal(10)])
+KINKED = co.Problem("hinge", "l2", 0.05)
+LOW_RANK = co.Problem("squared", "traceball", radius=3.0)
+LINEAR = co.Problem("squared", "l2", 0.05)
+RUN: dict[str, Any] = {"agents": 4, "max_rounds": 12, "tol": 1e-13}
+FEATURES = {**RUN, "split": "features", "network": "ring"}
+
+MORE = {
+    "intercept, weights, float32": (
+        co.Problem("logistic", "l1", 0.01, intercept=True),
+        (X.astype("f4"), SIGNS, WEIGHTS),
+        {**RUN, "method": "proximal-2"},
+    ),
+    "sparse, on a ring": (
+        LINEAR,
+        (sp.random_array((48, 30), density=0.2, rng=1), NUMBERS),
+        {**RUN, "network": "ring", "method": "proximal-2"},
+    ),
+    "an empty party": (
+        LINEAR,
+        [(X[:20], NUMBERS[:20]), (X[:0], NUMBERS[:0]), (X[20:], NUMBERS[20:])],
+        {"max_rounds": 9, "method": "cocoa"},
+    ),
+    "budget of bits": (LINEAR, (X, NUMBERS), {**FEATURES, "network": "path", "max_bits": 1e6, "max_rounds": 10_000}),
+    "until it is optimal": (
+        co.Problem("huber", "elasticnet", 0.05),
+        (X, NUMBERS),
+        {"agents": 4, "tol": 1e-7, "method": "proximal-1"},
+    ),
+}
+
+
+@functools.cache
+def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
+    """Problem, data and settings of that method's case, or of one of `MORE`."""
+    if name in MORE:
+        return MORE[name]
+    settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
+    if METHODS[name].split == "users":
+        return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
+    for problem, labels in ((LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS)):
+        try:
+            co.solve(problem, (X, labels), **{**settings, "max_rounds": 0})
+        except InvalidProblem:
+            continue
+        return problem, (X, labels), settings
+    raise AssertionError(f"{name} solves none of these problems: add one that it does.")
+
+
+def fit(name: str, engine: Any) -> co.Result:
+    """That case on that engine."""
+    problem, data, settings = case(name)
+    return co.solve(problem, data, engine=engine, progress=False, **settings)
+
+
+def summary(result: co.Result) -> dict[str, Any]:
+    """What has to be the same on every engine."""
+    coefficients = result.model.coef_
+    return {
+        "status": str(result.status),
+        "model": result.model.digest(),
+        "coefficients": coefficients.toarray() if sp.issparse(coefficients) else np.asarray(coefficients),
+        "bill": result.bill.state(),
+        "gaps": result.history.gap,
+        "certificate": (result.certificate.primal, result.certificate.dual),
+        "witness": [np.asarray(v) for v in result.certificate.witness],
+    }
+
+
+def names() -> list[str]:
+    """All cases: every method but those whose agents wake up one by one, which only the embedded engine runs."""
+    return [*(name for name, entry in METHODS.items() if not entry().asynchronous), *MORE]
+
+
+# -- data that is read where the agents live ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Called where its agent lives, it gives that agent's rows, or columns with the labels at the first agent."""
+
+    part: int
+    parts: int
+    split: str = "samples"
+    spoilt: bool = False
+
+    def __call__(self) -> Any:
+        """What this party has."""
+        cuts = np.array_split(np.arange(len(X) if self.split == "samples" else X.shape[1]), self.parts)[self.part]
+        if self.split == "features":
+            return (X[:, cuts], TEXT) if self.part == 0 else X[:, cuts]
+        own = X[cuts].copy()
+        if self.spoilt:
+            own[3, 2] = np.nan
+        return own, TEXT[cuts]
+
+
+TEXT = np.where(SIGNS > 0, "yes", "no")
+LOADERS = {split: [Loader(part, 3, split) for part in range(3)] for split in ("samples", "features")}
+LOADED: dict[str, Any] = {"max_rounds": 8, "tol": 1e-13}
+
+
+def loaded_fit(split: str, engine: Any) -> co.Result:
+    """A fit to data that nobody hands over."""
+    method = "proximal-2" if split == "samples" else "tree"
+    problem = co.Problem("logistic", "l2", 0.05)
+    return co.solve(problem, LOADERS[split], split=split, engine=engine, method=method, progress=False, **LOADED)
+
+
+LONG = {"split": "features", "network": "path", "agents": 4, "method": "graph-cp", "tol": 1e-15, "check_every": 20}
+LONG |= {"acceleration": "none", "progress": False}
+
+
+PROBLEM = co.Problem("absolute", "l1", 1e-4)
+
+
+def long_fit(engine: Any, rounds: int = 400, **settings: Any) -> co.Result:
+    """A run that takes all its rounds, with a certificate now and then."""
+    data = X, NUMBERS
+    return co.solve(PROBLEM, data, engine=engine, max_rounds=rounds, **LONG, **settings)
+
+
+class Murder:
+    """A callback that kills a process once, when a certificate of that round or a later one was computed."""
+
+    def __init__(self, victim, round=60):
+        self.victim, self.round, self.done = victim, round, False
+
+    def __call__(self, name, value, round):
+        if round >= self.round and not self.done:
+            self.done = True
+            os.kill(self.victim(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    from coterie.engines.mpi import Mpi
+
+    results = {name: summary(fit(name, "mpi")) for name in sys.argv[2:]}
+    results |= {split: summary(loaded_fit(split, "mpi")) for split in LOADERS}
+    try:
+        co.solve(LINEAR, [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]], engine="mpi")
+    except co.CoterieError as error:
+        results["refusal"] = str(error)
+    if Mpi().speaks:
+        Path(sys.argv[1]).write_bytes(pickle.dumps(results))

@@ -1,0 +1,340 @@
+"""Real clusters: every method ends with the same model and the same bill on Ray, Spark and MPI as in one process, and
+whoever is killed on the way is named, or the run goes on from its checkpoint to the same iterate."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.engines import cluster_cases
+from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_fit, names, summary
+
+import coterie as co
+from coterie.engines import ENGINES
+from coterie.engines.ray import Ray
+from coterie.engines.spark import Spark
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
+ROOT = Path(__file__).parents[2]
+MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def needs(engine):
+    reason = ENGINES[engine].missing() or ("there is no mpiexec" if engine == "mpi" and MPIEXEC is None else None)
+    return pytest.mark.skipif(reason is not None, reason=str(reason))
+
+
+@functools.cache
+def embedded(name):
+    return summary(fit(name, "local"))
+
+
+def assert_alike(found, expected):
+    """The same model to 1e-10 (in fact to the last bit, where sums keep their order) and the same bill."""
+    assert found["status"] == expected["status"]
+    assert found["bill"] == expected["bill"]
+    np.testing.assert_allclose(found["coefficients"], expected["coefficients"], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found["gaps"], expected["gaps"], rtol=1e-6, atol=1e-10)
+    assert len(found["witness"]) == len(expected["witness"])
+    for own, other in zip(found["witness"], expected["witness"], strict=True):
+        np.testing.assert_allclose(own, other, rtol=0, atol=1e-9)
+
+
+# -- one engine each, started once -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def on_ray():
+    import ray
+
+    with Ray(workers=2, deadline=20.0) as engine:
+        yield engine
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def on_spark():
+    from pyspark.sql import SparkSession
+
+    yield Spark(workers=2, deadline=20.0)
+    if (session := SparkSession.getActiveSession()) is not None:
+        session.stop()
+
+
+def mpiexec(ranks, *command, flags=()):
+    return subprocess.Popen(
+        [MPIEXEC, *flags, "-n", str(ranks), sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, **MPI_ENVIRONMENT},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def on_mpi(tmp_path_factory):
+    """All cases in one mpiexec: starting ranks takes longer than running them."""
+    file = tmp_path_factory.mktemp("mpi") / "results.pickle"
+    process = mpiexec(3, "-m", "tests.engines.cluster_cases", str(file), *names())
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, output + errors
+    return pickle.loads(file.read_bytes())
+
+
+@needs("ray")
+@pytest.mark.parametrize("name", names())
+def test_ray_is_like_one_process(name, on_ray):
+    assert_alike(summary(fit(name, on_ray)), embedded(name))
+
+
+@needs("spark")
+@pytest.mark.parametrize("name", names())
+def test_spark_is_like_one_process(name, on_spark):
+    assert_alike(summary(fit(name, on_spark)), embedded(name))
+
+
+@needs("mpi")
+@pytest.mark.parametrize("name", names())
+def test_mpi_is_like_one_process(name, on_mpi):
+    assert_alike(on_mpi[name], embedded(name))
+
+
+# -- data that stays at the workers ------------------------------------------------------------------------------------
+
+
+@functools.cache
+def embedded_loaded(split):
+    return loaded_fit(split, "local")
+
+
+def assert_loaded_alike(found, split):
+    expected = embedded_loaded(split)
+    assert_alike(summary(found) if isinstance(found, co.Result) else found, summary(expected))
+    if isinstance(found, co.Result):
+        assert found.certificate.data_digest == expected.certificate.data_digest
+        assert found.model.classes_.tolist() == ["no", "yes"]
+        assert co.verify(found.certificate, found.model, LOADERS[split]).holds
+
+
+@pytest.mark.parametrize("split", ["samples", "features"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("ray", marks=needs("ray")), pytest.param("spark", marks=needs("spark"))]
+)
+def test_loaders_are_called_where_agents_live(engine, split, request):
+    assert_loaded_alike(loaded_fit(split, request.getfixturevalue(f"on_{engine}")), split)
+
+
+@needs("mpi")
+def test_loaders_are_called_at_their_rank(on_mpi):
+    for split in LOADERS:
+        assert_loaded_alike(on_mpi[split], split)
+    assert REFUSAL.search(on_mpi["refusal"])
+
+
+REFUSAL = re.compile(r"party 'party 0': column 2 has 1 value that is not finite \(first at row 3\)")
+
+
+@pytest.mark.parametrize(
+    "engine", [pytest.param("ray", marks=needs("ray")), pytest.param("spark", marks=needs("spark"))]
+)
+def test_bad_data_at_a_worker_names_the_party(engine, request):
+    sources = [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]]
+    with pytest.raises(co.CoterieError, match=REFUSAL):
+        co.solve(cluster_cases.LINEAR, sources, engine=request.getfixturevalue(f"on_{engine}"))
+
+
+def frame_problem():
+    return co.Problem("squared", "l2", 0.05, intercept=True)
+
+
+@needs("spark")
+@pytest.mark.parametrize("columns", ["plain", "vectors"])
+def test_a_spark_frame_is_fitted_where_it_lies(columns, on_spark):
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql import SparkSession
+
+    fit("cocoa", on_spark)  # a session is there
+    session = SparkSession.getActiveSession()
+    X, y = cluster_cases.X, cluster_cases.NUMBERS
+    if columns == "plain":
+        names = [f"x{j}" for j in range(X.shape[1])]
+        rows = [(*map(float, x), float(label)) for x, label in zip(X, y, strict=True)]
+        frame = session.createDataFrame(rows, [*names, "y"])
+        data = co.Rows(frame.coalesce(2), target="y")
+    else:
+        rows = [(Vectors.dense(x), float(label)) for x, label in zip(X, y, strict=True)]
+        data = co.Rows(session.createDataFrame(rows, ["x", "y"]).coalesce(2), target="y", columns="x")
+    found = co.solve(frame_problem(), data, engine=on_spark, tol=1e-9)
+    pooled = co.solve(frame_problem(), (X, y), agents=2, tol=1e-9)
+    assert found.status == "optimal"
+    assert sum(p.rows for p in found.certificate.participants) == len(X)
+    np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
+    assert found.model.columns == (tuple(names) if columns == "plain" else None)
+
+
+@needs("ray")
+def test_a_ray_dataset_is_fitted_where_it_lies(on_ray):
+    import ray
+
+    fit("cocoa", on_ray)
+    X, y = cluster_cases.X, cluster_cases.NUMBERS
+    rows = [{"x": x.tolist(), "y": float(label)} for x, label in zip(X, y, strict=True)]
+    data = co.Rows(ray.data.from_items(rows), target="y", columns="x")
+    found = co.solve(frame_problem(), data, engine=on_ray, agents=3, tol=1e-9)
+    pooled = co.solve(frame_problem(), (X, y), agents=3, tol=1e-9)
+    assert [p.rows for p in found.certificate.participants] == [16, 16, 16]
+    np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
+
+
+# -- somebody is killed ------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def undisturbed():
+    return long_fit("local")
+
+
+def assert_resumed(result):
+    np.testing.assert_allclose(result.model.coef_, undisturbed().model.coef_, rtol=0, atol=1e-12)
+    assert result.status == "iteration_limit"
+    assert result.bill == undisturbed().bill
+
+
+def assert_lost(result, who):
+    assert result.status == "party_lost"
+    assert re.fullmatch(f"({who}) stopped answering: .* died.", str(result.error))
+    assert 0 < result.certificate.gap == result.history.gap.min()
+    assert co.verify(result.certificate, result.model, (cluster_cases.X, cluster_cases.NUMBERS)).holds
+
+
+def actor_of_place_1(engine):
+    """The number of the process in which agents 2 and 3 will live: actors are taken from the end of the list."""
+    import ray
+
+    long_fit(engine, 1)
+    return ray.get(engine._actors[0].process.remote())
+
+
+@needs("ray")
+@pytest.mark.chaos
+def test_ray_goes_on_when_an_actor_is_killed(on_ray, tmp_path):
+    pid = actor_of_place_1(on_ray)
+    murder = Murder(lambda: pid)
+    assert_resumed(long_fit(on_ray, checkpoint=tmp_path, callback=murder))
+    assert murder.done
+
+
+@needs("ray")
+@pytest.mark.chaos
+def test_ray_names_the_actor_that_was_killed(on_ray):
+    pid = actor_of_place_1(on_ray)
+    assert_lost(long_fit(on_ray, callback=Murder(lambda: pid)), "agent 2 and agent 3")
+
+
+def children(pid):
+    """The numbers of the processes that this process started."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == pid:
+                found.append(int(status.parent.name))
+    return found
+
+
+def descendants(pid):
+    return [below for child in children(pid) for below in (child, *descendants(child))]
+
+
+def command_line(pid):
+    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+
+
+def spark_worker():
+    """A Python process of Spark that has agents: a child of the one that forks them."""
+    daemon = next(pid for pid in descendants(os.getpid()) if "pyspark.daemon" in command_line(pid))
+    return max(children(daemon))
+
+
+@needs("spark")
+@pytest.mark.chaos
+def test_spark_goes_on_when_a_python_worker_is_killed(on_spark, tmp_path):
+    murder = Murder(spark_worker)
+    assert_resumed(long_fit(on_spark, checkpoint=tmp_path, callback=murder))
+    assert murder.done
+
+
+@needs("spark")
+@pytest.mark.chaos
+def test_spark_names_the_worker_that_was_killed(on_spark):
+    result = long_fit(on_spark, callback=Murder(spark_worker))
+    assert_lost(result, "agent 0 and agent 1|agent 2 and agent 3")
+
+
+MPI_SCRIPT = """
+import os, pickle, signal, sys
+from pathlib import Path
+from tests.engines.cluster_cases import Murder, long_fit
+from coterie.engines.mpi import Mpi, _world
+
+folder, checkpoint, deadly = Path(sys.argv[1]), sys.argv[2] == "checkpoint", sys.argv[3] == "deadly"
+settings = {"checkpoint": folder / "saved"} if checkpoint else {}
+if deadly and _world().rank == 2:
+    settings["callback"] = Murder(os.getpid)
+result = long_fit("mpi", **settings)
+if Mpi().speaks:
+    (folder / "result.pickle").write_bytes(pickle.dumps(result))
+"""
+
+
+def mpi_fit(folder, *words, flags=()):
+    process = mpiexec(4, "-c", MPI_SCRIPT, str(folder), *words, flags=flags)
+    try:
+        output, errors = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output + errors
+
+
+def mpi_result(folder):
+    return pickle.loads((folder / "result.pickle").read_bytes())
+
+
+@needs("mpi")
+@pytest.mark.chaos
+def test_mpi_goes_on_when_it_is_started_again(tmp_path):
+    code, output = mpi_fit(tmp_path, "checkpoint", "deadly")
+    assert code != 0
+    assert re.search(r"rank 2|,2\]", output)
+    assert not (tmp_path / "result.pickle").exists()
+    code, output = mpi_fit(tmp_path, "checkpoint", "peaceful")
+    assert code == 0, output
+    assert_resumed(mpi_result(tmp_path))
+
+
+@needs("mpi")
+@pytest.mark.chaos
+def test_mpi_that_survives_names_the_rank_that_was_killed(tmp_path):
+    _, output = mpi_fit(tmp_path, "none", "deadly", flags=["--with-ft", "ulfm"])
+    assert (tmp_path / "result.pickle").exists(), output
+    assert_lost(mpi_result(tmp_path), "agent 2")

@@ -1,0 +1,219 @@
+"""Agents in several places give the bits and the bill of agents in one process, and stop after the same round."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.arrays import sealed
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.carriers.linked import Linked, partners
+from coterie.errors import NumericalError, PartyLost, ProtocolError
+from coterie.networks import complete, expander, path, ring, star
+from coterie.words import Ask, Exchange, Mix, Sum
+
+DEADLINE = 1.0
+
+
+class Queues:
+    """Links between threads, for these tests: a queue for each direction of each pair of places."""
+
+    def __init__(self, place, lines, published, partners):
+        self.place, self.lines, self.published, self.partners = place, lines, published, partners
+
+    @staticmethod
+    def mesh(network, homes):
+        places = range(max(homes) + 1)
+        lines = {(a, b): queue.Queue() for a in places for b in places}
+        published = {}
+        return [Queues(place, lines, published, partners(network, homes, place)) for place in places]
+
+    def send(self, to, letter, tag):
+        assert to in self.partners
+        self.lines[self.place, to].put((tag, letter.copy()))
+
+    def receive(self, source, tag):
+        assert source in self.partners
+        try:
+            found, letter = self.lines[source, self.place].get(timeout=DEADLINE)
+        except queue.Empty:
+            raise PartyLost(f"place {source} fell silent") from None
+        if found != tag:
+            raise ProtocolError(f"expected {tag}, and place {source} sent {found}")
+        letter.flags.writeable = False
+        return letter
+
+    def publish(self, agent, letter):
+        self.published[agent] = sealed(letter.copy())
+
+    def ask(self, place, agent):
+        return self.published.get(agent)
+
+    def close(self):
+        pass
+
+
+def everywhere(network, homes, job):
+    """Run `job(carrier)` at every place at the same time; what each came to, by place."""
+    links = Queues.mesh(network, homes)
+    carriers = [Linked(network, Bill(network), own, homes, place) for place, own in enumerate(links)]
+    with ThreadPoolExecutor(len(carriers)) as pool:
+        futures = [pool.submit(job, carrier) for carrier in carriers]
+        errors = [future.exception() for future in futures]
+    if any(errors):
+        raise min((e for e in errors if e), key=lambda e: isinstance(e, PartyLost))
+    return carriers, [future.result() for future in futures]
+
+
+def conversation(agent, count, dtype, neighbours):
+    rng = np.random.default_rng(agent)
+    x = (rng.standard_normal(5) * 10.0 ** rng.integers(-8, 8)).astype(dtype)
+    total = yield Sum(x)
+    mixed = yield Mix(x.reshape(1, 5), "metropolis")
+    flat = yield Mix(total + x, "laplacian")
+    theirs = yield Exchange(np.full((agent % 2 + 1, 2), agent, dtype))
+    alike = yield Exchange(x)
+    number = yield Sum(x[:1])
+    nothing = yield Sum(x[:0])
+    assert nothing.shape == (0,)
+    still_nothing = yield Mix(x[:0])
+    assert still_nothing.shape == (0,)
+    public = yield Ask(((agent + 1) % count, (agent + 2) % count))
+    return total, mixed, flat, theirs, alike, number, public
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            same(one[key], other[key])
+        return
+    assert one.dtype == other.dtype
+    assert not other.flags.writeable
+    np.testing.assert_array_equal(one, other)
+
+
+NETWORKS = [ring(7), path(6), star(5), complete(8), expander(30, degree=4), complete(70), path(2)]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: f"{n.name}-{n.agents}")
+@pytest.mark.parametrize("layout", ["one each", "two places", "dealt"])
+def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
+    m = network.agents
+    places = {"one each": min(m, 30), "two places": 2, "dealt": min(m, 3)}[layout]
+    homes = [j % places if layout == "dealt" else places * j // m for j in range(m)]
+
+    def talk(carrier):
+        for agent in carrier.here:
+            carrier.publish(agent, np.full(agent % 3 + 1, agent, dtype))
+        talks = [conversation(agent, m, dtype, network.neighbours(agent)) for agent in carrier.here]
+        results = carrier.converse(talks, "rounds")
+        carrier.bill.end_round()
+        return results
+
+    embedded = InProcess(network, Bill(network))
+    expected = talk(embedded)
+    carriers, found = everywhere(network, homes, talk)
+    for carrier, results in zip(carriers, found, strict=True):
+        assert carrier.bill == embedded.bill
+        for agent, result in zip(carrier.here, results, strict=True):
+            for number, (one, other) in enumerate(zip(expected[agent], result, strict=True)):
+                if isinstance(one, np.ndarray) and m > 64 and number in (1, 2):  # dense products of many agents
+                    tiny = np.finfo(dtype).eps * max(abs(w).max() for e in expected for w in e[1:3]) * m
+                    np.testing.assert_allclose(one, other, atol=tiny)
+                else:
+                    same(one, other)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.booleans())
+def test_sums_do_not_depend_on_who_lives_where(homes, served):
+    homes = [sorted(set(homes)).index(home) for home in homes]
+    m = len(homes)
+    network = star(m, server=True) if served else ring(m) if m > 2 else path(m)
+
+    def talk(carrier):
+        def total(agent):
+            first = yield Sum(np.random.default_rng(agent).standard_normal(4))
+            second = yield Sum(first / 3)
+            return second
+
+        return carrier.converse([total(agent) for agent in carrier.here], "rounds")
+
+    expected = talk(InProcess(network, Bill(network)))[0]
+    for results in everywhere(network, homes, talk)[1]:
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
+
+
+def test_the_least_number_is_known_everywhere():
+    for network in (star(4, server=True), ring(4)):
+        assert everywhere(network, [0, 1, 2, 2], lambda c: c.least(7 - c.place))[1] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("network", [star(6, server=True), path(6), ring(6)], ids=["server", "path", "ring"])
+def test_all_places_stop_after_the_same_round(network):
+    """The wish of the place of agent 0 travels with the words; those of others do not count."""
+
+    def talk(carrier):
+        def one_round(agent):
+            yield Sum(np.ones(2)) if network.server else Mix(np.ones(2))
+
+        for t in range(100):
+            wish = 2 if (carrier.place == 0 and t >= 4) else 1 if carrier.place == 3 else 0
+            if (agreed := carrier.agreed(t, wish)) != 0:
+                return t, agreed
+            carrier.converse([one_round(agent) for agent in carrier.here], "rounds")
+        return None
+
+    stops = everywhere(network, list(range(6)), talk)[1]
+    assert len(set(stops)) == 1
+    after, wish = stops[0]
+    assert wish == 2
+    assert 4 < after <= 4 + (1 if network.server else network.diameter)
+
+
+def one_word(words):
+    def talk(carrier):
+        def say(word):
+            yield word
+
+        return carrier.converse([say(words[agent]) for agent in carrier.here], "rounds")
+
+    return talk
+
+
+def test_errors_name_who_it_was():
+    homes = [0, 1, 2]
+    bad = [Sum(np.ones(2)), Sum(np.array([1.0, np.nan])), Sum(np.ones(2))]
+    with pytest.raises(NumericalError, match="agent 1 said Sum with 1 of 2 numbers not finite"):
+        everywhere(ring(3), homes, one_word(bad))
+    for network in (ring(3), star(3, server=True)):
+        longer = [Sum(np.ones(2)), Sum(np.ones(2)), Sum(np.ones(3))]
+        with pytest.raises(ProtocolError, match=r"agent 0 expected 2 numbers.*agent 2 sent 3"):
+            everywhere(network, homes, one_word(longer))
+    with pytest.raises(ProtocolError, match=r"expected (Sum|Mix).*sent (Mix|Sum)"):
+        everywhere(ring(3), homes, one_word([Sum(np.ones(2)), Sum(np.ones(2)), Mix(np.ones(2))]))
+
+
+def test_a_silent_place_is_a_lost_party():
+    began = time.monotonic()
+
+    def talk(carrier):
+        if carrier.place == 1:
+            return None
+        return one_word([Sum(np.ones(2))] * 3)(carrier)
+
+    with pytest.raises(PartyLost, match="place 1 fell silent"):
+        everywhere(star(3, server=True), [0, 1, 2], talk)
+    assert time.monotonic() - began < 4 * DEADLINE
+    assert threading.active_count() < 50
