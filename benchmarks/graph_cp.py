@@ -116,7 +116,10 @@ def cost_of_a_round(data: LeastSquares, graph: Network, repeat: int = 30) -> Non
     states = carrier.converse([steps.start(agent) for agent in agents], "setup")
     tracemalloc.reset_peak()
     for t in range(1, 13):
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(agents, states, strict=True)], "rounds")
+        # As a run does it, which hands the States over and keeps none.
+        talks = [steps.round(agent, states.pop(0), t) for agent in agents]
+        states = carrier.converse(talks, "rounds")
+        del talks
     vectors = tracemalloc.get_traced_memory()[1] / (8 * duals[0].size * len(agents))
     tracemalloc.stop()
     print(

@@ -15,11 +15,11 @@ from tests.reference import pooled_optimum
 import coterie as co
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
-from coterie.certificate import Certificate, Point, certify, introduce
+from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
 from coterie.errors import CorruptFile
 from coterie.losses import LOSSES
-from coterie.solve import make_agents
+from coterie.solve import make_agents, points_of
 
 PENALTIES = {
     "none": {},
@@ -59,11 +59,10 @@ def bound_at(problem, X, y, weights, w, b, v, by="samples", agents=3, network="s
     members = make_agents(tables, problem, by, graph, 0)
     carrier = InProcess(graph, Bill(graph))
     facts = carrier.converse([introduce(a) for a in members], "setup")
-    points = []
-    for a in members:
-        own = w if by == "samples" else w[a.data.cols]
-        dual = None if v is None else (v[a.data.rows] if by == "samples" else v)
-        points.append(Point(np.append(own, b) if a.design.intercept else own, dual))
+    witness = None
+    if v is not None:
+        witness = [v[a.data.rows] if by == "samples" else v[: len(a.labels)] for a in members]
+    points = points_of(co.LinearModel(w, b, problem), members, witness)
     ready = [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
     bounds = carrier.converse([certify(a, p) for a, p in zip(ready, points, strict=True)], "proof")
     assert all(bound == bounds[0] for bound in bounds), "the agents disagree about what is proven"
@@ -156,7 +155,7 @@ def test_separable_data_without_penalty_is_certified_without_a_norm():
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
     problem, X, y, weights = make_problem("logistic", "l1", True, 2, weighted=True)
-    result = co.solve(problem, (X, y, weights), agents=3, tol=1e-3, acceleration="none")
+    result = co.solve(problem, (X, y, weights), agents=3, method="proximal-1", tol=1e-3, acceleration="none")
     folder = result.save(tmp_path_factory.mktemp("fitted"))
     return result, (X, y, weights), folder
 
@@ -185,6 +184,29 @@ def test_verify_objects_to_a_certificate_that_was_sealed_again_after_a_change(fi
     forged = replace(result.certificate, **{name: getattr(result.certificate, name) * 0.5})
     objections = co.verify(forged, result.model, data).objections
     assert any(name in objection for objection in objections)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"problem": {"loss": {"name": "hinge"}, "penalty": {"name": "none"}, "intercept": True}}, "another problem"),
+        ({"limits": {"tol": 1e-9}}, "tolerance"),
+        ({"classes": ["ill", "well"]}, "classes"),
+        ({"method": {"name": "alchemy"}}, "alchemy"),
+        ({"method": {"name": "graph-cp"}}, "graph-cp"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_verify_objects_to_settings_that_contradict_the_model_or_each_other(fitted, change, words):
+    result, data, _ = fitted
+    forged = replace(result.certificate, settings={**result.certificate.settings, **change})
+    assert any(words in objection for objection in co.verify(forged, result.model, data).objections)
+
+
+def test_verify_objects_to_a_tolerance_that_was_not_asked_for(fitted):
+    result, data, _ = fitted
+    forged = replace(result.certificate, tolerance=1e-12)
+    assert any("tolerance" in objection for objection in co.verify(forged, result.model, data).objections)
 
 
 @pytest.mark.parametrize("cut", [slice(0, 2), slice(0, 0)])

@@ -102,10 +102,15 @@ def test_fenchel_young_inequality(law, a, u):
 
 
 @laws
-@given(w=vectors, step=steps)
+@given(w=vectors, step=steps | arrays(float, 6, elements=steps))
 def test_prox_is_optimal(law, w, step):
     # p = prox_{sg}(w) exactly where (w − p)/s ∈ ∂g(p), that is g(p) + g*(u) = ⟨p, u⟩ for u = (w − p)/s.
     w = shaped(law, w)
+    if isinstance(step, np.ndarray):
+        wished = shaped(law, step)
+        step = law.tied(wished)
+        assert (step <= wished).all()
+        assert not law.separable or (step == wished).all()
     p = law.prox(w, step)
     u = (w - p) / step
     c = law.scale_into_domain(u)

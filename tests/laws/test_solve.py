@@ -12,6 +12,7 @@ from sklearn.preprocessing import scale
 
 import coterie as co
 from coterie.losses import LOSSES
+from coterie.solve import gather, prepared
 
 PENALTIES = {
     "none": {},
@@ -94,3 +95,14 @@ def test_frames_with_numbered_columns_and_frames_at_predict_time():
     spoiled[0, 0] = np.nan
     with pytest.raises(co.CoterieError, match="not finite"):
         named.predict(spoiled)
+
+
+@pytest.mark.parametrize(("split", "order"), [("samples", "C"), ("features", "F")])
+def test_parts_lie_in_memory_as_methods_walk_over_them(split, order):
+    frame = load_diabetes(as_frame=True)
+    problem = co.Problem("squared", "l2", 0.01)
+    tables, _ = prepared(gather((frame.data, frame.target), split, 3), problem, split)
+    assert all(np.asarray(table.X).flags[f"{order}_CONTIGUOUS"] for table in tables)
+    parties = [(frame.data[:200], frame.target[:200]), (frame.data[200:], frame.target[200:])]
+    if split == "samples":
+        assert all(table.X.flags.c_contiguous for table in prepared(gather(parties, split, None), problem, split)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -351,7 +352,9 @@ class Twin:
             self.B[e, j] = -self.B[e, i]
         self.blocks, self.here = np.split(np.arange(D), graph.agents), here
         self.degrees = np.diag(self.B.T @ self.B)
-        self.norms = np.array([np.linalg.norm(X[:, b], 2) ** 2 for b in self.blocks]) * (1 + 1e-4)
+        lengths = np.sum(X**2, axis=0)
+        scaled = [np.linalg.norm(X[:, b] / np.sqrt(lengths[b]), 2) ** 2 for b in self.blocks]
+        self.norms = np.repeat(scaled, D // graph.agents) * lengths * (1 + 1e-4)
         self.s, self.c, self.lam_1 = start.s, 0.5, 0.05
         self.z = self.z_0 = np.zeros(D), np.zeros((graph.n_edges, N)), np.zeros((graph.agents, N))
         self.k, self.before, self.residuals, self.restarts = 0, None, [], 0
@@ -362,7 +365,7 @@ class Twin:
     def advance(self, t):
         theta, E, Lam = self.z
         s = self.s / self.degrees
-        a = np.repeat(self.c / (s * self.norms), D // len(s))
+        a = self.c / (np.repeat(s, D // len(s)) * self.norms)
         b = (1 - self.c) / (2 * self.s)
         theta_new = theta - a * np.concatenate([X[:, b].T @ Lam[j] for j, b in enumerate(self.blocks)])
         theta_new = np.sign(theta_new) * np.maximum(np.abs(theta_new) - N * a * self.lam_1, 0)
@@ -422,12 +425,20 @@ def test_rebalancing_halves_the_way_to_the_least_weight():
 
 @pytest.mark.parametrize("shift", [0.0, 3.0])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_block_norms_bound_the_block_with_its_intercept(scale, shift):
-    from coterie.arrays import Design
-
-    design = Design(scale * X + shift, intercept=True)
-    whole = np.column_stack([design.X, np.ones(N)]) / np.sqrt(block_norms(design))
-    assert 0.5 <= np.linalg.norm(whole, 2) <= 1
+@pytest.mark.parametrize("penalty", ["none", "group"])
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array, sp.csc_array])
+def test_block_norms_bound_the_block_with_its_intercept(scale, shift, penalty, layout):
+    """They follow the units of the columns (dense ones about their mean), groups together; zeros have no say."""
+    block = (scale * X + shift) * np.where(np.arange(D) == 3, 0.0, 10.0 ** np.linspace(-3, 3, D))
+    problem = co.Problem("squared", penalty, intercept=True, **PENALTIES[penalty])
+    agent = Table(problem, (layout(block), NUMBERS), complete(1)).agents[0]
+    centred = block if layout is not np.asarray else block - block.mean(axis=0)
+    norms, lengths = block_norms(agent), np.append(np.sum(centred**2, axis=0), N)
+    assert 0.999 <= np.linalg.norm(np.column_stack([centred, np.ones(N)]) / np.sqrt(norms), 2) <= 1
+    lengths[3] = lengths.max()
+    if penalty == "group":
+        lengths[:-1] = np.repeat(lengths[:-1].reshape(-1, 2).max(axis=1), 2)
+    np.testing.assert_allclose(norms / norms[0], lengths / lengths[0])
 
 
 @pytest.mark.parametrize("method", ["graph-cp", "tree"])
@@ -487,12 +498,12 @@ def test_weights_count_as_copies(method):
     counts = RNG.integers(1, 4, N)
     problem = co.Problem("logistic", "l2", 0.05, intercept=True)
     weighted, copied = (
-        co.solve(problem, data, split="features", agents=3, network="complete", method=method, tol=2e-4)
+        co.solve(problem, data, split="features", agents=3, network="complete", method=method, tol=2e-5)
         for data in ((X, SIGNS, counts.astype(float)), (np.repeat(X, counts, axis=0), np.repeat(SIGNS, counts)))
     )
     assert weighted.status == copied.status == "optimal"
     assert weighted.certificate.primal == pytest.approx(copied.certificate.primal, abs=2e-4)
-    np.testing.assert_allclose(weighted.model.coef_, copied.model.coef_, atol=3e-2)
+    np.testing.assert_allclose(weighted.model.coef_, copied.model.coef_, atol=5e-2)
 
 
 @pytest.mark.parametrize("method", [GraphCP(), GraphCP(variant="paper"), Tree()], ids=["default", "paper", "tree"])
@@ -529,6 +540,62 @@ def test_steps_do_not_depend_on_units(method, scale):
     assert scaled.status == fixed.status == "optimal"
     np.testing.assert_allclose(scaled.model.coef_ * scale * blocks / 5.0, fixed.model.coef_, atol=2e-2)
     assert scaled.rounds <= 1.5 * fixed.rounds
+
+
+@pytest.mark.parametrize("method", ["graph-cp", "tree"])
+@pytest.mark.parametrize("penalty", list(PENALTIES))
+def test_columns_on_six_scales_are_no_obstacle(penalty, method):
+    """With one step for a whole block it takes 1725 rounds and more (none), and 449 to 952 (the others)."""
+    scales = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-3, 3, D // 2)).repeat(2)
+    problem = co.Problem("squared", penalty, **PENALTIES[penalty])
+    network = {"split": "features", "agents": 3, "network": "ring"}
+    result = co.solve(problem, (X * scales, NUMBERS), **network, method=method, tol=1e-5)
+    assert result.status == "optimal"
+    assert result.rounds <= (400 if penalty == "none" else 200)
+
+
+# -- warm starts and memory --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [None, RNG.uniform(0.5, 2, N)], ids=["", "weighted"])
+@pytest.mark.parametrize("method", ["graph-cp", "tree"])
+def test_a_warm_start_goes_on_from_the_point(method, weights):
+    """From its own answer a run is done at once; from a neighbour's, with or without a dual, it is nearer."""
+    data = (X, SIGNS) if weights is None else (X, SIGNS, weights)
+    settings = {**FEATURES, "network": "ring", "method": method, "tol": 1e-6}
+
+    def fit(strength, start=None):
+        return co.solve(co.Problem("logistic", "l1", strength, intercept=True), data, warm_start=start, **settings)
+
+    cold, other = fit(0.02), fit(0.025)
+    without = replace(other, certificate=replace(other.certificate, witness=(np.empty(0),) * M))
+    assert fit(0.02, cold).rounds <= 2
+    for start in (other, without):
+        warm = fit(0.02, start)
+        assert warm.rounds < cold.rounds
+        assert warm.history.gap[0] < 0.2 * cold.history.gap[0]
+    assert warm.bill.per_purpose["setup"].scalars > cold.bill.per_purpose["setup"].scalars
+
+
+def test_the_papers_form_starts_at_zero():
+    problem, settings = co.Problem("huber", "l2", 0.05), {**FEATURES, "network": "ring", "method": "graph-cp"}
+    first = co.solve(problem, (X, NUMBERS), **settings, tol=1e-4)
+    limits = {"variant": "paper", "max_rounds": 3, "check_every": 3}
+    cold, warm = (co.solve(problem, (X, NUMBERS), **settings, warm_start=w, **limits) for w in (None, first))
+    np.testing.assert_array_equal(cold.model.coef_, warm.model.coef_)
+
+
+def test_a_run_needs_six_vectors_per_agent():
+    """λ, u and their anchors, letters and replies: on top of X, the agent at work, and 8 kB of objects per agent."""
+    n, m, rng = 4096, 48, np.random.default_rng(0)
+    parts = split_table(read((rng.standard_normal((n, 2 * m)), rng.standard_normal(n))), "features", m)
+    run = {"split": "features", "network": "ring", "method": "graph-cp", "tol": 1e-14}
+    co.solve(co.Problem(), parts, **run, max_rounds=2)
+    tracemalloc.start()
+    co.solve(co.Problem(), parts, **run, max_rounds=25)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 8 * n * (6 * m + 9) + 8192 * m
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_the_answer_is_scikit_learns(name, intercept, layout):
         ),
     }[name]
     task = co.Problem(*problem, lam, intercept=intercept)
-    result = co.solve(task, (layout(X), y), agents=K, tol=1e-7, max_rounds=50_000)
+    result = co.solve(task, (layout(X), y), agents=K, method="proximal-1", tol=1e-7, max_rounds=50_000)
     assert result.status == "optimal"
     _, _, best = pooled_optimum(task, X, y)
     assert result.certificate.primal - best <= result.certificate.gap + 1e-8
@@ -105,7 +105,7 @@ def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty):
         "l1ball": {"radius": 1.0},
     }[penalty]
     problem = co.Problem(loss, penalty, intercept=True, **parameters)
-    result = co.solve(problem, (X, labels(loss)), agents=K, tol=1e-4, max_rounds=5000)
+    result = co.solve(problem, (X, labels(loss)), agents=K, method="proximal-1", tol=1e-4, max_rounds=5000)
     hard = not np.isfinite(problem.loss.smoothness) and problem.penalty.strong_convexity == 0
     assert result.status == "optimal" or hard, "without smoothness and growth the rate is only 1/t"
     assert result.certificate.relative_gap <= 0.05
@@ -121,7 +121,7 @@ def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty):
 def test_any_split_gives_the_same_answer(agents):
     problem = co.Problem("logistic", "elasticnet", 0.02, l1_ratio=0.5)
     best = pooled_optimum(problem, X, SIGNS)[2]
-    result = co.solve(problem, (X, SIGNS), agents=agents, tol=1e-7)
+    result = co.solve(problem, (X, SIGNS), agents=agents, method="proximal-1", tol=1e-7)
     assert result.status == "optimal"
     assert result.certificate.primal - best <= result.certificate.gap + 1e-8
 
@@ -130,9 +130,9 @@ def test_any_split_gives_the_same_answer(agents):
 def test_any_network_gives_the_same_answer(network):
     """Only the words' way, and so the bill and the rounding, depends on the graph."""
     problem = co.Problem("squared", "l1", 0.05)
-    served = co.solve(problem, (X, NUMBERS), agents=6)
+    served = co.solve(problem, (X, NUMBERS), agents=6, method="proximal-1")
     graph = co.networks.star(6) if network == "star" else network
-    result = co.solve(problem, (X, NUMBERS), agents=6, network=graph)
+    result = co.solve(problem, (X, NUMBERS), agents=6, method="proximal-1", network=graph)
     np.testing.assert_allclose(result.model.coef_, served.model.coef_, atol=1e-12)
     assert result.bill.scalars == 2 * 5 * D * result.rounds
 
@@ -140,16 +140,18 @@ def test_any_network_gives_the_same_answer(network):
 def test_weights_count_as_copies():
     counts = RNG.integers(1, 4, N)
     problem = co.Problem("huber", "l1", 0.05, intercept=True)
-    weighted = co.solve(problem, (X, NUMBERS, counts.astype(float)), agents=K, tol=1e-9)
-    copied = co.solve(problem, (np.repeat(X, counts, axis=0), np.repeat(NUMBERS, counts)), agents=K, tol=1e-9)
+    weighted = co.solve(problem, (X, NUMBERS, counts.astype(float)), agents=K, method="proximal-1", tol=1e-9)
+    copied = co.solve(
+        problem, (np.repeat(X, counts, axis=0), np.repeat(NUMBERS, counts)), agents=K, method="proximal-1", tol=1e-9
+    )
     assert weighted.certificate.primal == pytest.approx(copied.certificate.primal, abs=1e-8)
     np.testing.assert_allclose(weighted.model.coef_, copied.model.coef_, atol=1e-4)
 
 
 def test_float32_is_kept_and_halves_the_bill():
     problem = co.Problem("logistic", "l2", 0.02)
-    single = co.solve(problem, (X.astype("f4"), SIGNS), agents=K, tol=1e-5)
-    double = co.solve(problem, (X, SIGNS), agents=K, tol=1e-5)
+    single = co.solve(problem, (X.astype("f4"), SIGNS), agents=K, method="proximal-1", tol=1e-5)
+    double = co.solve(problem, (X, SIGNS), agents=K, method="proximal-1", tol=1e-5)
     assert single.status == double.status == "optimal"
     assert single.model.coef_.dtype == np.float32
     assert single.bill.bits / single.bill.scalars == 32
@@ -170,7 +172,7 @@ def test_a_given_rho_is_respected():
 def test_auto_rho_does_not_depend_on_units(scale):
     """Rescaling columns and labels alike rescales the answer; the rounds must not explode."""
     problem = co.Problem("squared", "l2", 0.05 * scale**2)
-    result = co.solve(problem, (scale * X, 7.0 * NUMBERS), agents=K, tol=1e-6, max_rounds=2000)
-    reference = co.solve(co.Problem("squared", "l2", 0.05), (X, NUMBERS), agents=K, tol=1e-6)
+    result = co.solve(problem, (scale * X, 7.0 * NUMBERS), agents=K, method="proximal-1", tol=1e-6, max_rounds=2000)
+    reference = co.solve(co.Problem("squared", "l2", 0.05), (X, NUMBERS), agents=K, method="proximal-1", tol=1e-6)
     assert result.status == "optimal"
     assert result.rounds <= reference.rounds + 2

@@ -6,8 +6,13 @@ with z = w − c Xᵀ(s∘(v − v⁰)) kept up to date, so that the best v_i fo
 
     v_i ← prox_{ℓ*/κ_i}(v_i + x_iᵀz / κ_i),   κ_i = c s_i ‖x_i‖².
 
-The conjugates of the catalogue are (a/2)v² + y v on an interval, or the logistic entropy; rows are dense or CSR; the
-last coordinate of z may belong to an intercept. Coordinates that rest at a bound are passed over for a few epochs.
+The conjugates of the catalogue are (a/2)v² + y v on an interval, or the logistic entropy; rows are dense or CSR.
+Coordinates that rest at a bound are passed over for a few epochs.
+
+With an intercept, the rows are (x_i − m, u), never stored (see `CentredDesign`). Kept up to date are a, τ and β, which
+a step σ = c s_i (v_i⁺ − v_i) moves by −σ x_i, σ and −σ(‖m‖² + u² − x_iᵀm), because with z = (a + τ m, z_b)
+
+    (x_i − m, u)ᵀz = x_iᵀa + τ x_iᵀm + β,      β = u z_b − mᵀ(a + τ m).
 """
 
 from __future__ import annotations
@@ -33,7 +38,8 @@ def dual_ascent(
     indices: Any,
     indptr: Any,
     is_dense: bool,
-    intercept: bool,
+    tilts: Any,
+    constant: float,
     y: Any,
     lower: Any,
     upper: Any,
@@ -42,15 +48,19 @@ def dual_ascent(
     weights: Any,
     norms: Any,
     c: float,
-    z: Any,
+    a: Any,
+    beta: float,
     v: Any,
     order: Any,
     relative_tolerance: float,
     max_epochs: int,
 ) -> int:
-    """Improve v and z in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
-    times what the first one did (in the metric κ). Returns the number of epochs; `order` is left in another order."""
-    columns = z.size - 1 if intercept else z.size
+    """Improve v and a in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
+    times what the first one did (in the metric κ). Returns the number of epochs; `order` is left in another order.
+
+    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0.
+    """
+    columns, intercept, tau = a.size, tilts.size > 0, 0.0
     everyone = order.copy()
     active, first, everything = order.size, 0.0, True
     for epoch in range(max_epochs):
@@ -59,14 +69,14 @@ def dual_ascent(
             i = order[position]
             # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
             begin, end = np.uint64(0), np.uint64(0)
-            score = z[columns] if intercept else 0.0 * z[0]
+            score = beta + tau * tilts[i] if intercept else 0.0
             if is_dense:
                 for j in range(columns):
-                    score += dense[i, j] * z[j]
+                    score += dense[i, j] * a[j]
             else:
                 begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
                 for p in range(begin, end):
-                    score += data[p] * z[np.uint64(indices[p])]
+                    score += data[p] * a[np.uint64(indices[p])]
             kappa = c * weights[i] * norms[i]
             old = v[i]
             if logistic:
@@ -96,12 +106,13 @@ def dual_ascent(
                 step = c * weights[i] * change
                 if is_dense:
                     for j in range(columns):
-                        z[j] -= step * dense[i, j]
+                        a[j] -= step * dense[i, j]
                 else:
                     for p in range(begin, end):
-                        z[np.uint64(indices[p])] -= step * data[p]
+                        a[np.uint64(indices[p])] -= step * data[p]
                 if intercept:
-                    z[columns] -= step
+                    tau += step
+                    beta -= step * (constant - tilts[i])
         if epoch == 0:
             first = moved
         settled = moved <= relative_tolerance * relative_tolerance * first

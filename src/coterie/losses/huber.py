@@ -51,6 +51,9 @@ class Huber(Loss):
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return np.clip(u - y, *self.domain(y))
 
+    def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return (np.abs(u - y) <= self.threshold).astype(u.dtype)
+
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = np.clip(v, *self.domain(y))
         return np.where(inside == v, inside * (inside / 2 + y), np.inf)

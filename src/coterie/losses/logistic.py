@@ -45,6 +45,10 @@ class Logistic(Loss):
         result: FloatArray = -y * expit(-y * u)
         return result
 
+    def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        share: FloatArray = expit(-np.abs(u))
+        return share * (1 - share)
+
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = np.clip(v, *self.domain(y))
         a = -y * inside

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.arrays import FloatArray
+from coterie.errors import InvalidProblem
 
 __all__ = ["Loss", "Step", "towards_zero"]
 
@@ -56,6 +57,10 @@ class Loss(ABC):
     @abstractmethod
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ'(u_i; y_i), at a kink one element of the subdifferential."""
+
+    def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        """ℓ''(u_i; y_i), where it jumps one of its two values; smooth losses have it, second-order methods need it."""
+        raise InvalidProblem(f"the {self.name} loss has no second derivative; use a method of first order.")
 
     @abstractmethod
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:

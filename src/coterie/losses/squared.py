@@ -39,6 +39,9 @@ class Squared(Loss):
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return u - y
 
+    def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return np.ones_like(u)
+
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         return v * (0.5 * v + y)
 

@@ -38,6 +38,9 @@ class SquaredHinge(Loss):
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return -2 * y * np.maximum(0, 1 - y * u)
 
+    def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return 2.0 * (y * u < 1).astype(u.dtype)
+
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = np.clip(v, *self.domain(y))
         return np.where(inside == v, inside * (y + inside / 4), np.inf)

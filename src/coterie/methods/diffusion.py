@@ -49,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import Design, FloatArray, Matrix, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels.pipeline import LABEL, SLOPES, WEIGHT, Rows, Z, advance, numbers, push, rows_of
@@ -415,12 +415,16 @@ _ROWS: WeakKeyDictionary[Design, Rows] = WeakKeyDictionary()
 def _by_rows(design: Design) -> Rows:
     """The data by rows, made once: blocks of columns are stored by columns, and one sample would touch them all."""
     if design not in _ROWS:
-        _ROWS[design] = rows_of(design.X)
+        _ROWS[design] = rows_of(_centred(design))
     return _ROWS[design]
 
 
+def _centred(design: Design) -> Matrix:
+    return design.X - design.centre.astype(design.dtype) if isinstance(design, CentredDesign) else design.X
+
+
 def _row_squares(design: Design) -> FloatArray:
-    X = design.X
+    X = _centred(design)
     squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
     return squares + 1.0 if design.intercept else squares
 

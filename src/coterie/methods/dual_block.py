@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.dual_ascent import dual_ascent
 from coterie.losses import Loss
 
@@ -46,7 +46,7 @@ def solve_block(
 
 def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArray:
     """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the smaller Gram matrix."""
-    design, tall = agent.design, agent.design.shape[0] > agent.design.shape[1]
+    design, tall = agent.centred, agent.design.shape[0] > agent.design.shape[1]
     root = None if agent.data.weights is None else np.sqrt(agent.data.weights)
     if "gram" not in agent.scratch:
         agent.scratch["gram"] = np.linalg.eigh(_gram(agent, root, tall))
@@ -66,26 +66,45 @@ def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArr
 
 def _gram(agent: Agent, root: FloatArray | None, tall: bool) -> FloatArray:
     """AᵀA or A Aᵀ for A = √s X̃; a sparse X is not made dense for it."""
-    X, intercept = agent.design.X.astype(float), agent.design.intercept
-    root = np.ones(X.shape[0]) if root is None else root.astype(float)
-    A = sp.csr_array(X).multiply(root[:, None]).tocsr() if is_sparse(X) else root[:, None] * X
-    product = A.T @ A if tall else A @ A.T
-    gram: FloatArray = product.toarray() if is_sparse(product) else product
-    if not intercept:
+    design, (n, width) = agent.centred, agent.design.shape
+    d, root = design.X.shape[1], np.ones(n) if root is None else root.astype(float)
+    centre, unit = _centre(design)
+    if not is_sparse(design.X):
+        A = np.full((n, width), unit)
+        np.subtract(design.X, centre, out=A[:, :d])
+        A *= root[:, None]
+        gram: FloatArray = A.T @ A if tall else A @ A.T
         return gram
+    A = sp.csr_array(design.X.astype(float)).multiply(root[:, None]).tocsr()
+    product: FloatArray = (A.T @ A if tall else A @ A.T).toarray()
+    if not design.intercept:
+        return product
     if not tall:
-        return gram + np.outer(root, root)
-    border = A.T @ root
-    return np.block([[gram, border[:, None]], [border[None, :], np.array([[root @ root]])]])
+        means = np.outer(A @ centre, root)
+        return product - means - means.T + (centre @ centre + unit**2) * np.outer(root, root)
+    border = (A.T @ root)[:, None]
+    moment = np.block([[product, border], [border.T, np.array([[root @ root]])]])
+    into = np.eye(width)  # [X, 1] into = X̃
+    into[-1] = np.append(-centre, unit)
+    return np.asarray(into.T @ moment @ into)
+
+
+def _centre(design: Design) -> tuple[FloatArray, float]:
+    if isinstance(design, CentredDesign):
+        return design.centre, design.unit
+    return np.zeros(design.X.shape[1]), 1.0
 
 
 def _by_coordinates(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
 ) -> FloatArray:
-    X, intercept = agent.design.X, agent.design.intercept
+    design, X = agent.centred, agent.design.X
     if "rows" not in agent.scratch:
-        sparse = is_sparse(X)
-        squares = X.multiply(X).sum(axis=1) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
+        sparse, (centre, unit) = is_sparse(X), _centre(design)
+        squares = np.asarray(X.multiply(X).sum(axis=1) if sparse else np.einsum("ij,ij->i", X, X, dtype=float), float)
+        tilts, constant = (X @ centre, float(centre @ centre) + unit**2) if design.intercept else (np.empty(0), 0.0)
+        # ‖(x − c, u)‖² = ‖x‖² − 2xᵀc + ‖c‖² + u²
+        norms = np.maximum(squares - 2 * tilts + constant, unit**2) if design.intercept else squares
         empty = np.empty(0, X.dtype)
         agent.scratch["rows"] = (
             np.empty((0, 0), X.dtype) if sparse else np.ascontiguousarray(X),
@@ -93,18 +112,19 @@ def _by_coordinates(
             X.indices if sparse else np.empty(0, np.int32),
             X.indptr if sparse else np.empty(0, np.int32),
             not sparse,
-            intercept,
+            tilts,
+            constant,
             agent.labels.astype(float),
             *(bound.astype(float) for bound in agent.problem.loss.domain(agent.labels)),
             agent.problem.loss.conjugate_curvature or 0.0,
             agent.problem.loss.name == "logistic",
             np.ones(len(v)) if agent.data.weights is None else agent.data.weights.astype(float),
-            np.asarray(squares, float).ravel() + intercept,
+            norms,
         )
-    improved, z = v.astype(float), w.astype(float)
+    improved, z = v.astype(float), w[: X.shape[1]].astype(float)
     order = _shuffled(len(v), agent.random(t))
     ascend: Any = dual_ascent
-    ascend(*agent.scratch["rows"], c, z, improved, order, tolerance, max_epochs)
+    ascend(*agent.scratch["rows"], c, z, design.offset(w), improved, order, tolerance, max_epochs)
     return improved.astype(v.dtype, copy=False)
 
 
@@ -122,9 +142,9 @@ def _by_gradients(
     """FISTA with restarts in the metric s: any loss with a `dual_prox`."""
     step = 1.0 / (c * agent.squared_norm)
     point, lead, momentum, first = v, v, 1.0, 0.0
-    scores = agent.design.forward(w)
+    design, scores = agent.centred, agent.centred.forward(w)
     for _ in range(50 * max_epochs):
-        pull = scores - c * agent.design.forward(agent.design.adjoint(agent.weighted(lead - v)))
+        pull = scores - c * design.forward(design.adjoint(agent.weighted(lead - v)))
         new = agent.problem.loss.dual_prox(lead + step * pull, agent.labels, step)
         moved = float(np.linalg.norm(new - lead))
         first = first or moved

@@ -19,11 +19,12 @@ The default needs one. With P = L V only L² appears in the paper's iteration; w
 on the incidence matrix of the graph, which has the same saddle points and cond(L) where the paper has cond(L)². Only
 u_j = X_jθ_j + P_j is kept:
 
-    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ_j)                                     a_j = c / (s_j ‖X_j‖²)
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ_j)                                     a_j = c / (s_j N_j)
     u_j⁺ = u_j + X_j(θ_j⁺ − θ_j) − b (L Λ)_j                                       b = (1 − c) / (2 s)
     λ_j⁺ = λ_j + s_j(2u_j⁺ − u_j), at the labels prox_{s_j ℓ*} of that             s_j = s / deg_j
 
-Since ‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every graph and every block, and no agent needs a constant from
+N_j holds a number per column, its squared length times what makes ‖X_j N_j^{-1/2}‖ = 1, so the units of a column do not
+matter. Since ‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every graph and every block, and no agent needs a constant from
 elsewhere. The map T: z = (θ, u, Λ) ↦ z⁺ is firmly non-expansive in the metric M of its steps, and is iterated in
 reflected Halpern form with restarts, as the successors of PDLP do it:
 
@@ -46,10 +47,11 @@ import numba
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import Design, FloatArray
+from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
+from coterie.methods.costs import Sizes
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -148,7 +150,7 @@ class GraphCP(Method):
             )
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         if network.server:
             return None
         mine, trees, words = traffic(network)
@@ -167,6 +169,15 @@ class GraphCP(Method):
 
     def start(self, agent: Agent) -> Talk[State | PaperState]:
         return (yield from (self._paper_start(agent) if self.variant == "paper" else self._start(agent)))
+
+    def warm(self, agent: Agent, state: State | PaperState, point: Point) -> Talk[State | PaperState]:
+        """There, with every edge as the optimality conditions want it; the paper's form starts at 0, as published."""
+        if isinstance(state, PaperState):
+            return state
+        theta, scores, lam = yield from told(agent, point)
+        here = agent.data.y is not None
+        u, v = (scores, lam) if here else (np.zeros_like(scores), state.v)
+        return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=lam, u=u, u_0=u, v=v)
 
     def round(self, agent: Agent, state: State | PaperState, t: int) -> Talk[State | PaperState]:
         if isinstance(state, PaperState):
@@ -193,7 +204,7 @@ class GraphCP(Method):
         theta = agent.first_model()
         u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
         v = zeros if agent.data.y is not None else np.empty(0, dtype)
-        norms, c = block_norms(agent.design), 0.5 if agent.count > 1 else 1.0
+        norms, c = block_norms(agent), 0.5 if agent.count > 1 else 1.0
         return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, np.zeros(4), 0.0, None)
 
     def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
@@ -298,9 +309,8 @@ class GraphCP(Method):
 
 
 def block_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray) -> FloatArray:
-    """prox_{n a r}(θ − a Xᵀλ), where all but the intercept have the same a."""
-    moved = theta - a * agent.design.adjoint(lam)
-    return agent.problem.prox(moved, agent.total * float(a[0]), agent.design.intercept) if moved.size else moved
+    """prox_{n a r}(θ − a Xᵀλ), with a number a per column."""
+    return agent.problem.prox(theta - a * agent.design.adjoint(lam), agent.total * a, agent.design.intercept)
 
 
 def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
@@ -310,6 +320,17 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
         return loss.dual_prox(q, agent.labels, s)
     lam: FloatArray = weights * loss.dual_prox(q / weights, agent.labels, s / weights)
     return lam.astype(q.dtype, copy=False)
+
+
+def told(agent: Agent, point: Point) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
+    """The own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
+    theta, dtype = point.w.astype(agent.design.dtype), agent.design.dtype
+    scores = yield Sum(agent.design.forward(theta))
+    lam = np.zeros_like(scores)
+    if agent.data.y is not None:
+        v = agent.problem.loss.gradient(scores, agent.labels) if point.v is None else point.v
+        lam = agent.weighted(v).astype(dtype)
+    return theta, scores, (yield Sum(lam))
 
 
 def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
@@ -337,7 +358,7 @@ def residual_shares(
 ) -> FloatArray:
     """The own share of what duals, blocks and edges moved in this round, and of
 
-    ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖X_j‖²‖Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩, all of it.
+    ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖N_j^½Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩, all of it.
 
     E, one vector per edge, exists only in the proof: Σ_j ‖ΔE_j‖² = b²⟨Λ, LΛ⟩.
     """
@@ -376,18 +397,16 @@ def first_dual_step(agent: Agent) -> float:
     return step if 0 < step < math.inf else 1.0
 
 
-def block_norms(design: Design) -> FloatArray:
-    """One number per column with ‖X diag(norms)^{-1/2}‖ ≤ 1: ‖X‖² for all columns, but the intercept has its own."""
-    rows, columns = design.shape
-    plain = Design(design.X)
-    norm = plain.squared_norm() or 1.0
-    norms = np.full(columns, norm, design.dtype)
-    if design.intercept:
-        # ‖[A b]‖² ≤ 1 + ‖Aᵀb‖ for ‖A‖ = ‖b‖ = 1
-        cosine = float(np.linalg.norm(plain.adjoint(np.ones(rows, design.dtype)))) / math.sqrt(norm * rows)
-        norms[-1] = rows
-        norms *= 1.0 + min(cosine, 1.0)
-    return norms
+def block_norms(agent: Agent) -> FloatArray:
+    """One number per column with ‖X diag(norms)^{-1/2}‖ ≤ 1: proportional to its squared length.
+
+    Columns that the penalty ties together share the largest; a column of zeros takes part nowhere.
+    """
+    design = agent.design
+    lengths = design.squared_lengths()
+    lengths[lengths == 0] = lengths.max(initial=0) or 1.0
+    norms = 1.0 / agent.problem.tied(1.0 / lengths, design.intercept)
+    return (norms * (design.squared_norm(columns=norms**-0.5) or 1.0)).astype(design.dtype)
 
 
 def pooled_norm(agent: Agent, scale: FloatArray) -> Talk[float]:

@@ -1,7 +1,7 @@
 """What every method can do: start, take a round, and show its point.
 
 A method is a frozen dataclass of parameters; what changes lives in a State, a frozen dataclass of arrays and numbers.
-All of `start`, `round` and `tune` are conversations: they may compute, or yield a word and be sent the reply.
+All of `start`, `warm`, `round` and `tune` are conversations: they may compute, or yield a word and be sent the reply.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
+from coterie.methods.costs import Sizes
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
-from coterie.words import Talk
+from coterie.words import Letter, Talk
 
 __all__ = ["Method"]
 
@@ -31,8 +32,30 @@ class Method(ABC):
     summary: ClassVar[str]
     """One line for tables and `--help`."""
 
+    family: ClassVar[str] = "linear"
+    """Which problems it solves, see `Problem.family`."""
+    first_look: ClassVar[int] = 2
+    """After which round the first certificate is worth its letters."""
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all, and it only asks."""
+        return False
+
+    @property
+    def settles_after(self) -> int:
+        """The round before which certificates speak of a problem that still changes: they end no run."""
+        return 0
+
+    uses_network: ClassVar[bool] = True
+    """Whether it matters who is connected to whom."""
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        """This method as it suits that problem, and the problem as it suits a method that is a baseline."""
+        return self, problem
+
     @classmethod
-    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How much `method="auto"` should like this method here, and why; None: only when asked for by name."""
         return None
 
@@ -57,6 +80,11 @@ class Method(ABC):
         """The first State moved to a point that another run came to; a method that cannot starts where it starts."""
         return state
 
+    def warm(self, agent: Agent, state: Any, point: Point) -> Talk[Any]:
+        """`warmed`, for a method that must ask the others for something on the way."""
+        yield from ()
+        return self.warmed(agent, state, point)
+
     @abstractmethod
     def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The State after round t = 1, 2, ..."""
@@ -73,9 +101,13 @@ class Method(ABC):
         """The same State with better parameters."""
         raise NotImplementedError
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | None:
+    def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:
         """What others may `Ask` for until the next round ends; nothing, unless a method says otherwise."""
         return None
+
+    def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
+        """The State after a note of another agent's `Letter` arrived."""
+        return state
 
     @property
     def can_be_accelerated(self) -> bool:

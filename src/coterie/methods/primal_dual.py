@@ -4,7 +4,7 @@
 |------------------|------------------|-------------------------------------------------------------------------------|
 | w                | `w`              | the model, the same at every agent                                            |
 | v_[k]            | `v`              | the dual, one number per own sample                                           |
-| X_[k] (d × n_k)  | `agent.design`   | the own data (rows are samples here), with the intercept's column             |
+| X_[k] (d × n_k)  | `agent.centred`  | the own data (rows are samples here), with the intercept's column             |
 | ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
 | η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
 | τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                                              |
@@ -38,6 +38,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
+from coterie.methods.costs import Sizes
 from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
 from coterie.networks import Network
@@ -90,7 +91,7 @@ class PrimalDual(Method):
         return State
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        w = point.w.astype(state.w.dtype)
+        w = agent.centred.inner(point.w).astype(state.w.dtype)
         v = state.v if point.v is None else point.v.astype(state.v.dtype)
         return replace(state, w=w, v=v, w_tuned=w, v_tuned=v)
 
@@ -100,14 +101,14 @@ class PrimalDual(Method):
         if not self.linearised:
             return solve_block(agent, state.v, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
         step = n / (rho * eta)
-        return agent.problem.loss.dual_prox(state.v + step * agent.design.forward(w), agent.labels, step)
+        return agent.problem.loss.dual_prox(state.v + step * agent.centred.forward(w), agent.labels, step)
 
     def tolerance(self, t: int) -> float:
         """Errors relative to bounded moves, so a summable sequence makes them summable."""
         return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.01, (10.0 / t) ** 1.1)
 
     def point(self, agent: Agent, state: State) -> Point:
-        return Point(state.w, state.v)
+        return Point(agent.centred.plain(state.w), state.v)
 
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
         """w and v in the metric of Lemma 2, with X_[k]ᵀX_[k] replaced by its norm."""
@@ -138,7 +139,7 @@ class Admm(PrimalDual):
         assert agent.facts is not None
         eta, tau = float(agent.count), 1.0
         if self.linearised and self.eta == "auto":
-            norms = yield Sum(agent.one_hot(agent.design.squared_norm(agent.data.weights)))
+            norms = yield Sum(agent.one_hot(agent.centred.squared_norm(agent.data.weights)))
             # τ = max_k λmax(X_[k]ᵀ X_[k])                                                                  Lemma 1
             tau = float(norms.max()) or 1.0
         eta = eta * tau if self.eta == "auto" else float(self.eta)
@@ -159,7 +160,7 @@ class Admm(PrimalDual):
         return facts.reach**2 / facts.primal_at_zero if facts.primal_at_zero > 0 and facts.reach > 0 else 1.0
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        n, rho, X = agent.total, state.rho, agent.design
+        n, rho, X = agent.total, state.rho, agent.centred
         if self.dual_first:
             v = self.dual_step(agent, state, state.w, t)
             total = yield Sum(X.adjoint(agent.weighted(2 * v - state.v)))
@@ -180,7 +181,7 @@ class Admm(PrimalDual):
         if self.linearised:
             moved = change @ (state.v - state.v_tuned)
         else:
-            image = agent.design.adjoint(change)
+            image = agent.centred.adjoint(change)
             moved = image @ image
         dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
         primal = float(np.linalg.norm(state.w - state.w_tuned))
@@ -224,7 +225,7 @@ class Proximal1(Admm):
     dual_first: ClassVar[bool] = False
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str] | None:
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         return (2.0, "exact local problems, which save rounds") if knows(problem.loss) else None
 
 
@@ -237,7 +238,7 @@ class Proximal2(Proximal1):
     linearised: ClassVar[bool] = True
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "closed-form local steps for every loss and penalty"
 
 

@@ -3,13 +3,13 @@
 `graph-cp` gives every agent its own copy of the dual λ and lets neighbours bring the copies together. Where a `Sum`
 over all agents is possible there is only one λ, and the iteration is that of a single agent with all the columns:
 
-    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)                                        a_j = 1 / (s κ ‖X_j‖²)
+    θ_j⁺ = prox_{n a_j r_j}(θ_j − a_j X_jᵀλ)                                        a_j = 1 / (s κ N_j)
     u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                                                  a `Sum` of n numbers
     λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                                              told by the label agent: another
 
-κ = ‖[X_1/‖X_1‖ ... X_m/‖X_m‖]‖², between 1 and m, is estimated by the agents beforehand. Halpern's form, the restarts
-and the balance of the steps are those of `graph-cp` with no edges to weigh; the label agent alone decides them, and
-tells the others in the second `Sum`.
+κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand. Halpern's form, the
+restarts and the balance of the steps are those of `graph-cp` with no edges to weigh; the label agent alone decides
+them, and tells the others in the second `Sum`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
+from coterie.methods.costs import Sizes
 from coterie.methods.graph_cp import (
     LOOK_EVERY,
     block_norms,
@@ -32,6 +33,7 @@ from coterie.methods.graph_cp import (
     point_at,
     pooled_norm,
     rebalanced,
+    told,
     traffic,
 )
 from coterie.methods.method import Method
@@ -60,7 +62,7 @@ class State:
     v: FloatArray
     """The last λ⁺, at the labels only: it lies in the domain of ℓ*."""
     norms: FloatArray
-    """One number per column: κ‖X_j‖²."""
+    """One number per column: κ N_j."""
     s: float
     k: int
     """Rounds since the epoch began."""
@@ -79,7 +81,7 @@ class Tree(Method):
     summary: ClassVar[str] = "primal-dual with exact sums over a spanning tree or a server, every loss"
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network) -> tuple[float, str]:
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         if network.server:
             return 1.5, "exact sums through the server"
         graphs, mine, words = traffic(network)
@@ -90,7 +92,7 @@ class Tree(Method):
         return State
 
     def start(self, agent: Agent) -> Talk[State]:
-        norms = block_norms(agent.design)
+        norms = block_norms(agent)
         norms *= (yield from pooled_norm(agent, norms**-0.5)) or 1.0
         theta = agent.first_model()
         u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
@@ -98,6 +100,13 @@ class Tree(Method):
         if agent.data.y is None:
             u = dual = np.empty(0, lam.dtype)
         return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None)
+
+    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+        theta, u, lam = yield from told(agent, point)
+        dual = lam
+        if agent.data.y is None:
+            u = dual = state.u
+        return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=dual, u=u, u_0=u, v=dual)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         k, s, lam, first, here = state.k, state.s, state.lam, state.first, agent.data.y is not None
@@ -118,7 +127,7 @@ class Tree(Method):
             # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
             v = dual_step(agent, lam + s * (u + 2.0 * u_change), s)
             lam_change = v - lam
-            # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖X_j‖²‖Δθ_j‖² − 2⟨Δλ, Δu⟩
+            # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖N_j^½Δθ_j‖² − 2⟨Δλ, Δu⟩
             duals = float(lam_change @ lam_change)
             own = duals / s - 2.0 * float(lam_change @ u_change)
             first = first + own if k == 0 else first

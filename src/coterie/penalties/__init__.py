@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.catalogue import Catalogue
-from coterie.penalties.penalty import Penalty
+from coterie.penalties.penalty import Penalty, Step
 
-__all__ = ["PENALTIES", "Penalty", "penalty"]
+__all__ = ["PENALTIES", "Penalty", "Step", "penalty"]
 
 PENALTIES: Catalogue[Penalty] = Catalogue("penalties", Penalty, "penalty")
 

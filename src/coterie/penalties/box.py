@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, norm
+from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, Step, norm
 
 __all__ = ["Box"]
 
@@ -23,6 +23,7 @@ class Box(Penalty):
     """Bounds on the coefficients: one number for all of them, or one per column; infinite where there is none."""
 
     name: ClassVar[str] = "box"
+    separable: ClassVar[bool] = True
     lower: float | tuple[float, ...]
     upper: float | tuple[float, ...]
 
@@ -64,7 +65,7 @@ class Box(Penalty):
         slack = FEASIBILITY_TOLERANCE * np.abs(lower), FEASIBILITY_TOLERANCE * np.abs(upper)
         return 0.0 if np.all((lower - slack[0] <= w) & (w <= upper + slack[1])) else math.inf
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
         return np.clip(w, *self._rounded_sides(w))
 
     def conjugate(self, u: FloatArray) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 from coterie.penalties.l1 import L1, l1_norm, soft_threshold
-from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive
+from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive
 
 __all__ = ["ElasticNet"]
 
@@ -20,6 +20,7 @@ class ElasticNet(Penalty):
     """Lasso and ridge together: g(w) = strength (l1_ratio ‖w‖₁ + ½ (1 − l1_ratio) ‖w‖²)."""
 
     name: ClassVar[str] = "elasticnet"
+    separable: ClassVar[bool] = True
     strength: float
     l1_ratio: float = 0.5
 
@@ -42,8 +43,9 @@ class ElasticNet(Penalty):
     def value(self, w: FloatArray) -> float:
         return self._threshold * l1_norm(w) + 0.5 * self.strong_convexity * norm(w) ** 2
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
-        return soft_threshold(w, step * self._threshold) / (1.0 + float(step) * self.strong_convexity)
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
+        step = np.asarray(step, w.dtype)
+        return soft_threshold(w, step * self._threshold) / (1.0 + step * self.strong_convexity)
 
     def conjugate(self, u: FloatArray) -> float:
         if self.strong_convexity == 0.0:

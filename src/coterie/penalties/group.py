@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive, shrink_factor
+from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive, shrink_factor
 
 __all__ = ["Group"]
 
@@ -36,10 +36,10 @@ class Group(Penalty):
             ) from None
 
     @cached_property
-    def _layout(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The distinct labels, the position of each column's label among them, and how often each occurs."""
-        labels, positions, sizes = np.unique(np.array(self.groups, np.intp), return_inverse=True, return_counts=True)
-        return labels, positions, sizes
+    def _layout(self) -> tuple[npt.NDArray[np.intp], ...]:
+        """The distinct labels, the position of each column's label among them, how often and where first it occurs."""
+        labels, first, positions, sizes = np.unique(np.array(self.groups, np.intp), True, True, True)
+        return labels, positions, sizes, first
 
     @cached_property
     def _strengths(self) -> npt.NDArray[np.float64]:
@@ -50,12 +50,18 @@ class Group(Penalty):
     def value(self, w: FloatArray) -> float:
         return float(self._strengths @ self._norms(w))
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
-        norms, thresholds = self._norms(w), float(step) * self._strengths
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
+        step_of_group = np.broadcast_to(np.asarray(step, float), w.shape)[self._layout[3]]
+        norms, thresholds = self._norms(w), step_of_group * self._strengths
         kept = norms > thresholds
         factors = np.divide(norms - thresholds, norms, out=np.zeros_like(norms), where=kept)
         shrunk: FloatArray = w * factors[self._layout[1]]
         return shrunk.astype(w.dtype, copy=False)
+
+    def tied(self, steps: FloatArray) -> FloatArray:
+        least = np.full(self._layout[0].size, np.inf)
+        np.minimum.at(least, self._layout[1], steps)
+        return least[self._layout[1]].astype(steps.dtype)
 
     def conjugate(self, u: FloatArray) -> float:
         return 0.0 if self.scale_into_domain(u) == 1.0 else math.inf
@@ -69,7 +75,7 @@ class Group(Penalty):
         return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Group:
-        labels, positions, sizes = self._layout
+        labels, positions, sizes, _ = self._layout
         here = np.bincount(positions[columns], minlength=labels.size)
         cut = np.flatnonzero((here > 0) & (here < sizes))
         if cut.size:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive, shrink_factor
+from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive, shrink_factor
 
 __all__ = ["L1", "l1_norm", "soft_threshold"]
 
@@ -19,6 +19,7 @@ class L1(Penalty):
     """Lasso: g(w) = strength ‖w‖₁."""
 
     name: ClassVar[str] = "l1"
+    separable: ClassVar[bool] = True
     strength: float
 
     def __post_init__(self) -> None:
@@ -27,8 +28,8 @@ class L1(Penalty):
     def value(self, w: FloatArray) -> float:
         return self.strength * l1_norm(w)
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
-        return soft_threshold(w, step * self.strength)
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
+        return soft_threshold(w, np.multiply(step, self.strength))
 
     def conjugate(self, u: FloatArray) -> float:
         return 0.0 if self.scale_into_domain(u) == 1.0 else math.inf
@@ -47,7 +48,7 @@ def l1_norm(w: FloatArray) -> float:
     return float(np.abs(w).sum(dtype=np.float64))
 
 
-def soft_threshold(w: FloatArray, threshold: float) -> FloatArray:
-    """Every entry moved towards 0 by the threshold, and not beyond."""
-    threshold = float(threshold)
+def soft_threshold(w: FloatArray, threshold: Step) -> FloatArray:
+    """Every entry moved towards 0 by the threshold, one number or one per entry, and not beyond."""
+    threshold = np.asarray(threshold, w.dtype)
     return w - np.clip(w, -threshold, threshold)

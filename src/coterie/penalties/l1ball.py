@@ -12,6 +12,7 @@ from coterie.arrays import FloatArray
 from coterie.penalties.atoms import OneHot
 from coterie.penalties.ball import Ball
 from coterie.penalties.l1 import l1_norm
+from coterie.penalties.penalty import Step
 
 __all__ = ["L1Ball", "onto_l1_ball"]
 
@@ -28,7 +29,7 @@ class L1Ball(Ball):
     def dual_norm(self, u: FloatArray) -> float:
         return float(np.max(np.abs(u), initial=0))
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
         if self.norm(w) <= self.radius:
             return w.copy()
         # Rounding to the precision of w can add half an eps: leave room for it.

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from coterie.arrays import FloatArray
-from coterie.penalties.penalty import Penalty, ball_supremum, norm, positive
+from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive
 
 __all__ = ["L2"]
 
@@ -16,6 +18,7 @@ class L2(Penalty):
     """Ridge: g(w) = (strength / 2) ‖w‖²."""
 
     name: ClassVar[str] = "l2"
+    separable: ClassVar[bool] = True
     strength: float
 
     def __post_init__(self) -> None:
@@ -29,8 +32,8 @@ class L2(Penalty):
         size = norm(w)
         return 0.5 * self.strength * size * size
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
-        return w / (1.0 + float(step) * self.strength)
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
+        return w / (1.0 + np.asarray(step, w.dtype) * self.strength)
 
     def conjugate(self, u: FloatArray) -> float:
         size = norm(u)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coterie.arrays import FloatArray
-from coterie.penalties.penalty import Penalty, norm
+from coterie.penalties.penalty import Penalty, Step, norm
 
 __all__ = ["NoPenalty"]
 
@@ -17,6 +17,7 @@ class NoPenalty(Penalty):
     """No penalty: g(w) = 0."""
 
     name: ClassVar[str] = "none"
+    separable: ClassVar[bool] = True
 
     @property
     def coercive(self) -> bool:
@@ -25,7 +26,7 @@ class NoPenalty(Penalty):
     def value(self, w: FloatArray) -> float:
         return 0.0
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
         return w.copy()
 
     def conjugate(self, u: FloatArray) -> float:

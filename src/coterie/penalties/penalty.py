@@ -9,6 +9,8 @@ A duality gap needs a dual point inside the domain of g*. Two ways lead there: `
 towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim to models of norm at most `radius`
 (all that is possible where g has no growth, as for `none`); the certificate says which of the two its number rests on.
 
+`prox` also takes a step per column; `tied` makes those equal that must be.
+
 Values and conjugates are summed in double precision; `prox` keeps the precision of its argument and never changes it.
 """
 
@@ -25,7 +27,10 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 
-__all__ = ["Penalty", "ball_supremum", "norm", "positive", "shrink_factor"]
+__all__ = ["Penalty", "Step", "ball_supremum", "norm", "positive", "shrink_factor"]
+
+Step = float | FloatArray
+"""One number, or one per column."""
 
 DOMAIN_TOLERANCE = 1e-12
 """A dual point this far (relatively) outside the domain of g* was put there by rounding and counts as inside."""
@@ -39,6 +44,10 @@ class Penalty(ABC):
     """A convex penalty of the coefficients. Subclasses are frozen dataclasses of their parameters."""
 
     name: ClassVar[str]
+    for_matrices: ClassVar[bool] = False
+    """Whether it is a penalty of a matrix of coefficients, not of a vector."""
+    separable: ClassVar[bool] = False
+    """Whether g is a sum of functions of one coefficient each."""
 
     @property
     def strong_convexity(self) -> float:
@@ -55,8 +64,12 @@ class Penalty(ABC):
         """g(w), +∞ where it is not allowed."""
 
     @abstractmethod
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
-        """prox_{step g}(w)."""
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
+        """prox_{step g}(w). With a step per column: argmin_x g(x) + ½ Σ_i (x_i − w_i)² / step_i."""
+
+    def tied(self, steps: FloatArray) -> FloatArray:
+        """Those steps, lowered to the least of all columns that the penalty ties together, as `prox` needs them."""
+        return steps if self.separable else np.full_like(steps, steps.min(initial=math.inf))
 
     @abstractmethod
     def conjugate(self, u: FloatArray) -> float:

@@ -17,6 +17,7 @@ from coterie.errors import InvalidProblem
 from coterie.penalties.atoms import RankOne
 from coterie.penalties.ball import Ball
 from coterie.penalties.l1ball import onto_l1_ball
+from coterie.penalties.penalty import Step
 
 __all__ = ["TraceBall", "leading_pair"]
 
@@ -29,6 +30,7 @@ class TraceBall(Ball):
     """Low rank as a constraint: ‖W‖_* ≤ radius, for a matrix of coefficients."""
 
     name: ClassVar[str] = "traceball"
+    for_matrices: ClassVar[bool] = True
 
     def norm(self, w: FloatArray) -> float:
         return float(np.linalg.svd(_matrix(w), compute_uv=False).sum())
@@ -36,7 +38,7 @@ class TraceBall(Ball):
     def dual_norm(self, u: FloatArray) -> float:
         return float(np.linalg.svd(_matrix(u), compute_uv=False).max(initial=0))
 
-    def prox(self, w: FloatArray, step: float) -> FloatArray:
+    def prox(self, w: FloatArray, step: Step) -> FloatArray:
         left, values, right = np.linalg.svd(_matrix(w), full_matrices=False)
         if values.sum() <= self.radius:
             return w.copy()

@@ -1,0 +1,45 @@
+"""X̃ᵀ diag(s) X̃ on some of the columns, by rows of a sparse X: no product is formed that is not needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+__all__ = ["add_second_moment", "add_squares"]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place: Any, moment: Any) -> None:
+    """Add Σ_i s_i x_i x_iᵀ to the upper triangle of `moment`; column j stands at `place[j]`, or, at −1, nowhere."""
+    longest = 0
+    for i in range(weights.size):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
+    values, at = np.empty(longest), np.empty(longest, np.uint64)
+    for i in range(weights.size):
+        if weights[i] == 0.0:
+            continue
+        count = np.uint64(0)
+        for p in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            column = place[np.uint64(indices[p])]
+            if column >= 0:
+                values[count], at[count] = data[p], np.uint64(column)
+                count += np.uint64(1)
+        for p in range(np.uint64(0), count):
+            scaled, row = weights[i] * values[p], at[p]
+            for q in range(p, count):
+                column_q = at[q]
+                if row <= column_q:
+                    moment[row, column_q] += scaled * values[q]
+                else:
+                    moment[column_q, row] += scaled * values[q]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any) -> None:
+    """Add Σ_i s_i x_i∘x_i to `squares`."""
+    for i in range(weights.size):
+        for p in range(indptr[i], indptr[i + 1]):
+            squares[indices[p]] += weights[i] * data[p] * data[p]

@@ -1,0 +1,102 @@
+"""What `method="auto"` reckons with: how large the data is, how good the link is, and what a method would take there.
+
+    seconds = turns · latency + bits of the busiest sender / bandwidth + local work / speed
+
+A turn is one hop; a `Sum` takes two to a server and back, or twice the depth of the tree. The numbers are for choosing
+between methods and nothing else: no certificate and no bill rests on them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from coterie.networks import Network
+from coterie.problem import Problem
+
+__all__ = ["LINK", "Link", "Sizes", "products_work", "worth"]
+
+FIRST_ORDER_APPEAL = 2.0
+"""What the best method of first order has; another one that takes half the time has twice as much."""
+FIRST_ORDER_ROUNDS = {"smooth": 60.0, "kinks": 300.0}
+"""Rounds of a self-tuned, accelerated method of first order to a relative gap of 1e-6: see docs/papers/002.md."""
+FIRST_ORDER_SWEEPS = 20.0
+"""Passes over the own rows in one of its rounds, where the local problem is solved by coordinate steps."""
+SPEED, BLAS_SPEED = 1e9, 1e10
+"""Multiplications a second of one agent, and those of dense matrix products."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link between two organisations, unless told otherwise: 20 ms away, 100 Mbit/s."""
+
+    latency: float = 0.02
+    """Seconds a hop."""
+    bandwidth: float = 1e8
+    """Bits a second."""
+
+
+LINK = Link()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the data is, all agents together, and over which link they talk."""
+
+    rows: int
+    columns: int
+    nonzeros: int
+    agents: int
+    link: Link = LINK
+
+    def width(self, problem: Problem) -> int:
+        """Columns, with that of the intercept."""
+        return self.columns + problem.intercept
+
+    @property
+    def row_length(self) -> float:
+        """Numbers in a row that are not 0, on average."""
+        return max(1.0, self.nonzeros / max(self.rows, 1))
+
+    @property
+    def rows_work(self) -> float:
+        """Multiplications of one pass over one agent's rows."""
+        return max(self.nonzeros, self.rows) / self.agents
+
+
+def products_work(sizes: Sizes, width: float) -> float:
+    """Multiplications, at `SPEED`, for one agent's X̃ᵀX̃ on so many columns and the solution of the equations."""
+    length = min(width, sizes.row_length)
+    dense = sizes.nonzeros > 0.3 * sizes.rows * sizes.columns
+    products = 0.5 * sizes.rows_work * length * (SPEED / BLAS_SPEED if dense else 1.0)
+    return products + width**3 * SPEED / BLAS_SPEED
+
+
+def worth(
+    problem: Problem,
+    network: Network,
+    sizes: Sizes,
+    *,
+    rounds: float,
+    sums: float,
+    scalars: float,
+    work: float,
+    what: str,
+) -> tuple[float, str]:
+    """The appeal of so many rounds of so many `Sum`s and numbers, against a method of first order, and why."""
+    taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / SPEED)
+    slow = FIRST_ORDER_ROUNDS["smooth" if math.isfinite(problem.loss.smoothness) else "kinks"]
+    sweeps = 2 * FIRST_ORDER_SWEEPS * sizes.rows_work
+    first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / SPEED)
+    link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
+    reason = f"{what}: about {taken:.2g} s against {first_order:.2g} s of a method of first order, at {link}"
+    return FIRST_ORDER_APPEAL * first_order / taken, reason
+
+
+def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:
+    tree = network.tree()
+    children = np.bincount([parent for parent in tree.parents if parent >= 0], minlength=1)
+    copies = network.agents if network.server else children.max() + 1
+    return float(sums * 2 * max(tree.depth, 1) * link.latency + copies * 64 * scalars / link.bandwidth)

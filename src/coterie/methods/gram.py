@@ -1,0 +1,115 @@
+"""Least squares from one letter: all agents add up X̃ᵀX̃ and X̃ᵀy once, and each solves the rest alone.
+
+    P(w) = ½ wᵀHw − cᵀw + g(w) + constant             H = Σ_k X̃_kᵀ S_k X̃_k / n,   c = Σ_k X̃_kᵀ S_k y_k / n
+
+The first round is one `Sum` of d (d + 3)/2 numbers, the upper triangle of H and then c, and every agent finds the
+minimum of the same numbers by the same deterministic steps (`quadratic.py`). H and c know nothing of the penalty, so
+another penalty on the same data, and a whole path of strengths, needs no letter at all.
+
+Squaring the data loses half the digits where columns are nearly dependent. So a second round, should the certificate
+ask for one, is a step of iterative refinement: one `Sum` of the true slope r = X̃ᵀS(X̃w − y)/n, d numbers, and
+
+    w⁺ = argmin ⟨r, w⁺ − w⟩ + ½ (w⁺ − w)ᵀ H (w⁺ − w) + g(w⁺).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.method import Method
+from coterie.methods.quadratic import minimiser, once, packed, rounded, second_moment, unpacked
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+__all__ = ["Gram", "State"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds."""
+
+    w: FloatArray
+    """The model in float64, the same at every agent."""
+    letter: FloatArray
+    """The upper triangle of n H, and n c; empty before the first round."""
+
+
+@dataclass(frozen=True)
+class Gram(Method):
+    """The normal equations, added up once."""
+
+    name: ClassVar[str] = "gram"
+    split: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "least squares from one sum of XᵀX and Xᵀy, for few columns"
+    first_look: ClassVar[int] = 1
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        if sizes is None or problem.loss.name != "squared":
+            return None
+        d = sizes.width(problem)
+        work = products_work(sizes, d)
+        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one letter")
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.loss.name != "squared":
+            raise InvalidProblem(
+                f"gram needs the squared loss; this problem has {problem.loss.name!r}. "
+                "Use newton for another smooth loss, or proximal-1 for any."
+            )
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def start(self, agent: Agent) -> Talk[State]:
+        yield from ()  # there is nothing to ask
+        return State(agent.first_model().astype(float), np.empty(0))
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        """With the letter of an earlier run on the same data, the answer is there before the first round."""
+        if point.kept is None:
+            return replace(state, w=point.w.astype(float))
+        return State(_solved(agent, point.kept, point.w.astype(float)), point.kept)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        design, n = agent.design, agent.total
+        if not state.letter.size:
+            border = design.adjoint(agent.weighted(agent.labels.astype(float)))
+            letter = yield Sum(np.concatenate([packed(second_moment(design, agent.data.weights)), border]))
+            return State(_solved(agent, letter, state.w), letter)
+        if t == 1:
+            return state  # it was warmed
+        slopes = design.forward(state.w) - agent.labels
+        total = yield Sum(design.adjoint(agent.weighted(slopes)))
+        H = _normal(agent, state.letter)[0]
+        w = once("refined", total, agent.problem, lambda: minimiser(agent, H, total / n, state.w))
+        return replace(state, w=w)
+
+    def point(self, agent: Agent, state: State) -> Point:
+        """The slope of the loss at w is the dual: at the minimum it is the best one."""
+        return Point(rounded(agent, state.w), kept=state.letter if state.letter.size else None)
+
+
+def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """H and c."""
+    width = agent.design.shape[1]
+
+    def divided() -> tuple[FloatArray, FloatArray]:
+        return unpacked(letter[:-width], width) / agent.total, letter[-width:] / agent.total
+
+    return once("normal", letter, width, divided)
+
+
+def _solved(agent: Agent, letter: FloatArray, w: FloatArray) -> FloatArray:
+    H, c = _normal(agent, letter)
+    return once("solved", letter, agent.problem, lambda: minimiser(agent, H, H @ w - c, w))

@@ -1,0 +1,282 @@
+"""An interior-point method for losses with kinks: samples split over agents, a dozen or two of rounds.
+
+The losses `hinge`, `absolute` and `quantile` are ℓ(u; y) = max over a ≤ v ≤ b of v (u − y), and |w_j| is the maximum of
+u_j w_j over |u_j| ≤ 1: one kind of term. With r = X̃w − y, p = b − v, q = v − a, weights ω and
+g(w) = λ₁‖w‖₁ + (λ₂/2)‖w‖², the optimum is where μ = 0 in
+
+    X̃ᵀ(ω∘v)/n + λ₁ u + λ₂ w = 0,      r = s − t,      s p = μ,   t q = μ,   s, t, p, q > 0
+
+and the same for (u, w) in place of (v, r).
+
+1. **To the path.** For a fixed μ, v follows from r, and w minimises a smooth function: damped Newton steps, each one
+   `Sum` of the Hessian's triangle and the slope and one of a few trial values.
+2. **Along it**, by Mehrotra's predictor and corrector: Δv = θ∘(X̃Δw) + g_v for θ = 1/(s/p + t/q), so that
+
+       (X̃ᵀ(ωθ)X̃/n + λ₁θ_u + λ₂) Δw = −(residual of the first equation) − X̃ᵀ(ω∘g_v)/n − λ₁ g_u.
+
+   A round is one `Sum` of the triangle and two slopes, one of the corrector's slope, and two in which everybody says
+   how far it can go.
+
+After S. Mehrotra, "On the implementation of a primal-dual interior point method" (1992), and M. Ferris and T. Munson,
+"Interior-point methods for massive support vector machines" (2002), who solve in d dimensions as is done here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.kernels import barrier
+from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.method import Method
+from coterie.methods.quadratic import once, packed, rounded, second_moment, solver, unpacked
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+__all__ = ["InteriorPoint", "State"]
+
+STEPS = np.array([1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024, 0.0])
+FIRST_MU = 0.02
+"""The first μ, in units of P(0)."""
+NEAR = 0.1
+"""The path is reached when a Newton step promises less than this share of μ."""
+BLOCKED = 1e-3
+"""After a shorter step along the path it is approached anew."""
+INSIDE = 0.99
+"""Which share of the longest step is taken."""
+NEGLIGIBLE = {True: 1e-7, False: 1e-13}
+"""Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps; with a
+ridge more of them, because every direction has some curvature then."""
+WIDEST = 1500
+"""Columns up to which Hessians are added up."""
+EXPECTED_ROUNDS = 22
+PENALTIES = ("l2", "l1", "elasticnet", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds."""
+
+    w: FloatArray
+    mu: float
+    """μ; all below is empty until the path is reached."""
+    v: FloatArray
+    s: FloatArray
+    t: FloatArray
+    u: FloatArray
+    """Of the penalty, the same at every agent, as are the next two."""
+    s_u: FloatArray
+    t_u: FloatArray
+
+
+@dataclass(frozen=True)
+class InteriorPoint(Method):
+    """Mehrotra's predictor and corrector in the space of the model."""
+
+    name: ClassVar[str] = "interior-point"
+    split: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        fits = problem.loss.conjugate_curvature == 0.0 and problem.penalty.name in PENALTIES
+        if sizes is None or not fits or sizes.width(problem) > WIDEST:
+            return None
+        d = sizes.width(problem)
+        scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
+        rounds = EXPECTED_ROUNDS
+        return worth(problem, network, sizes, rounds=rounds, sums=4, scalars=scalars, work=work, what="few rounds")
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.loss.conjugate_curvature != 0.0:
+            raise InvalidProblem(
+                f"interior-point is for losses with kinks (hinge, absolute, quantile); this problem has "
+                f"{problem.loss.name!r}. Use newton."
+            )
+        if problem.penalty.name not in PENALTIES:
+            raise InvalidProblem(
+                f"interior-point knows the penalties {', '.join(PENALTIES)}; this problem has "
+                f"{problem.penalty.name!r}. Use proximal-1."
+            )
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def start(self, agent: Agent) -> Talk[State]:
+        yield from ()  # there is nothing to ask
+        if agent.design.shape[1] > WIDEST:
+            raise InvalidProblem(
+                f"interior-point adds up Hessians of at most {WIDEST} columns; this problem has "
+                f"{agent.design.shape[1]}. Use proximal-1."
+            )
+        empty = np.empty(0)
+        w = agent.first_model().astype(float)
+        return State(w, FIRST_MU * (agent.primal_at_zero or 1.0), *[empty] * 6)
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        return replace(state, w=point.w.astype(float))
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        terms = _Terms(agent, state.w)
+        return (yield from (self._along if len(state.u) else self._approach)(agent, state, terms, t))
+
+    def point(self, agent: Agent, state: State) -> Point:
+        w = rounded(agent, state.w)
+        if len(state.u):
+            return Point(w, state.v.astype(agent.design.dtype, copy=False))
+        terms = _Terms(agent, state.w)
+        return Point(w, terms.centred(state.mu)[0].astype(agent.design.dtype, copy=False))
+
+    # -- 1. ------------------------------------------------------------------------------------------------------------
+
+    def _approach(self, agent: Agent, state: State, terms: _Terms, t: int) -> Talk[State]:
+        w, n, mu = state.w, agent.total, state.mu
+        v, theta = terms.centred(mu)
+        u, theta_u = terms.penalty_centred(mu)
+        total = yield Sum(np.append(terms.hessian(theta), agent.design.adjoint(terms.weights * v)))
+        slope = total[-len(w) :] / n + terms.l1 * u + terms.ridge * w
+        dw = once("interior", total, agent.problem, lambda: terms.equations(total[: -len(w)], theta_u)(-slope))
+        dr, values, own = agent.design.forward(dw), np.zeros(len(STEPS)), np.zeros(len(STEPS))
+        smoothed: Any = barrier.smoothed
+        smoothed(terms.r, dr, mu, terms.lower, terms.upper, terms.weights, STEPS, values)
+        smoothed(w, dw, mu, -terms.one, terms.one, terms.l1, STEPS, own)
+        values = (yield Sum(values)) / n + own + [0.5 * terms.ridge @ (w + share * dw) ** 2 for share in STEPS]
+        w = w + float(STEPS[int(np.argmin(values))]) * dw
+        if -0.5 * float(slope @ dw) > NEAR * mu:
+            return replace(state, w=w)
+        terms = _Terms(agent, w)
+        v, u = terms.centred(mu)[0], terms.penalty_centred(mu)[0]
+        sides = mu / (terms.upper - v), mu / (v - terms.lower)
+        return State(w, mu, v, *sides, u, mu / (1 - u), mu / (1 + u))
+
+    # -- 2. ------------------------------------------------------------------------------------------------------------
+
+    def _along(self, agent: Agent, state: State, terms: _Terms, t: int) -> Talk[State]:
+        w, n, width, design = state.w, agent.total, len(state.w), agent.design
+        own = _Pair(terms.r, state.v, state.s, state.t, terms.lower, terms.upper, terms.weights)
+        shared = _Pair(w, state.u, state.s_u, state.t_u, -terms.one, terms.one, n * terms.l1)
+        # Predictor: as far as possible towards μ = 0.
+        own.pull(0.0)
+        shared.pull(0.0)
+        slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * own.g)
+        total = yield Sum(np.concatenate([terms.hessian(own.theta), *slopes, [own.complementarity()]]))
+        residual = total[-2 * width - 1 : -width - 1] / n + terms.l1 * state.u + terms.ridge * w
+        pulled = total[-width - 1 : -1] / n + terms.l1 * shared.g
+        triangle, theta_u = total[: -2 * width - 1], shared.theta
+        solve = once("interior", total, agent.problem, lambda: terms.equations(triangle, theta_u))
+        dw = once("predictor", total, agent.problem, lambda: solve(-residual - pulled))
+        longest, linear, quadratic = own.move(design.forward(dw), 0.0)
+        told = yield Sum(np.concatenate([agent.one_hot(longest), [linear, quadratic]]))
+        longest, more_linear, more_quadratic = shared.move(dw, 0.0)
+        alpha = min(longest, float(told[:-2].min()))
+        before = float(total[-1]) + shared.complementarity()
+        after = before + alpha * (told[-2] + more_linear) + alpha**2 * (told[-1] + more_quadratic)
+        pairs = 2 * (n + shared.weights.sum())
+        mu = before / pairs
+        target = mu * min(1.0, max(float(after) / before, 0.0) ** 3)
+        # Corrector: back to the middle, with the predictor's second-order term.
+        own.pull(target)
+        shared.pull(target)
+        letter = yield Sum(design.adjoint(terms.weights * own.g))
+        pulled = letter / n + terms.l1 * shared.g
+        dw = once("corrector", letter, agent.problem, lambda: solve(-residual - pulled))
+        told = yield Sum(agent.one_hot(own.move(design.forward(dw), target)[0]))
+        alpha = min(1.0, INSIDE * min(shared.move(dw, target)[0], float(told.min())))
+        if alpha < BLOCKED:
+            return State(w, mu, *[np.empty(0)] * 6)
+        own.step(alpha)
+        shared.step(alpha)
+        return State(w + alpha * dw, mu, own.v, own.s, own.t, shared.v, shared.s, shared.t)
+
+
+class _Terms:
+    """What follows from w and the problem: residuals, bounds, weights, and the penalty's parts per coordinate."""
+
+    def __init__(self, agent: Agent, w: FloatArray):
+        y, penalty = agent.labels.astype(float), agent.problem.penalty
+        self.agent, self.w, self.one = agent, w, np.ones(len(w))
+        self.r = agent.design.forward(w) - y
+        self.lower, self.upper = (side.astype(float) for side in agent.problem.loss.domain(y))
+        self.weights = np.ones(len(y)) if agent.data.weights is None else agent.data.weights.astype(float)
+        ridge = penalty.strong_convexity
+        l1 = penalty.value(self.one[:1]) - 0.5 * ridge
+        free = [0.0] if agent.problem.intercept else []
+        d = len(w) - len(free)
+        self.ridge, self.l1 = np.append(np.full(d, ridge), free), np.append(np.full(d, l1), free)
+
+    def centred(self, mu: float) -> tuple[FloatArray, FloatArray]:
+        """v on the central path, and how it changes with r."""
+        return _centred(self.r, mu, self.lower, self.upper)
+
+    def penalty_centred(self, mu: float) -> tuple[FloatArray, FloatArray]:
+        """u on the central path, and how it changes with w."""
+        return _centred(self.w, mu, -self.one, self.one)
+
+    def hessian(self, theta: FloatArray) -> FloatArray:
+        """The own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter."""
+        scale = self.weights * theta
+        scale[scale < NEGLIGIBLE[bool(self.ridge.min(initial=1.0) > 0)] * scale.max(initial=0.0)] = 0.0
+        return packed(second_moment(self.agent.design, scale))
+
+    def equations(self, triangle: FloatArray, theta_u: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """What multiplies by (X̃ᵀ(ωθ)X̃/n + λ₁θ_u + λ₂)⁻¹."""
+        H = unpacked(triangle, len(self.w)) / self.agent.total
+        # Near the optimum θ is huge or tiny by nature: what looks singular is not.
+        return solver(H + np.diag(self.l1 * theta_u + self.ridge), least_pivot=0.0)
+
+
+def _centred(r: FloatArray, mu: float, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
+    v, theta = np.empty(len(r)), np.empty(len(r))
+    find: Any = barrier.centre
+    find(r, mu, lower, upper, v, theta)
+    return v, theta
+
+
+class _Pair:
+    """Terms of one kind, the samples' or the penalty's: where they stand, and where they are going."""
+
+    def __init__(
+        self,
+        r: FloatArray,
+        v: FloatArray,
+        s: FloatArray,
+        t: FloatArray,
+        lower: FloatArray,
+        upper: FloatArray,
+        weights: FloatArray,
+    ):
+        self.r, self.lower, self.upper, self.weights = r, lower, upper, weights
+        self.v, self.s, self.t = v.copy(), s.copy(), t.copy()
+        self.dv, self.ds, self.dt = (np.zeros(len(r)) for _ in range(3))
+        self.theta, self.g = np.empty(len(r)), np.empty(len(r))
+
+    def complementarity(self) -> float:
+        """Σ ω (s p + t q)."""
+        return float(self.weights @ (self.s * (self.upper - self.v) + self.t * (self.v - self.lower)))
+
+    def pull(self, mu: float) -> None:
+        """θ and g for that μ, corrected for the last direction."""
+        here = self.r, self.v, self.s, self.t, self.lower, self.upper
+        pull: Any = barrier.pull
+        pull(*here, mu, self.dv, self.ds, self.dt, self.theta, self.g)
+
+    def move(self, dr: FloatArray, mu: float) -> tuple[float, float, float]:
+        """The directions for a change of r; the longest step, and how Σ ω (s p + t q) changes along it."""
+        here = self.v, self.s, self.t, self.lower, self.upper, self.weights
+        move: Any = barrier.move
+        longest, linear, quadratic = move(dr, *here, mu, self.theta, self.g, self.dv, self.ds, self.dt)
+        return longest, linear, quadratic
+
+    def step(self, alpha: float) -> None:
+        """Go there."""
+        go: Any = barrier.step
+        go(self.v, self.s, self.t, self.dv, self.ds, self.dt, alpha)

@@ -1,0 +1,253 @@
+"""Newton's method on data that stays where it is: smooth losses, every penalty with a prox.
+
+    f(w) = (1/n) Σ_i s_i ℓ(x_iᵀw; y_i),   P = f + g
+    z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)          H = ∇²f(w), see `hessian`
+    w⁺   = w + θ (z − w)                                              θ the best of a few trial steps, θ = 1 at last
+
+∇f, H and the trial values are sums over samples, so they travel as words; all else is computed by every agent alike.
+
+| `hessian`  | for                              | what a round says                                                  |
+|------------|----------------------------------|--------------------------------------------------------------------|
+| `full`     | few columns                      | a `Sum` of ∇f and the upper triangle of H, d (d + 3)/2 numbers     |
+| `products` | many columns, `l2`, `none`       | one of ∇f and diag H, and one of d for every conjugate gradient    |
+| `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and one of the triangle of H on the columns in play     |
+
+and then, in each case, a `Sum` of the trial values. Losses may be flat far from the minimum (`huber`, `squared_hinge`):
+there ℓ'' is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.losses import Loss
+from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.method import Method
+from coterie.methods.quadratic import diagonal, minimiser, once, packed, rounded, second_moment, unpacked
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+__all__ = ["Newton", "State"]
+
+TRIALS = np.array([1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
+ROUNDING = 1e-13
+"""Values of P that differ by less, relatively, are equal."""
+FIRST_FLOOR = 1e-3
+"""The first floor under ℓ'', in units of the loss's smoothness."""
+FULL = 1500
+"""Columns up to which "auto" adds up whole Hessians."""
+IN_PLAY = 1500
+"""Columns that may be in play at once."""
+EXPECTED_ROUNDS, EXPECTED_IN_PLAY = 8, 500
+"""What "auto" reckons with: rounds, and columns in play."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds; all of it is the same at every agent."""
+
+    w: FloatArray
+    floor: float
+    """ℓ'' is raised to this share of its largest value."""
+    steepest: float
+    """‖∇P‖ in the first round, from which conjugate gradients know how exact to be; 0 before."""
+
+
+@dataclass(frozen=True)
+class Newton(Method):
+    """Proximal Newton with a line search."""
+
+    name: ClassVar[str] = "newton"
+    split: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "Newton's method for smooth losses: a handful of rounds"
+    first_look: ClassVar[int] = 1
+
+    hessian: Literal["auto", "full", "products", "active"] = "auto"
+    """What to learn of the Hessian; "auto" goes by the number of columns and the penalty."""
+    products: int = 50
+    """Steps of conjugate gradients in one round at most."""
+
+    def __post_init__(self) -> None:
+        if self.hessian not in ("auto", "full", "products", "active"):
+            raise InvalidProblem(f"newton: hessian is 'auto', 'full', 'products' or 'active', not {self.hessian!r}.")
+        if not (isinstance(self.products, int) and self.products >= 1):
+            raise InvalidProblem(f"newton: products is a whole number from 1, not {self.products!r}.")
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        if sizes is None or not _has_curvature(problem.loss):
+            return None
+        d = sizes.width(problem)
+        mode = _mode(problem, d)
+        if mode is None:
+            return None
+        m = d if mode == "full" else EXPECTED_IN_PLAY if mode == "active" else 0
+        triangle, work = m * (m + 3) / 2, products_work(sizes, m) + 10 * sizes.rows_work
+        sums, scalars = {"full": (2, triangle), "active": (3, triangle + d), "products": (8, 7 * d)}[mode]
+        rounds = EXPECTED_ROUNDS
+        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if not _has_curvature(problem.loss):
+            raise InvalidProblem(
+                f"newton needs a smooth loss, and {problem.loss.name} has a kink. "
+                "Use proximal-1, or a smooth relative: huber for absolute, squared_hinge for hinge."
+            )
+        fitting = PENALTIES_OF.get(self.hessian)
+        if fitting is not None and problem.penalty.name not in fitting:
+            raise InvalidProblem(
+                f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this problem has "
+                f"{problem.penalty.name!r}. Use hessian='full'."
+            )
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def start(self, agent: Agent) -> Talk[State]:
+        yield from ()  # there is nothing to ask
+        self._mode(agent)
+        return State(agent.first_model().astype(float), FIRST_FLOOR, 0.0)
+
+    def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        return replace(state, w=point.w.astype(float))
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        loss, y, s, w = agent.problem.loss, agent.labels.astype(float), agent.data.weights, state.w
+        scores = agent.design.forward(w)
+        slopes = agent.design.adjoint(agent.weighted(loss.gradient(scores, y)))
+        curvature = agent.weighted(np.maximum(loss.curvature(scores, y), state.floor * loss.smoothness))
+        known = np.append(slopes, loss.value(scores, y, s))
+        find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
+        target, f, steepest = yield from find(agent, state, known, curvature)
+
+        way = target - w
+        image = agent.design.forward(way)
+        values = yield Sum(np.array([loss.value(scores + theta * image, y, s) for theta in TRIALS]))
+        before = self._objective(agent, f, w)
+        after = np.array([self._objective(agent, v, w + theta * way) for v, theta in zip(values, TRIALS, strict=True)])
+        # The longest of the steps that are best, up to rounding.
+        good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
+        theta = float(TRIALS[good[0]]) if good.size else 0.0
+        floor = state.floor / 10 if theta == 1.0 else state.floor
+        if theta <= 1 / 8:
+            floor = min(1.0, 10 * max(floor, 1e-6))
+        return State(target if theta == 1.0 else w + theta * way, floor, state.steepest or steepest)
+
+    def point(self, agent: Agent, state: State) -> Point:
+        """The slope of the loss at w is the dual: at the minimum it is the best one."""
+        return Point(rounded(agent, state.w))
+
+    # -- three ways to the next target: (z, Σ s ℓ, ‖∇P‖) ---------------------------------------------------------------
+
+    def _full(
+        self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray
+    ) -> Talk[tuple[FloatArray, float, float]]:
+        total = yield Sum(np.append(packed(second_moment(agent.design, curvature)), known))
+        w, n, width = state.w, agent.total, len(state.w)
+        slope = total[-width - 1 : -1] / n
+
+        def solved() -> FloatArray:
+            H = unpacked(total[: -width - 1], width) / n
+            return minimiser(agent, H, slope, w)
+
+        return once("newton", total, agent.problem, solved), float(total[-1]), float(np.linalg.norm(slope))
+
+    def _active(
+        self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray
+    ) -> Talk[tuple[FloatArray, float, float]]:
+        total = yield Sum(known)
+        w, n = state.w, agent.total
+        slope = total[:-1] / n
+        columns = self._in_play(agent, w, slope)
+        letter = yield Sum(packed(second_moment(agent.design, curvature, columns)))
+
+        def solved() -> FloatArray:
+            H = unpacked(letter, len(columns)) / n
+            target = w.copy()
+            target[columns] = minimiser(agent, H, slope[columns], w[columns])
+            return target
+
+        return once("newton", letter, agent.problem, solved), float(total[-1]), float(np.linalg.norm(slope))
+
+    def _in_play(self, agent: Agent, w: FloatArray, slope: FloatArray) -> npt.NDArray[np.intp]:
+        """Columns that are not 0, or want to leave it: those with the steepest slopes, at most twice as many."""
+        problem = agent.problem
+        threshold = problem.penalty.value(np.ones(1)) - 0.5 * problem.penalty.strong_convexity
+        pull = np.abs(slope)
+        pull[w != 0] = np.inf
+        if problem.intercept:
+            pull[-1] = np.inf
+        wanted = int((pull > threshold).sum())
+        most = min(IN_PLAY, wanted, max(200, 2 * int(np.isinf(pull).sum())))
+        return np.sort(np.argsort(-pull, kind="stable")[:most])
+
+    def _products(
+        self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray
+    ) -> Talk[tuple[FloatArray, float, float]]:
+        """Preconditioned conjugate gradients on (H + λI) p = −∇P, one `Sum` of d numbers for each step."""
+        design, n, w = agent.design, agent.total, state.w
+        ridge = np.full(len(w), agent.problem.penalty.strong_convexity)
+        if agent.problem.intercept:
+            ridge[-1] = 0.0
+        total = yield Sum(np.concatenate([diagonal(design, curvature), known]))
+        scale = total[: len(w)] / n + ridge
+        scale[scale <= 0] = 1.0
+        slope = total[len(w) : -1] / n + ridge * w
+        steepness = float(np.linalg.norm(slope))
+        enough = min(0.1, math.sqrt(steepness / (state.steepest or steepness or 1.0))) * steepness
+        p, left = np.zeros(len(w)), -slope
+        scaled = left / scale
+        direction, size = scaled, float(left @ scaled)
+        for _ in range(self.products):
+            if np.linalg.norm(left) <= enough or size <= 0:
+                break
+            image = (yield Sum(design.adjoint(curvature * design.forward(direction)))) / n + ridge * direction
+            bend = float(direction @ image)
+            if not bend > 0:
+                break
+            p, left = p + size / bend * direction, left - size / bend * image
+            scaled = left / scale
+            before, size = size, float(left @ scaled)
+            direction = scaled + size / before * direction
+        return w + p, float(total[-1]), steepness
+
+    def _mode(self, agent: Agent) -> str:
+        if self.hessian != "auto":
+            return self.hessian
+        mode = _mode(agent.problem, agent.design.shape[1])
+        if mode is None:
+            raise InvalidProblem(
+                f"newton adds up Hessians of at most {FULL} columns for the {agent.problem.penalty.name} penalty; this "
+                f"problem has {agent.design.shape[1]}. Use proximal-1, or hessian='full' if such a matrix may travel."
+            )
+        return mode
+
+    def _objective(self, agent: Agent, losses: float, w: FloatArray) -> float:
+        problem = agent.problem
+        return problem.primal(float(losses), agent.total, problem.penalty.value(problem.coefficients(w)))
+
+
+PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
+"""Which penalties the ways for many columns are for."""
+
+
+def _has_curvature(loss: Loss) -> bool:
+    return type(loss).curvature is not Loss.curvature
+
+
+def _mode(problem: Problem, width: int) -> str | None:
+    """What suits that many columns and that penalty, if anything."""
+    if width <= FULL:
+        return "full"
+    return next((mode for mode, names in PENALTIES_OF.items() if problem.penalty.name in names), None)

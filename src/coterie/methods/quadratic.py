@@ -1,0 +1,239 @@
+"""The minimum of a quadratic and a penalty, computed alone and as exactly as float64 allows:
+
+    z = argmin ⟨slope, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)             the last coordinate may be a free intercept
+
+What `gram` and `newton` do between two letters. Linear equations for `l2` and `none`; for what falls apart into
+coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which coordinates are free, and then linear
+equations for those; for any other penalty accelerated proximal gradients with restarts. Nothing is random, so agents
+with the same numbers come to the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import scipy.linalg
+
+from coterie.agent import Agent
+from coterie.arrays import Design, FloatArray, is_sparse
+from coterie.kernels.coordinate_descent import coordinate_descent
+from coterie.kernels.second_moment import add_second_moment, add_squares
+from coterie.penalties import Penalty
+
+__all__ = ["diagonal", "minimiser", "once", "packed", "rounded", "second_moment", "solver", "unpacked"]
+
+T = TypeVar("T")
+
+BLOCK = 1 << 20
+"""Numbers of a dense X that are weighted at a time."""
+ROUNDING = 1e-14
+"""Slopes this small, relative to the data's, are 0."""
+SWEEPS = 22
+"""Sweeps of coordinate descent between two attempts to solve for the free coordinates."""
+ATTEMPTS = 200
+GRADIENT_STEPS = 50_000
+
+
+def second_moment(
+    design: Design, weights: FloatArray | None, columns: npt.NDArray[np.intp] | None = None
+) -> FloatArray:
+    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃, in ascending order."""
+    n, width = design.shape
+    chosen = np.arange(width) if columns is None else columns
+    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
+    moment = np.zeros((len(chosen), len(chosen)))
+    here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
+    d = len(here)
+    if is_sparse(design.X):
+        X, place = design.X.tocsr(), np.full(design.X.shape[1], -1, np.int64)
+        place[here] = np.arange(d)
+        add: Any = add_second_moment
+        add(X.data, X.indices, X.indptr, scale, place, moment)
+    else:
+        rows = np.flatnonzero(scale)
+        for part in np.array_split(rows, -(-len(rows) * d // BLOCK) or 1):
+            # Rows that do not count are left out; where all do, a slice spares a copy.
+            some: Any = slice(part[0], part[-1] + 1) if len(part) and part[-1] - part[0] + 1 == len(part) else part
+            X = design.X[some]
+            X = X.astype(float, copy=False) if columns is None else X[:, here].astype(float)
+            A = X if weights is None else X * np.sqrt(scale[some])[:, None]
+            moment[:d, :d] += A.T @ A  # which BLAS does for one triangle only
+    if d < len(chosen):
+        # The column of ones: sums of the others, and of the weights.
+        moment[:d, d] = design.adjoint(scale)[here]
+        moment[d, d] = scale.sum()
+    return moment
+
+
+def diagonal(design: Design, weights: FloatArray) -> FloatArray:
+    """The diagonal of X̃ᵀ diag(weights) X̃."""
+    X, squares = design.X, np.zeros(design.shape[1])
+    d = X.shape[1]
+    if is_sparse(X):
+        csr = X.tocsr()
+        add: Any = add_squares
+        add(csr.data, csr.indices, csr.indptr, weights, squares)
+    else:
+        rows = max(1, BLOCK // max(d, 1))
+        for start in range(0, len(weights), rows):
+            squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
+    if design.intercept:
+        squares[d] = weights.sum()
+    return squares
+
+
+def packed(moment: FloatArray) -> FloatArray:
+    """The upper triangle, row by row."""
+    return moment[_triangle(len(moment))]
+
+
+def unpacked(letter: FloatArray, width: int) -> FloatArray:
+    """The symmetric matrix of that upper triangle."""
+    matrix = np.empty((width, width))
+    rows, columns = _triangle(width)
+    matrix[rows, columns] = letter
+    matrix[columns, rows] = letter
+    return matrix
+
+
+@lru_cache(maxsize=2)
+def _triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    return np.triu_indices(width)
+
+
+_heard: dict[str, tuple[Any, Any, Any]] = {}
+
+
+def once(topic: str, letter: FloatArray, key: Any, compute: Callable[[], T]) -> T:
+    """What follows from a letter that all agents heard: agents of one process hear the same one, and one computes."""
+    known = _heard.get(topic)
+    if known is None or known[0]() is not letter or known[1] != key:
+        known = _heard[topic] = weakref.ref(letter), key, compute()
+    answer: T = known[2]
+    return answer
+
+
+def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> FloatArray:
+    """z. It is computed as w and a correction, so that a small slope gives a small correction without cancellation."""
+    penalty, intercept = agent.problem.penalty, agent.problem.intercept
+    sides = _sides(penalty, len(w) - intercept)
+    if sides is None:
+        return _by_gradients(agent, H, slope, w)
+    ridge, threshold, lower, upper = (np.append(side, free) if intercept else side for side, free in sides)
+    if not threshold.any() and np.isinf(lower).all() and np.isinf(upper).all():
+        return w + solver(H + np.diag(ridge))(-slope - ridge * w)
+    return _by_coordinates(H, slope, w, ridge, threshold, lower, upper)
+
+
+def rounded(agent: Agent, w: FloatArray) -> FloatArray:
+    """w in the precision of the data, put back where the penalty is finite if rounding has left that."""
+    single = w.astype(agent.design.dtype, copy=False)
+    return single if single is w else agent.problem.prox(single, 0.0)
+
+
+def _sides(penalty: Penalty, d: int) -> list[tuple[FloatArray, float]] | None:
+    """(λ₂, λ₁, lower, upper) per coordinate, each with what a free intercept has; None for another kind of penalty."""
+    ridge, threshold, lower, upper = 0.0, 0.0, np.full(d, -np.inf), np.full(d, np.inf)
+    settings = penalty.settings()
+    match penalty.name:
+        case "l2":
+            ridge = settings["strength"]
+        case "l1":
+            threshold = settings["strength"]
+        case "elasticnet":
+            ridge = penalty.strong_convexity
+            threshold = settings["strength"] * settings["l1_ratio"]
+        case "box":
+            lower[:], upper[:] = settings["lower"], settings["upper"]
+        case "nonnegative":
+            lower[:] = 0.0
+        case "none":
+            pass
+        case _:
+            return None
+    return [(np.full(d, ridge), 0.0), (np.full(d, threshold), 0.0), (lower, -np.inf), (upper, np.inf)]
+
+
+def solver(A: FloatArray, least_pivot: float = 1e-12) -> Callable[[FloatArray], FloatArray]:
+    """b ↦ A⁻¹b for a positive semi-definite A; the shortest solution, where there are several.
+
+    There are several if a squared pivot of Cholesky's factor is below `least_pivot` times the largest diagonal entry.
+    """
+    try:
+        factor = scipy.linalg.cho_factor(A, check_finite=False)
+        pivots = np.diag(factor[0])
+        if pivots.size and pivots.min() ** 2 > least_pivot * np.diag(A).max():
+            return lambda b: _refined(A, factor, b)
+    except np.linalg.LinAlgError:
+        pass
+    values, vectors = np.linalg.eigh(A)
+    kept = values > len(A) * np.finfo(float).eps * max(values.max(initial=0.0), 0.0)
+    values, vectors = values[kept], vectors[:, kept]
+    return lambda b: np.asarray(vectors @ ((vectors.T @ b) / values))
+
+
+def _refined(A: FloatArray, factor: Any, b: FloatArray) -> FloatArray:
+    x = scipy.linalg.cho_solve(factor, b, check_finite=False)
+    return np.asarray(x + scipy.linalg.cho_solve(factor, b - A @ x, check_finite=False))
+
+
+def _by_coordinates(
+    H: FloatArray,
+    slope: FloatArray,
+    w: FloatArray,
+    ridge: FloatArray,
+    threshold: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+) -> FloatArray:
+    z = np.clip(w, lower, upper)
+    scale = max(float(np.abs(slope - H @ w).max(initial=0)), float(threshold.max(initial=0)), 1e-300)
+    tolerance = ROUNDING * scale
+    descend: Any = coordinate_descent
+    before, best = np.zeros(len(z), bool), math.inf
+    for _ in range(ATTEMPTS):
+        left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
+        sign = np.sign(z) * (threshold > 0)
+        free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
+        if left <= tolerance or (np.array_equal(free, before) and left > 0.5 * best):
+            break
+        before, best = free, left
+        # The free coordinates solve equations, and go there as far as they keep their signs and bounds.
+        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
+        way = solver(H[np.ix_(free, free)] + np.diag(ridge[free]))(pull[free])
+        z[free] += _room(z[free], way, sign[free], lower[free], upper[free]) * way
+    return z
+
+
+def _room(z: FloatArray, way: FloatArray, sign: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
+    """The largest share ≤ 1 of the way on which signs and bounds are kept."""
+    low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = np.where(way > 0, (high - z) / way, np.where(way < 0, (low - z) / way, np.inf))
+    return float(min(1.0, np.nanmin(shares, initial=1.0)))
+
+
+def _by_gradients(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> FloatArray:
+    """FISTA with restarts: any penalty with a `prox`."""
+    steepest = float(scipy.linalg.eigvalsh(H, subset_by_index=[len(H) - 1, len(H) - 1])[0]) if len(H) else 0.0
+    if steepest <= 0:
+        return agent.problem.prox(w, 1.0)
+    step, momentum = 1.0 / (steepest * (1 + 1e-12)), 1.0
+    point = lead = agent.problem.prox(w, step)
+    enough = ROUNDING * max(float(np.linalg.norm(slope - H @ w)), 1e-300)
+    for _ in range(GRADIENT_STEPS):
+        new = agent.problem.prox(lead - step * (slope + H @ (lead - w)), step)
+        if steepest * float(np.linalg.norm(new - lead)) <= enough:
+            return new
+        if np.vdot(lead - new, new - point) > 0:
+            momentum = 1.0
+        following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
+        point, lead = new, new + (momentum - 1) / following * (new - point)
+        momentum = following
+    return point

@@ -1,0 +1,310 @@
+"""`gram`, `newton`, `interior-point`: the pooled optimum in few rounds, whatever the penalty, blocks and columns."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.linear_model import Lasso, LogisticRegression, Ridge
+from tests.reference import pooled_optimum
+
+import coterie as co
+from coterie.arrays import Design
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.data import Table, datasets, split
+from coterie.kernels import barrier
+from coterie.losses import LOSSES, loss
+from coterie.losses.loss import Loss
+from coterie.methods import METHODS, method
+from coterie.methods.costs import Link, Sizes
+from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
+from coterie.networks import network, star
+from coterie.rounds import introduced
+from coterie.solve import make_agents
+
+RNG = np.random.default_rng(0)
+N, D, K = 80, 8, 4
+X = RNG.standard_normal((N, D)) * np.logspace(0, -1, D)
+NUMBERS = X @ RNG.standard_normal(D) + 0.5 * RNG.standard_normal(N) + 0.3
+SIGNS = np.where(NUMBERS + RNG.standard_normal(N) > 0, 1.0, -1.0)
+WEIGHTS = RNG.integers(1, 4, N).astype(float)
+PENALTIES = {
+    "none": {},
+    "l2": {"strength": 0.05},
+    "l1": {"strength": 0.05},
+    "elasticnet": {"strength": 0.05, "l1_ratio": 0.5},
+    "group": {"strength": 0.02, "groups": (0, 0, 1, 1, 1, 2, 2, 2)},
+    "nonnegative": {},
+    "box": {"lower": -0.3, "upper": 0.4},
+    "l1ball": {"radius": 1.0},
+}
+SMOOTH = ["huber", "logistic", "squared", "squared_hinge"]
+KINKS = ["absolute", "hinge", "quantile"]
+CASES = [("gram", "squared", penalty) for penalty in PENALTIES]
+CASES += [("newton", name, penalty) for name in SMOOTH for penalty in PENALTIES]
+CASES += [("interior-point", name, penalty) for name in KINKS for penalty in ("none", "l2", "l1", "elasticnet")]
+ROUNDS = {"gram": 1, "newton": 15, "interior-point": 25}
+
+
+def labels(name):
+    return SIGNS if LOSSES[name].kind == "classification" else NUMBERS
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("which", "name", "penalty"), CASES)
+def test_the_pooled_optimum_within_the_certificate(which, name, penalty, intercept):
+    """Unequal blocks, one of them empty, weighted rows."""
+    problem = co.Problem(name, penalty, intercept=intercept, **PENALTIES[penalty])
+    cuts = [slice(0, 5), slice(5, 5), slice(5, 47), slice(47, N)]
+    parties = [Table(X[cut], labels(name)[cut], WEIGHTS[cut], name=str(cut)) for cut in cuts]
+    result = co.solve(problem, parties, method=which, tol=1e-9, max_rounds=30)
+    best = pooled_optimum(problem, X, labels(name), WEIGHTS)[2]
+    assert result.status == "optimal"
+    assert -1e-7 <= result.certificate.primal - best <= result.certificate.gap + 1e-7
+    assert result.rounds <= ROUNDS[which if name != "squared" else "gram"]
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array, sp.csc_array], ids=["dense", "csr", "csc"])
+@pytest.mark.parametrize("agents", [1, 3])
+def test_gram_is_scikit_learns_answer_after_one_round_of_one_letter(storage, agents):
+    data = (storage(X), NUMBERS)
+    ridge = co.solve(co.Problem("squared", "l2", 0.1, intercept=True), data, agents=agents, method="gram")
+    twin = Ridge(alpha=0.1 * N, tol=1e-14).fit(X, NUMBERS)
+    np.testing.assert_allclose([*ridge.model.coef_, ridge.model.intercept_], [*twin.coef_, twin.intercept_], atol=1e-8)
+    lasso = co.solve(co.Problem("squared", "l1", 0.05), data, agents=agents, method="gram")
+    twin = Lasso(alpha=0.05, fit_intercept=False, tol=1e-15, max_iter=100_000).fit(X, NUMBERS)
+    np.testing.assert_allclose(lasso.model.coef_, twin.coef_, atol=1e-8)
+    assert (lasso.model.coef_ == 0).tolist() == (twin.coef_ == 0).tolist()
+    assert (ridge.rounds, lasso.rounds) == (1, 1)
+    assert lasso.bill.scalars == 2 * agents * (D * (D + 1) // 2 + D)
+
+
+def test_gram_refines_what_squaring_the_data_lost():
+    """A condition number of 1e6 is 1e12 once squared: the equations alone are right to four digits."""
+    U, V = (np.linalg.qr(RNG.standard_normal((rows, D)))[0] for rows in (N, D))
+    hard, truth = U @ np.diag(np.logspace(0, -6, D)) @ V.T, V @ np.ones(D)
+    server = star(K, server=True)
+    carrier = InProcess(server, Bill(server))
+    members = make_agents(split(Table(hard, hard @ truth), "samples", K), co.Problem("squared"), "samples", server, 0)
+    members, gram, errors = introduced(members, carrier, "setup"), method("gram"), []
+    states = carrier.converse([gram.start(agent) for agent in members], "setup")
+    for t in range(1, 5):
+        states = carrier.converse([gram.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        errors.append(np.linalg.norm(states[0].w - truth))
+    assert errors[-1] < 1e-8 < 1e-6 < errors[0]
+    assert carrier.bill.scalars == 2 * K * (D * (D + 3) // 2 + 3 * D)
+
+
+@pytest.mark.parametrize("agents", [1, 5])
+def test_a_path_costs_one_letter(agents):
+    strengths = np.logspace(0, -3, 6)
+    found = co.path(co.Problem("squared", "elasticnet", 1.0), (X, NUMBERS), strengths, agents=agents, method="gram")
+    spent = [result.bill.scalars for result in found.results]
+    assert spent == [2 * agents * (D * (D + 1) // 2 + D), 0, 0, 0, 0, 0]
+    for strength, result in zip(strengths, found.results, strict=True):
+        problem = co.Problem("squared", "elasticnet", strength)
+        assert result.status == "optimal"
+        assert result.certificate.primal == pytest.approx(pooled_optimum(problem, X, NUMBERS)[2], abs=1e-7)
+
+
+def test_a_letter_of_other_data_is_not_used():
+    first = co.solve(co.Problem("squared", "l1", 0.1), (X, NUMBERS), agents=K, method="gram")
+    for data, intercept in [((X, NUMBERS + 1), False), ((X, NUMBERS, WEIGHTS), False), ((X, NUMBERS), True)]:
+        problem = co.Problem("squared", "l1", 0.1, intercept=intercept)
+        again = co.solve(problem, data, agents=K, method="gram", warm_start=first)
+        assert again.status == "optimal"
+        assert again.bill.scalars > 0
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(("hessian", "penalty"), [("products", "l2"), ("products", "none"), ("active", "l1")])
+@pytest.mark.parametrize("name", ["logistic", "huber", "squared_hinge"])
+def test_many_columns_come_to_the_same_model(name, hessian, penalty, intercept):
+    problem = co.Problem(name, penalty, intercept=intercept, **PENALTIES[penalty])
+    data = (sp.csr_array(X), labels(name))
+    whole, parts = (co.solve(problem, data, agents=K, method="newton", hessian=h, tol=1e-12) for h in ("full", hessian))
+    np.testing.assert_allclose(parts.model.coef_, whole.model.coef_, atol=1e-5)
+    assert parts.status == "optimal"
+    assert parts.rounds <= 20
+
+
+def test_only_the_columns_in_play_travel():
+    wide = RNG.standard_normal((60, 2000))
+    y = np.where(wide[:, 0] - wide[:, 1] + 0.1 * RNG.standard_normal(60) > 0, 1.0, -1.0)
+    result = co.solve(co.Problem("logistic", "l1", 0.1), (wide, y), agents=3, method="newton")
+    assert result.status == "optimal"
+    assert np.count_nonzero(result.model.coef_) < 60
+    assert result.bill.scalars < 2 * 3 * result.rounds * (2000 + 200 * 201 / 2 + 20)
+    twin = LogisticRegression(l1_ratio=1, C=1 / 6, solver="liblinear", fit_intercept=False, tol=1e-6).fit(wide, y)
+    np.testing.assert_allclose(result.model.coef_, twin.coef_[0], atol=1e-3)
+
+
+def test_newton_converges_quadratically():
+    history = co.solve(
+        co.Problem("logistic", "l2", 1e-3), (X, SIGNS), agents=K, method="newton", tol=1e-14, check_every=1
+    ).history
+    gaps = history.gap[history.gap > 1e-13]
+    orders = np.log(gaps[2:] / gaps[1:-1]) / np.log(gaps[1:-1] / gaps[:-2])
+    assert orders[-1] > 1.6
+    assert len(history) <= 8
+
+
+@pytest.mark.parametrize("start", [1e3, -1e3])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_newton_comes_back_from_far_away(name, start):
+    """Where the loss is flat, the raised curvature and the short trial steps lead back."""
+    problem = co.Problem(name, "l2", 1e-3)
+    far = co.solve(problem, (X, labels(name)), agents=K, method="newton", max_rounds=0)
+    far.model.coef_[:] = start
+    result = co.solve(problem, (X, labels(name)), agents=K, method="newton", warm_start=far, max_rounds=60)
+    assert result.status == "optimal"
+
+
+@pytest.mark.parametrize("which", ["gram", "newton"])
+def test_float32_data_is_kept_and_added_up_in_float64(which):
+    single = X.astype("f4")
+    result = co.solve(co.Problem("squared", "l2", 0.01), (single, NUMBERS), agents=K, method=which, tol=1e-6)
+    assert result.model.coef_.dtype == np.float32
+    twin = Ridge(alpha=0.01 * N, fit_intercept=False, tol=1e-14).fit(single.astype(float), NUMBERS.astype("f4"))
+    np.testing.assert_allclose(result.model.coef_, twin.coef_, rtol=1e-5, atol=1e-6)
+    assert result.status == "optimal"
+
+
+@pytest.mark.parametrize("which", ["gram", "newton"])
+@pytest.mark.parametrize("penalty", ["l1ball", "box"])
+def test_rounding_to_float32_keeps_to_the_bounds(which, penalty):
+    problem = co.Problem("squared", penalty, **PENALTIES[penalty])
+    result = co.solve(problem, (X.astype("f4"), NUMBERS), agents=K, method=which, tol=1e-5)
+    assert result.status == "optimal"
+    assert problem.penalty.value(result.model.coef_.astype(float)) == 0
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("columns", [None, [0, 3, 7]])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
+def test_second_moments_are_those_of_numpy(storage, columns, intercept):
+    holes = X * (RNG.random(X.shape) < 0.4)
+    full = np.column_stack([holes, np.ones(N)]) if intercept else holes
+    chosen = None if columns is None else np.array([*columns, D] if intercept else columns)
+    expected = full.T @ (WEIGHTS[:, None] * full)
+    expected = expected if chosen is None else expected[np.ix_(chosen, chosen)]
+    design = Design(storage(holes), intercept)
+    found = second_moment(design, WEIGHTS, chosen)
+    np.testing.assert_allclose(unpacked(packed(found), len(found)), expected, atol=1e-10)
+    np.testing.assert_allclose(diagonal(design, WEIGHTS), np.einsum("ij,ij,i->j", full, full, WEIGHTS), atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_curvature_is_the_derivative_of_the_gradient(name):
+    u, y = 2 * RNG.standard_normal(400), np.where(RNG.random(400) < 0.5, 1.0, -1.0)
+    ell, step = loss(name), 1e-6
+    away = np.abs(u - y) if name == "huber" else np.abs(y * u)
+    smooth = np.abs(away - 1) > 1e-4  # where ℓ'' does not jump
+    difference = (ell.gradient(u + step, y) - ell.gradient(u - step, y)) / (2 * step)
+    np.testing.assert_allclose(ell.curvature(u, y)[smooth], difference[smooth], atol=1e-6)
+    assert ell.curvature(u, y).max() <= ell.smoothness
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_kinks_are_refused_with_an_alternative(name):
+    assert type(loss(name)).curvature is Loss.curvature
+    with pytest.raises(co.CoterieError, match=r"has a kink.*proximal-1"):
+        co.solve(co.Problem(name, "l2", 0.1), (X, labels(name)), method="newton")
+
+
+@pytest.mark.parametrize(
+    ("problem", "options", "words"),
+    [
+        (co.Problem("logistic", "l2", 0.1), {"method": "gram"}, r"squared loss.*newton"),
+        (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "products"}, r"l2 and none.*full"),
+        (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "some"}, r"'auto', 'full'"),
+        (co.Problem("logistic", "l1", 0.1), {"method": "newton", "products": 0}, r"whole number from 1"),
+        (co.Problem("squared", "l1", 0.1), {"link": (0.0, 1e6)}, r"link is \(seconds a hop"),
+        (co.Problem("logistic", "l2", 0.1), {"method": "interior-point"}, r"losses with kinks.*newton"),
+        (co.Problem("hinge", "nonnegative"), {"method": "interior-point"}, r"l2, l1, elasticnet, none.*proximal-1"),
+    ],
+)
+def test_mistakes_name_the_fix(problem, options, words):
+    with pytest.raises(co.CoterieError, match=words):
+        co.solve(problem, (X, SIGNS), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "penalty", "columns", "link", "expected"),
+    [
+        ("squared", "l1", 100, Link(), "gram"),
+        ("squared", "l1", 20_000, Link(), "newton"),
+        ("squared", "box", 20_000, Link(), "proximal-1"),
+        ("logistic", "l2", 100, Link(), "newton"),
+        ("logistic", "box", 3_000, Link(), "proximal-1"),
+        ("hinge", "l2", 100, Link(), "interior-point"),
+        ("hinge", "l2", 20_000, Link(), "proximal-1"),
+        ("hinge", "box", 100, Link(), "proximal-1"),
+        ("squared", "l2", 1_000, Link(latency=1e-5, bandwidth=1e6), "proximal-1"),
+        ("squared", "l2", 1_000, Link(latency=1.0, bandwidth=1e8), "gram"),
+    ],
+)
+def test_auto_weighs_rounds_bits_and_work(name, penalty, columns, link, expected):
+    sizes = Sizes(100_000, columns, 100_000 * 50, 8, link)
+    problem = co.Problem(name, penalty, **PENALTIES[penalty])
+    fitting = [entry for entry in METHODS.values() if entry.split == "samples"]
+    appeals = {entry.name: entry.appeal(problem, star(8, server=True), sizes) for entry in fitting}
+    liked = {entry: appeal for entry, appeal in appeals.items() if appeal is not None}
+    assert max(liked, key=lambda entry: liked[entry][0]) == expected
+
+
+@given(st.floats(-50, 50), st.floats(1e-6, 10), st.floats(-3, 0), st.floats(0.01, 3))
+def test_the_central_path_of_one_term(r, mu, lower, width):
+    """v = argmax v r + μ log((b − v)(v − a)), θ = dv/dr, and the value by brute force."""
+    one, a, b = np.array([r]), np.array([lower]), np.array([lower + width])
+    v, theta, ahead, values = (np.empty(1) for _ in range(4))
+    barrier.centre(one, mu, a, b, v, theta)
+    grid = lower + width * np.linspace(0, 1, 20_001)[1:-1]
+    heights = grid * r + mu * np.log((b - grid) * (grid - a))
+    values[:] = 0.0
+    barrier.smoothed(one, np.zeros(1), mu, a, b, np.ones(1), np.array([1.0]), values)
+    assert values[0] >= heights.max() - 1e-9 * (1 + abs(heights.max()))
+    assert values[0] == pytest.approx(heights.max(), abs=0.01 * (abs(r) + mu) * width + 1e-9)
+    step = 1e-5 * (abs(r) + mu)
+    barrier.centre(one + step, mu, a, b, ahead, np.empty(1))
+    barrier.centre(one - step, mu, a, b, v, np.empty(1))
+    assert theta[0] == pytest.approx((ahead[0] - v[0]) / (2 * step), rel=1e-3, abs=1e-9)
+
+
+@pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_a_real_machine_in_a_few_rounds(penalty):
+    """a1a, λ = 1/n: methods of first order need hundreds."""
+    table = datasets.a1a().train
+    result = co.solve(co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents=10)
+    assert "interior-point" in result.explanation
+    assert result.status == "optimal"
+    assert result.rounds <= 25
+
+
+def test_auto_says_what_it_reckoned_with():
+    result = co.solve(co.Problem("squared", "l1", 0.1), (X, NUMBERS), agents=K, link=(0.5, 1e6))
+    assert "Method gram" in result.explanation
+    assert "500 ms and 1 Mbit/s" in result.explanation
+
+
+@pytest.mark.parametrize("where", ["ring", "path"])
+def test_any_network_can_add(where):
+    problem = co.Problem("logistic", "elasticnet", 0.01)
+    there = co.solve(problem, (X, SIGNS), agents=K, method="newton", network=network(where, K))
+    here = co.solve(problem, (X, SIGNS), agents=K, method="newton")
+    np.testing.assert_allclose(there.model.coef_, here.model.coef_, atol=1e-9)
+
+
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(tmp_path):
+    problem, run = co.Problem("logistic", "l1", 0.01), {"agents": K, "method": "newton", "tol": 1e-12}
+    whole = co.solve(problem, (X, SIGNS), **run)
+    co.solve(problem, (X, SIGNS), checkpoint=tmp_path, max_rounds=3, **run)
+    resumed = co.solve(problem, (X, SIGNS), checkpoint=tmp_path, **run)
+    assert (resumed.model.coef_ == whole.model.coef_).all()
+    assert resumed.rounds == whole.rounds
