@@ -1,0 +1,175 @@
+"""What the estimators share: from scikit-learn's parameters to `solve`, and from its results to fitted attributes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight
+
+from coterie.arrays import FloatArray, Matrix
+from coterie.data import Table
+from coterie.errors import InvalidData, InvalidProblem
+from coterie.estimators.callbacks import CallbackSupport, each_certificate
+from coterie.losses import LOSSES, Loss
+from coterie.penalties import PENALTIES
+from coterie.problem import Problem
+from coterie.result import Result
+from coterie.solve import DEFAULT_AGENTS, gather, solve
+from coterie.statuses import Status
+
+__all__ = ["Distributed", "class_weights", "linear_problem", "positive_weights", "two_classes_at_least"]
+
+
+class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
+    """An estimator that is fitted by `solve`, on data that it splits over agents."""
+
+    result_: Any
+    _results: tuple[Result, ...]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _solve(
+        self, problem: Problem, X: Matrix, weights: FloatArray | None, labels: Sequence[npt.NDArray[Any]], tol: float
+    ) -> list[Result]:
+        """Split the rows over the agents as the parameters say, and solve the problem once for each kind of labels."""
+        seed = _seed(self.random_state)
+        names = getattr(self, "feature_names_in_", None)
+        numbered = Table(X, np.arange(X.shape[0]), weights, columns=None if names is None else tuple(map(str, names)))
+        tables = gather(numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"]), seed)
+        kind = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
+        warm = self.warm_start and kind == getattr(self, "_kind", None)
+        previous = self._results if warm else [None] * len(labels)
+        context = None
+        if hasattr(self, "_init_callback_context"):
+            context = self._init_callback_context(max_subtasks=len(labels)).call_on_fit_task_begin(estimator=self)
+        results = []
+        for place, y in enumerate(labels):
+            task = None
+            if context is not None:
+                task = context.subcontext(task_name="problem", max_subtasks=None).call_on_fit_task_begin(estimator=self)
+            result = solve(
+                problem,
+                [table if table.y is None else replace(table, y=y[table.y]) for table in tables],
+                split=self.split,
+                network=self.network,
+                method=self.method,
+                engine=self.engine,
+                acceleration=self.acceleration,
+                tol=tol,
+                max_rounds=self.max_rounds,
+                seed=seed,
+                checkpoint=self._checkpoint(place, len(labels)),
+                warm_start=previous[place],
+                callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
+            )
+            if task is not None:
+                task.call_on_fit_task_end(estimator=self)
+            results.append(result)
+        if context is not None:
+            context.call_on_fit_task_end(estimator=self)
+        for result in results:
+            if result.status is not Status.OPTIMAL:
+                told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
+                warnings.warn(told, ConvergenceWarning, stacklevel=3)
+        self._results, self._kind = tuple(results), kind
+        self._keep(results)
+        return results
+
+    def _checkpoint(self, place: int, problems: int) -> Any:
+        if self.checkpoint is None or problems == 1:
+            return self.checkpoint
+        return Path(self.checkpoint) / f"problem-{place:03d}"
+
+    def _keep(self, results: Sequence[Result]) -> None:
+        """`result_` and its parts; for several problems one of each per problem."""
+        certificates = tuple(result.certificate for result in results)
+        gaps, rounds = [c.gap for c in certificates], [result.rounds for result in results]
+        several = len(results) > 1
+        self.result_ = tuple(results) if several else results[0]
+        self.certificate_ = certificates if several else certificates[0]
+        self.bill_ = tuple(result.bill for result in results) if several else results[0].bill
+        self.dual_gap_ = np.array(gaps) if several else gaps[0]
+        self.n_iter_ = np.array(rounds) if several else rounds[0]
+
+
+def _at_most(agents: Any, size: int) -> Any:
+    """A count of agents, of whom none is idle; anything else is left to `split`."""
+    count = DEFAULT_AGENTS if agents is None else agents
+    return min(count, size) if isinstance(count, int | np.integer) else count
+
+
+def _seed(random_state: Any) -> int:
+    """The seed of `solve`; None is 0, so that the same call gives the same numbers."""
+    if random_state is None or isinstance(random_state, int | np.integer):
+        return int(random_state or 0)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:
+    """Which rows have a weight above zero, and the weights of those; every row, and None, if there are no weights."""
+    if sample_weight is None:
+        return slice(None), None
+    weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+    kept: npt.NDArray[np.bool_] = weights > 0
+    if not kept.any():
+        raise InvalidData("all sample weights are zero. Give some rows a positive weight.")
+    return kept, weights[kept]
+
+
+def linear_problem(estimator: Any, kind: str) -> Problem:
+    """The problem that the parameters describe; a loss of the other kind is refused."""
+    loss, penalty = estimator.loss, estimator.penalty
+    name = loss if isinstance(loss, str) else loss.name
+    if LOSSES[name].kind != kind:
+        fitting = [known for known, entry in LOSSES.items() if entry.kind == kind]
+        other = "LinearClassifier" if kind == "regression" else "LinearRegressor"
+        raise InvalidProblem(f"loss={name!r} is for {LOSSES[name].kind}; use {other}, or one of: {', '.join(fitting)}.")
+    wanted = set() if isinstance(loss, Loss) else {field.name for field in fields(LOSSES[name])}
+    if isinstance(penalty, str):
+        wanted |= {field.name for field in fields(PENALTIES[penalty])}
+    given = {
+        "strength": estimator.alpha,
+        **{p: getattr(estimator, p, None) for p in ("l1_ratio", "threshold", "level")},
+    }
+    parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
+    return Problem(loss, penalty, intercept=estimator.fit_intercept, **parameters)
+
+
+def two_classes_at_least(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The classes, sorted, and the place of every label among them."""
+    check_classification_targets(y)
+    classes, place = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise InvalidData(
+            f"the labels (of positive weight) have one class, {classes.tolist()[0]!r}. A classifier needs two classes: "
+            "add rows of another one."
+        )
+    return classes, place
+
+
+def class_weights(
+    given: Any,
+    classes: npt.NDArray[Any],
+    place: npt.NDArray[np.intp],
+    y: npt.NDArray[Any],
+    weights: FloatArray | None,
+) -> FloatArray | None:
+    """The weights of the samples times those of their classes, by scikit-learn's rules."""
+    if given is None:
+        return weights
+    of_row: FloatArray = compute_class_weight(given, classes=classes, y=y)[place]
+    return of_row if weights is None else weights * of_row
