@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_breast_cancer
+import typer
+from sklearn.datasets import load_breast_cancer, load_iris
 
 import coterie as co
 from coterie import cli
@@ -39,6 +42,7 @@ def patients(tmp_path):
     return frame
 
 
+OURS = {"fit", "predict", "verify", "compare", "report", "demo", "doctor", "exit-codes"}
 FIT = ["--target", "ill", "--id", "patient", "--loss", "logistic", "--penalty", "l2", "--strength", "0.01"]
 
 
@@ -47,7 +51,12 @@ def test_fit_predict_verify(run, patients, tmp_path):
     assert code == 0
     for word in ("optimal", "within", "rounds", "report.html"):
         assert word in out
-    assert {file.name for file in (tmp_path / "answer").iterdir()} == {"model.npz", "certificate.json", "report.html"}
+    assert {file.name for file in (tmp_path / "answer").iterdir()} == {
+        "model.npz",
+        "certificate.json",
+        "run.json",
+        "report.html",
+    }
 
     code, out, _ = run("verify", "answer/certificate.json", "answer/model.npz", "patients.csv", *FIT[:4])
     assert code == 0
@@ -79,7 +88,7 @@ def test_verify_rejects_what_was_changed(run, patients, tmp_path):
 def test_several_files_are_several_parties(run, patients):
     patients.iloc[:90].to_parquet("north.parquet")
     patients.iloc[90:].to_parquet("south.parquet")
-    code, out, _ = run("fit", "north.parquet", "south.parquet", *FIT, "--json")
+    code, out, _ = run("fit", "north.parquet", "south.parquet", *FIT, "--method", "proximal-1", "--json")
     assert code == 0
     summary = json.loads(out)
     assert summary["status"] == "optimal"
@@ -94,12 +103,16 @@ def test_json_everywhere(run, patients):
         ["fit", "patients.csv", *FIT, "-o", "answer"],
         ["predict", "answer/model.npz", "patients.csv"],
         ["verify", "answer/certificate.json", "answer/model.npz", "patients.csv", *FIT[:4]],
-        ["doctor"],
+        ["report", "answer"],
+        ["compare", "patients.csv", *FIT, "-m", "newton", "-m", "proximal-2", "-o", "both"],
+        ["report", "both"],
+        ["doctor", "--quick"],
         ["demo", "-o", "demo"],
+        ["exit-codes"],
     ):
         code, out, _ = run(*arguments, "--json")
         assert code == 0
-        json.loads(out)
+        assert isinstance(json.loads(out), dict)
 
 
 def test_a_toml_file_in_place_of_flags(run, patients, tmp_path):
@@ -144,11 +157,17 @@ def test_mistakes_name_the_fix_without_a_traceback(run, patients, arguments, cod
 def test_help_teaches(run):
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("fit", "predict", "verify", "demo", "doctor"):
-        assert command in out
-    for command in ("fit", "predict", "verify", "demo", "doctor"):
-        assert run(command, "--help")[0] == 0
-    assert "Exit codes" in out
+    commands = typer.main.get_command(cli.app).commands
+    assert {"fit", "predict", "verify", "compare", "report", "demo", "doctor", "exit-codes"} <= set(commands)
+    for name, command in commands.items():
+        assert name in out
+        assert run(name, "--help")[0] == 0
+        flags = {flag for parameter in command.params for flag in parameter.opts}
+        assert "--json" in flags or name not in OURS
+        assert "--config" in flags or name == "exit-codes" or name not in OURS
+    assert "--install-completion" in out
+    for status in co.Status:
+        assert f"{status.exit_code} {status.value}" in " ".join(out.replace("│", " ").split())
 
 
 def test_version_and_module(run):
@@ -200,3 +219,162 @@ def test_weights_bounds_and_acceleration_from_the_shell(run, patients):
     assert co.Certificate.load("boxed/certificate.json").settings["acceleration"] == "none"
     assert run("verify", "boxed/certificate.json", "boxed/model.npz", *weighted)[0] == 0
     assert run("verify", "boxed/certificate.json", "boxed/model.npz", *weighted[:-2])[0] == 4
+
+
+def test_exit_codes_are_explained(run):
+    entries = json.loads(run("exit-codes", "--json")[1])["exit_codes"]
+    assert {(entry["name"], entry["code"]) for entry in entries} >= {(s.value, s.exit_code) for s in co.Status}
+    assert len({entry["code"] for entry in entries}) == len(entries)
+    assert all(entry["advice"] for entry in entries)
+    assert "communication_limit" in run("exit-codes")[1]
+
+
+def test_an_error_is_json_where_json_was_asked_for(run, patients):
+    code, out, err = run("fit", "patients.csv", "--target", "il", "--json")
+    assert (code, err) == (3, "")
+    answer = json.loads(out)
+    assert answer["exit_code"] == 3
+    assert "ill" in answer["error"]
+
+
+def test_compare_names_the_winners(run, patients, tmp_path):
+    methods = ["-m", "consensus", "-m", "newton", "-m", "proximal-2"]
+    code, out, err = run("compare", "patients.csv", *FIT, *methods, "--figures", "pdf", "--json", "-o", "c")
+    assert code == 0, err
+    answer = json.loads(out)
+    by_name = {entry["method"]: entry for entry in answer["methods"]}
+    assert list(by_name) == ["consensus", "newton", "proximal-2"]
+    for measure, of in {"rounds": lambda e: e["rounds"], "bits": lambda e: e["total"]["bits"]}.items():
+        assert answer["winners"][measure] == min(by_name, key=lambda name: of(by_name[name]))
+    assert {file.name for file in (tmp_path / "c").iterdir()} == {*by_name, "report.html", "figures"}
+    assert len(list((tmp_path / "c" / "figures").glob("*.pdf"))) == 3
+    page = (tmp_path / "c" / "report.html").read_text()
+    (tmp_path / "c" / "report.html").unlink()
+    code, out, _ = run("report", "c")
+    assert code == 0
+    assert "★" in out
+    assert (tmp_path / "c" / "report.html").read_text() == page, "the same page from the saved runs"
+
+
+def test_compare_takes_all_that_can(run, patients):
+    code, out, _ = run("compare", "patients.csv", *FIT, "--tol", "1e-2", "--json")
+    assert code == 0
+    answer = json.loads(out)
+    assert {"consensus", "newton"} <= {entry["method"] for entry in answer["methods"]}
+    assert "squared" in answer["refused"]["gram"]
+    code, _, err = run("compare", "patients.csv", *FIT, "-m", "gram")
+    assert code == 3, "a method that was asked for by name is no less than needed"
+    assert "squared" in err
+
+
+def test_a_report_is_made_again_from_what_was_saved(run, patients, tmp_path):
+    run("fit", "patients.csv", *FIT, "--agents", 3, "--network", "ring", "-o", "answer")
+    page = (tmp_path / "answer" / "report.html").read_text()
+    code, _, err = run("report", "answer", "-o", "again.html", "--figures", "svg")
+    assert code == 0, err
+    assert (tmp_path / "again.html").read_text() == page
+    assert {file.stem for file in (tmp_path / "answer" / "figures").iterdir()} >= {"gap-rounds", "network"}
+    run("fit", "patients.csv", *FIT, "--agents", 3, "--strength", "0.1", "-o", "other")
+    (tmp_path / "other" / "run.json").replace(tmp_path / "answer" / "run.json")
+    code, _, err = run("report", "answer")
+    assert code == 4
+    assert "different runs" in err
+    assert run("report", ".")[0] == 4
+
+
+def test_parameters_columns_and_groups(run, patients):
+    settings = ["--method", "consensus", "--option", "rho=2.5"]
+    code, _, err = run("fit", "patients.csv", *FIT, *settings, "--columns", "mean radius, mean area", "-o", "a")
+    assert code == 0, err
+    assert co.Certificate.load("a/certificate.json").settings["method"]["rho"] == 2.5
+    assert co.LinearModel.load("a/model.npz").columns == ("mean radius", "mean area")
+    base = ["patients.csv", *FIT[:6], "--penalty", "group", "--strength", "0.02", "--tol", "1e-3"]
+    code, _, err = run("fit", *base, "--groups", "0,0,0,1,1,1", "-o", "b")
+    assert code == 0, err
+    assert co.LinearModel.load("b/model.npz").problem.penalty.groups == (0, 0, 0, 1, 1, 1)
+    code, _, err = run("fit", *base, "--option", "groups=[0, 0, 0, 1, 1, 1]", "-o", "c")
+    assert code == 0, err
+    assert co.LinearModel.load("c/model.npz").digest() == co.LinearModel.load("b/model.npz").digest()
+    for wrong, word in (["--groups", "a,b"], "whole number"), (["--option", "rho"], "name=value"):
+        code, _, err = run("fit", *base, *wrong)
+        assert code == 2
+        assert word in " ".join(err.replace("│", " ").split())
+    code, _, err = run("fit", "patients.csv", *FIT, "--option", "roh=1")
+    assert code == 3
+    assert "roh" in err
+
+
+def test_columns_of_several_parties(run, patients):
+    names = list(patients.columns[:6])
+    patients[["patient", *names[:3]]].to_csv("bank.csv", index=False)
+    patients[["patient", *names[3:], "ill"]].to_csv("shop.csv", index=False)
+    split = ["bank.csv", "shop.csv", *FIT, "--split", "features", "--tol", "1e-3"]
+    code, _, err = run("fit", *split, "--columns", f"{names[1]},{names[4]}", "-o", "v")
+    assert code == 0, err
+    assert co.LinearModel.load("v/model.npz").columns == (names[1], names[4])
+    verify = ["verify", "v/certificate.json", "v/model.npz", *split[:2], *FIT[:4]]
+    assert run(*verify, "--columns", f"{names[1]},{names[4]}")[0] == 0
+    assert run(*verify)[0] != 0
+    code, _, err = run("fit", *split, "--columns", "mean radios")
+    assert code == 3
+    assert "mean radius" in err
+
+
+def test_a_toml_file_for_every_command_with_tables_and_arguments(run, patients, tmp_path):
+    (tmp_path / "fit.toml").write_text(
+        "data = ['patients.csv']\ntarget = 'ill'\nid = 'patient'\nloss = 'logistic'\nstrength = 0.01\n"
+        "output = 'answer'\njson = true\nmethod = 'consensus'\n[option]\nrho = 3.0\n"
+    )
+    code, out, err = run("fit", "--config", "fit.toml")
+    assert code == 0, err
+    assert json.loads(out)["certificate"] == "answer/certificate.json"
+    assert co.Certificate.load("answer/certificate.json").settings["method"]["rho"] == 3.0
+    (tmp_path / "verify.toml").write_text("target = 'ill'\nid = 'patient'\njson = true\n")
+    code, out, _ = run(
+        "verify", "answer/certificate.json", "answer/model.npz", "patients.csv", "--config", "verify.toml"
+    )
+    assert code == 0
+    assert json.loads(out)["holds"] is True
+
+
+def test_personal_models_from_a_column_of_users(run, tmp_path):
+    rng = np.random.default_rng(0)
+    X, users = rng.normal(size=(240, 3)), np.repeat(["ada", "bob", "cyd", "dee"], 60)
+    flipped = np.where(np.isin(users, ["ada", "bob"]), 1, -1)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(user=users, likes=np.where(X[:, 0] * flipped > 0, "y", "n"))
+    frame.to_csv("phones.csv", index=False)
+    personal = ["phones.csv", "--target", "likes", "--users", "user"]
+    options = ["--network", "learned", "--option", "mu=0.5", "--tol", "0.05", "--max-rounds", "100"]
+    code, _, err = run("fit", *personal, *options, "-o", "p")
+    assert code in (0, co.Status.ITERATION_LIMIT.exit_code), err
+    model = co.PersonalModel.load("p/model.npz")
+    assert model.users == ("ada", "bob", "cyd", "dee")
+    assert model.problem.mu == 0.5
+    assert run("report", "p")[0] == 0
+    code, _, err = run("predict", "p/model.npz", "phones.csv", "--users", "user", "-o", "said.csv")
+    assert code == 0, err
+    assert np.mean(pd.read_csv("said.csv")["prediction"] == frame["likes"]) > 0.85
+    assert run("verify", "p/certificate.json", "p/model.npz", *personal)[0] == 0
+    code, _, err = run("fit", "phones.csv", "--target", "likes", "--split", "users")
+    assert code == 3
+    assert "--users" in err
+
+
+def test_a_low_rank_model_from_the_shell(run, tmp_path):
+    data = load_iris(as_frame=True)
+    data.data.assign(kind=data.target_names[data.target]).to_csv("iris.csv", index=False)
+    low_rank = ["--loss", "multinomial", "--penalty", "traceball", "--radius", "5", "--tol", "0.01"]
+    code, _, err = run("fit", "iris.csv", "--target", "kind", *low_rank, "--agents", 3, "-o", "l")
+    assert code == 0, err
+    code, out, err = run("predict", "l/model.npz", "iris.csv", "--json")
+    assert code == 0, err
+    assert np.mean(np.array(json.loads(out)["predictions"]) == data.target_names[data.target]) > 0.8
+    assert run("verify", "l/certificate.json", "l/model.npz", "iris.csv", "--target", "kind")[0] == 0
+
+
+def test_the_shell_completes_names(tmp_path):
+    words = "coterie fit --method prox"
+    settings = {"_COTERIE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    command = Path(sys.executable).with_name("coterie")
+    answer = subprocess.run([command], env={**os.environ, **settings}, capture_output=True, text=True, cwd=tmp_path)
+    assert set(answer.stdout.split()) == {"proximal-1", "proximal-2"}

@@ -7,6 +7,7 @@ import pytest
 from sklearn.linear_model import Lasso
 
 import coterie as co
+from coterie.bill import Cost
 from coterie.errors import InvalidProblem
 
 RNG = np.random.default_rng(0)
@@ -29,8 +30,9 @@ def test_every_point_is_certified_and_is_scikit_learns():
 
 
 def test_warm_starts_save_rounds():
-    warm = co.path(LASSO, (X, Y), STRENGTHS, agents=4, check_every=1)
-    cold = [co.solve(co.Problem("squared", "l1", s), (X, Y), agents=4, check_every=1) for s in STRENGTHS]
+    run = {"agents": 4, "check_every": 1, "method": "proximal-1"}
+    warm = co.path(LASSO, (X, Y), STRENGTHS, **run)
+    cold = [co.solve(co.Problem("squared", "l1", s), (X, Y), **run) for s in STRENGTHS]
     assert sum(r.rounds for r in warm.results) < 0.9 * sum(r.rounds for r in cold)
 
 
@@ -82,3 +84,16 @@ def test_mistakes_name_the_fix():
         co.path(co.Problem("squared", "none"), (X, Y), [1.0])
     with pytest.raises(InvalidProblem, match="cv=5"):
         _ = co.path(LASSO, (X, Y), [1.0], agents=2).best
+
+
+def test_cross_validation_is_on_the_bill():
+    problem, cv = co.Problem("squared", "l2", 1.0), 3
+    found = co.path(problem, (X, Y), [0.1], cv=cv, agents=4, method="gram")
+    plain = co.path(problem, (X, Y), [0.1], agents=4, method="gram")
+    assert plain.validation == Cost()
+    assert plain.total == plain.results[0].bill.total == found.results[0].bill.total
+    # Each fold fits once more, and its score is one Sum of two numbers, up and down.
+    score = Cost(2 * 4, 2 * 4 * 2, 2 * 4 * 2 * 64)
+    fit = co.solve(problem, (X[: len(X) * 2 // 3], Y[: len(X) * 2 // 3]), agents=4, method="gram", tol=1e-6).bill.total
+    assert found.validation == sum((fit + score for _ in range(cv)), Cost())
+    assert found.total == plain.total + found.validation

@@ -10,6 +10,8 @@ from typing import Any
 from coterie.errors import InvalidInput
 from coterie.networks import TOPOLOGIES, Network
 from coterie.networks import network as find_network
+from coterie.personal import Personal
+from coterie.problem import Problem
 from coterie.report.words import plain, shortened
 from coterie.result import Result
 
@@ -17,31 +19,44 @@ __all__ = ["solve_call"]
 
 LONGEST_VALUE = 60
 NAMED_PARTIES = 3
+PERSONAL = ("count", "beta", "mu", "lam", "delta", "norm")
 
 
 def solve_call(result: Result) -> str:
     """Python that repeats the run, given `data`, a list with one table or (X, y) per participant."""
     settings, problem = result.certificate.settings, result.model.problem
-    loss, penalty = problem.loss.settings(), problem.penalty.settings()
     method = dict(settings["method"])
     limits = {name: value for name, value in settings["limits"].items() if value is not None}
     lines = [
         "import coterie as co",
         "",
-        "problem = co.Problem(",
-        *_arguments({"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}),
-        *_arguments({"intercept": True} if problem.intercept else {}),
-        ")",
+        *_problem(problem),
         *_parties(result),
         "result = co.solve(",
         "    problem,",
         "    data,",
         *_arguments({"split": settings["split"]}),
         f"    network={_network(result.network, settings['split'], settings['seed'])},",
-        *_arguments({"method": method.pop("name"), **method, **limits, "seed": settings["seed"]}),
+        *_arguments({"method": method.pop("name"), **method, "acceleration": settings["acceleration"]}),
+        *_arguments({**limits, "seed": settings["seed"]}),
         ")",
     ]
     return "\n".join(lines)
+
+
+def _problem(problem: Problem) -> Iterator[str]:
+    if isinstance(problem, Personal):
+        own = problem.settings()["personal"]
+        predictors = own["predictors"]
+        named = predictors if isinstance(predictors, str) else predictors["name"]
+        yield "problem = co.Personal("
+        yield from _arguments({"predictors": named} | {name: own[name] for name in PERSONAL if own[name] is not None})
+    else:
+        loss, penalty = problem.loss.settings(), problem.penalty.settings()
+        yield "problem = co.Problem("
+        yield from _arguments({"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty})
+        yield from _arguments({"intercept": True} if problem.intercept else {})
+    yield ")"
 
 
 def _arguments(values: Mapping[str, Any]) -> Iterator[str]:
@@ -75,6 +90,8 @@ def _parties(result: Result) -> Iterator[str]:
 def _network(network: Network, split: str, seed: int) -> str:
     """The name of the network if that makes it again, else a variable with a comment's worth of description."""
     star_means_server = split == "samples"
+    if split == "users":
+        return '"learned"' if network.name == "learned" else "graph"
     if network.server:
         return '"star"' if star_means_server else f"co.networks.star({network.agents}, server=True)"
     if network.name in TOPOLOGIES and _is_made_by_name(network, seed):

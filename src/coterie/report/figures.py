@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import matplotlib.style
@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from coterie.arrays import FloatArray
+from coterie.models import PersonalModel
 from coterie.networks.draw import draw
 from coterie.progress import format_bits
 from coterie.report.words import number, plain, shortened
@@ -29,13 +30,19 @@ __all__ = [
     "COLOURS",
     "INK",
     "STRIP",
+    "accuracies",
+    "bars",
     "coefficients",
     "colour",
     "figures",
     "gap_against",
+    "gaps_against",
     "largest",
+    "model_figures",
     "network",
     "rendered",
+    "singular_values",
+    "straighter_in_log",
 ]
 
 INK = "#1f2a37"
@@ -97,6 +104,7 @@ STYLE = {
 }
 
 GAP_INCHES = (3.3, 2.5)
+LEGEND_INCHES = 1.4
 WIDE_INCHES, BAR_INCHES = 4.9, 0.235
 LABEL_ROOM = 0.28
 """Free space beside the longest bar for its number, as a share of all bars."""
@@ -126,12 +134,10 @@ def colour(method: str) -> str:
 
 
 def figures(result: Result) -> dict[str, Figure]:
-    """Every picture of the report by its name; without a coefficient to show there is no picture of coefficients."""
+    """Every picture of the report by its name; a model with nothing to show has no picture."""
     found = {f"gap-{against}": gap_against(result, against) for against in AXES}
     found["network"] = network(result)
-    if len(largest(result)):
-        found["coefficients"] = coefficients(result)
-    return found
+    return found | model_figures(result)
 
 
 def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
@@ -157,15 +163,33 @@ def _style() -> Iterator[None]:
 # -- the gap ---------------------------------------------------------------------------------------------------------
 
 
-def gap_against(result: Result, against: str) -> Figure:
-    """The relative gap, on a logarithmic axis, against "rounds", "bytes" or "seconds", with the tolerance."""
+def gap_against(result: Result, against: str, logarithmic: bool | None = None) -> Figure:
+    """The relative gap against "rounds", "bytes" or "seconds", with the tolerance.
+
+    The axis of gaps is logarithmic; the other one is as asked for, or as makes the curve straighter.
+    """
+    return gaps_against({_method(result): result}, against, logarithmic)
+
+
+def gaps_against(
+    results: Mapping[str, Result], against: str, logarithmic: bool | None = None, *, legend: bool = False
+) -> Figure:
+    """The relative gaps of several runs in one picture; colours go by the first word of their names, the method."""
     values, label, written = AXES[against]
-    gaps = result.history["gap"] / (result.certificate.primal_at_zero or 1.0)
-    known = np.isfinite(gaps)
-    x, y, tolerance = values(result)[known], gaps[known], result.certificate.tolerance
+    curves, rounds = [], []
+    for result in results.values():
+        gaps = result.history["gap"] / (result.certificate.primal_at_zero or 1.0)
+        known = np.isfinite(gaps)
+        curves.append((values(result)[known], gaps[known]))
+        rounds.append(result.history["round"][known])
+    x, y = (np.concatenate(parts) for parts in zip(*curves, strict=True))
+    tolerance = next(iter(results.values())).certificate.tolerance
+    if logarithmic is None:
+        logarithmic = straighter_in_log(rounds[0], curves[0][1])
     with _style():
-        figure = Figure(figsize=GAP_INCHES)
-        ax = figure.add_axes((0.145, 0.18, 0.79, 0.70))
+        wider = 1 + LEGEND_INCHES / GAP_INCHES[0] if legend else 1.0
+        figure = Figure(figsize=(GAP_INCHES[0] * wider, GAP_INCHES[1]))
+        ax = figure.add_axes((0.145 / wider, 0.18, 0.79 / wider, 0.70))
         ax.set_yscale("log")
         low, high = _decades([*y[y > 0], tolerance], below=bool((y == 0).any()))
         bottom, top = 10.0**low, 10.0**high
@@ -176,10 +200,9 @@ def gap_against(result: Result, against: str) -> Figure:
         ax.yaxis.set_minor_locator(NullLocator())
         ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
         ax.set_axisbelow(True)
-        _scale_x(ax, x, written, logarithmic=_straighter_in_log(result.history["round"][known], y))
+        _scale_x(ax, x, written, logarithmic)
         ax.set_xlabel(label)
         ax.set_title("relative gap", loc="left", size=9, pad=7)
-        hue = colour(_method(result))
         ax.axhline(tolerance, color=VERMILION, linewidth=1.0, linestyle=(0, (4, 3)))
         ax.annotate(
             f"tolerance {tolerance:g}",
@@ -190,18 +213,22 @@ def gap_against(result: Result, against: str) -> Figure:
             color=VERMILION,
             size=8,
         )
-        _draw_gaps(ax, x, y, bottom, hue)
+        for name, (across, heights) in zip(results, curves, strict=True):
+            _draw_gaps(ax, across, heights, bottom, name)
+        if legend:
+            ax.legend(frameon=False, fontsize=8, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.03, 1.0))
     return figure
 
 
-def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, hue: str) -> None:
+def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, name: str) -> None:
+    hue = colour(name.split(" ")[0])
     if not len(y):
         ax.text(0.5, 0.5, "no finite gap", transform=ax.transAxes, ha="center", va="center")
         return
     # A gap of exactly 0 has no place on a logarithmic axis: it is an arrow at its foot that points further down.
     drawn = np.where(y > 0, y, 1.6 * bottom)
     dots = "o" if len(y) <= DOTTED_RECORDS else ""
-    ax.plot(x, drawn, color=hue, linewidth=1.6, marker=dots, markersize=2.6, clip_on=False)
+    ax.plot(x, drawn, color=hue, linewidth=1.6, marker=dots, markersize=2.6, clip_on=False, label=name)
     best = len(y) - 1 - int(np.argmin(y[::-1]))
     exact = y[best] == 0
     ax.plot(x[best], drawn[best], "v" if exact else "o", color=hue, markersize=7 if exact else 6, clip_on=False)
@@ -211,10 +238,11 @@ def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, hue: str) 
 
 def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithmic: bool) -> None:
     end = float(x.max(initial=0.0)) or 1.0
-    if logarithmic and x.min() > 0:
-        decades = math.log10(end / float(x.min()))
+    least = float(x[x > 0].min(initial=end))
+    if logarithmic and least < end:
+        decades = math.log10(end / least)
         ax.set_xscale("log")
-        ax.set_xlim(float(x.min()), end * 10 ** (0.03 * decades))
+        ax.set_xlim(least, end * 10 ** (0.03 * decades))
         subs = (1.0,) if decades > 2 else (1.0, 3.0) if decades > 1 else (1.0, 2.0, 5.0)
         ax.xaxis.set_major_locator(LogLocator(subs=subs, numticks=5))
         ax.xaxis.set_minor_locator(NullLocator())
@@ -226,7 +254,7 @@ def _scale_x(ax: Axes, x: FloatArray, written: Callable[[float], str], logarithm
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
 
 
-def _straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
+def straighter_in_log(rounds: FloatArray, y: FloatArray) -> bool:
     """Whether log gap is straighter against log rounds (a power law) than against rounds (a linear rate)."""
     usable = (rounds > 0) & (y > 0)
     if usable.sum() < 4:
@@ -260,7 +288,8 @@ def network(result: Result) -> Figure:
     names = [plain(participant.name) for participant in result.certificate.participants]
     numbered = all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
     labels = None if numbered else [shortened(name, NAME_LETTERS) for name in names]
-    traffic = {edge: bits / 8 for edge, bits in result.bill.per_edge.items()}
+    carried = result.bill.network is result.network or result.bill.network.server == result.network.server
+    traffic = {edge: bits / 8 for edge, bits in result.bill.per_edge.items()} if carried else None
     with _style():
         figure = draw(result.network, traffic=traffic, labels=labels).figure
         assert isinstance(figure, Figure)
@@ -276,15 +305,52 @@ def network(result: Result) -> Figure:
 
 def largest(result: Result) -> list[tuple[str, float]]:
     """Names and values of the coefficients that are not zero, the largest first, at most twenty."""
-    coef, columns = result.model.coef_, result.model.columns
+    coef, columns = getattr(result.model, "coef_", None), getattr(result.model, "columns", None)
+    if coef is None or np.ndim(coef) != 1:
+        return []
     order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN_COEFFICIENTS]
     order = order[(coef[order] != 0) & np.isfinite(coef[order])]
     return [(f"column {j}" if columns is None else plain(columns[j]), float(coef[j])) for j in order.tolist()]
 
 
+def model_figures(result: Result) -> dict[str, Figure]:
+    """The pictures of the model, by their names: what there is depends on its kind."""
+    singular = getattr(result.model, "singular_values_", None)
+    if singular is not None:
+        return {"singular-values": singular_values(result)} if np.any(singular) else {}
+    if isinstance(result.model, PersonalModel):
+        return {"accuracies": bars(accuracies(result)[:SHOWN_COEFFICIENTS])}
+    return {"coefficients": coefficients(result)} if largest(result) else {}
+
+
 def coefficients(result: Result) -> Figure:
     """The largest coefficients as bars."""
-    shown = largest(result)
+    return bars(largest(result))
+
+
+def accuracies(result: Result) -> list[tuple[str, float]]:
+    """Every user and the share of its own rows that its model gets right, at least; the lowest first.
+
+    A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k).
+    """
+    people = result.certificate.participants
+    losses = np.exp(np.asarray(getattr(result.model, "losses"), float))  # noqa: B009
+    least = [
+        (shortened(plain(person.name), COLUMN_LETTERS), max(1.0 - float(loss) / person.rows, 0.0))
+        for person, loss in zip(people, losses, strict=True)
+        if person.rows
+    ]
+    return sorted(least, key=lambda pair: pair[1])
+
+
+def singular_values(result: Result) -> Figure:
+    """The largest singular values of a model that is a matrix, as bars."""
+    values = np.sort(np.asarray(getattr(result.model, "singular_values_"), float))[::-1]  # noqa: B009
+    return bars([(str(k), float(value)) for k, value in enumerate(values[:SHOWN_COEFFICIENTS], 1) if value > 0])
+
+
+def bars(shown: Sequence[tuple[str, float]]) -> Figure:
+    """Names and values as horizontal bars, positive ones in another colour than negative ones."""
     values = np.array([value for _, value in shown])
     with _style():
         figure = Figure(figsize=(WIDE_INCHES, BAR_INCHES * len(shown) + 0.45), layout="constrained")

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 
-from matplotlib.figure import Figure
-
-from coterie.report.figures import INK, rendered
+from coterie.report.figures import INK
 from coterie.report.words import text
 
-__all__ = ["inline_svg"]
+__all__ = ["inline_svg", "on_white"]
 
 
-def inline_svg(figure: Figure, name: str, title: str) -> str:
-    """The figure as an `<svg>` element whose ids begin with `name`; `title` says in words what it shows."""
-    drawing = rendered(figure, "svg", ground="none").decode()
+def on_white(drawing: str) -> str:
+    """A drawing without a ground, as a file of its own that is read anywhere."""
+    return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', drawing, count=1)
+
+
+def inline_svg(drawing: str, name: str, title: str) -> str:
+    """The drawing as an `<svg>` element whose ids begin with `name`; `title` says in words what it shows."""
     head, body = drawing[drawing.index("<svg") :].strip().split(">", 1)
     view = re.search(r'viewBox="[^"]*"', head)
     assert view is not None

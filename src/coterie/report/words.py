@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 
-__all__ = ["duration", "number", "one_part_in", "plain", "shortened", "text"]
+__all__ = ["duration", "money", "number", "one_part_in", "plain", "shortened", "text"]
 
 SCALES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 
@@ -41,6 +41,15 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days {hours % 24} h"
+
+
+def money(dollars: float) -> str:
+    """A price that reads well, however small."""
+    if dollars == 0:
+        return "free"
+    if dollars >= 0.01:
+        return f"${dollars:,.2f}"
+    return f"${dollars:.1g}" if dollars >= 1e-4 else "< $0.0001"
 
 
 def one_part_in(share: float) -> str:

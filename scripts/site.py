@@ -1,0 +1,106 @@
+"""What mkdocs needs beyond the pages in docs/: their order, and the files of the repository that they cite.
+
+CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. A page that nobody put in order
+below still appears, under "More".
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+import coterie
+
+ROOT = Path(__file__).parents[1]
+ORDER = {
+    "Start": ["index.md", "quick-start.md", "estimators.md", "which-method.md", "concepts.md"],
+    "Tutorials": "tutorials",
+    "Between organisations": ["peers.md", "disclosure.md"],
+    "Engines": "engines",
+    "Papers": "papers",
+    "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
+    "Extend": ["add-a-loss.md", "add-a-method.md", "contributing.md", "decisions", "changelog.md"],
+    "Reference": ["reference.md", "examples.md"],
+}
+ESTIMATORS, REST = "<!-- estimators -->", "<!-- the rest -->"
+CITED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "examples": "examples.md"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made here."""
+    for source, page in CITED.items():
+        content = _examples() if source == "examples" else (ROOT / source).read_text()
+        files.append(File.generated(config, page, content=content))
+    known = sorted(file.src_uri for file in files.documentation_pages())
+    config["nav"] = _nav(known)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links to files of the repository lead to the pages made of them; those to code become plain text."""
+    here = page.file.src_uri
+    if here == "reference.md":
+        markdown = _completed(markdown)
+    made_of = {made: source for source, made in CITED.items()}
+    folder = posixpath.dirname(made_of.get(here, "docs/" + here))
+
+    def lead(match: re.Match[str]) -> str:
+        words, link = match.groups()
+        name, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link) or not name:
+            return match[0]
+        target = posixpath.normpath(posixpath.join(folder, name))
+        if target.startswith("examples"):
+            target, anchor = "examples.md", _anchor(posixpath.basename(target)) if target.endswith(".py") else ""
+        elif target in CITED:
+            target = CITED[target]
+        elif target.startswith("docs") and (ROOT / target).is_dir():
+            target, anchor = "index.md", ""
+        elif target.startswith("docs/"):
+            target = target.removeprefix("docs/")
+        else:
+            return words
+        relative = posixpath.relpath(target, posixpath.dirname(here) or ".")
+        return f"[{words}]({relative}{'#' + anchor if anchor else ''})"
+
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", lead, markdown)
+
+
+def _nav(pages: list[str]) -> list[dict[str, Any]]:
+    nav: list[dict[str, Any]] = []
+    placed: set[str] = set()
+    for title, entries in ORDER.items():
+        wanted = [entries] if isinstance(entries, str) else entries
+        chosen = [page for entry in wanted for page in pages if page == entry or page.startswith(f"{entry}/")]
+        placed |= set(chosen)
+        if chosen:
+            nav.append({title: chosen})
+    rest = [page for page in pages if page not in placed]
+    return [*nav, {"More": rest}] if rest else nav
+
+
+def _examples() -> str:
+    parts = ["# Examples\n\nSmall programs to run and change; they are in `examples/`.\n"]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        parts.append(f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{path.read_text()}```\n")
+    return "\n".join(parts)
+
+
+def _completed(reference: str) -> str:
+    """The reference with every public name: estimators in their place, what nobody put in order at the end."""
+    for name in coterie.__all__:
+        module = getattr(getattr(coterie, name), "__module__", None)
+        named = f"::: {module}.{name}\n"
+        if module is None or named in reference or f"::: {module}\n" in reference:
+            continue
+        place = ESTIMATORS if module.startswith("coterie.estimators.") else REST
+        reference = reference.replace(place, named + place)
+    return reference
+
+
+def _anchor(name: str) -> str:
+    return re.sub(r"\W+", "-", name)

@@ -1,0 +1,92 @@
+"""`coterie compare`: several methods on one problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table as RichTable
+
+from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
+from coterie.commands.output import console, print_json, summary
+from coterie.errors import InvalidProblem
+from coterie.methods import METHODS
+from coterie.report import save_comparison_figures, write_comparison
+from coterie.report.winners import MEASURES, winners
+from coterie.result import Result
+from coterie.solve import solve
+from coterie.statuses import Status
+
+__all__ = ["compare", "register", "show_comparison"]
+
+EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
+
+
+@taking(question)
+def compare(
+    question: Question,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", help=f"One of {known(METHODS)}. Repeat; without it, all that can."),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where models, certificates and report go.")] = Path(
+        "coterie-compare"
+    ),
+    figures: Figures = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Solve one problem by several methods; see who needs the fewest rounds, bits and seconds."""
+    names = list(dict.fromkeys(method)) if method else [n for n, m in METHODS.items() if m.split == question.split]
+    results: dict[str, Result] = {}
+    refusals: dict[str, str] = {}
+    for name in names:
+        try:
+            results[name] = solve(
+                question.problem,
+                question.data,
+                method=name,
+                progress=False if as_json else None,
+                **question.settings,
+                **question.options,
+            )
+        except InvalidProblem as refusal:
+            if method:
+                raise
+            refusals[name] = str(refusal)
+            continue
+        results[name].save(output / name)
+    if not results:
+        raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
+    if figures is not None:
+        save_comparison_figures(results, output / "figures", figures)
+    show_comparison(results, refusals, write_comparison(results, output / "report.html"), as_json)
+    reached = any(result.status is Status.OPTIMAL for result in results.values())
+    raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
+
+
+def show_comparison(results: dict[str, Result], refusals: dict[str, str], report: Path, as_json: bool) -> None:
+    """One row per method, the least of each column marked."""
+    best = winners(results)
+    if as_json:
+        entries: list[dict[str, Any]] = [summary(result) for result in results.values()]
+        print_json({"winners": best, "methods": entries, "refused": refusals, "report": str(report)})
+        return
+    table = RichTable("method", "ended", "relative gap", *MEASURES, box=None, header_style="dim")
+    for name, result in results.items():
+        cells = []
+        for measure, (_, value, written) in MEASURES.items():
+            shown = written(value(result))
+            cells.append(f"[bold green]{shown} ★[/bold green]" if best[measure] == name else shown)
+        table.add_row(name, result.status.value, f"{result.certificate.relative_gap:.1e}", *cells)
+    out = console()
+    out.print(table)
+    if refusals:
+        out.print(f"[dim]Not for this problem: {', '.join(refusals)} (--json says why).[/dim]")
+    out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLE)(compare)

@@ -1,0 +1,44 @@
+"""`coterie demo`: eight hospitals, one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from coterie.commands.options import Config, Json
+from coterie.commands.output import console, show_result
+from coterie.demo import demo_problem
+from coterie.report import write_report
+from coterie.solve import solve
+
+__all__ = ["demo", "register"]
+
+TOLERANCE = 1e-9
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
+        "coterie-demo"
+    ),
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Eight hospitals fit one model together without pooling their patients; see certificate, bill and picture."""
+    story, problem, parties, check = demo_problem()
+    if not as_json:
+        console().print(story)
+    result = solve(problem, parties, tol=TOLERANCE, progress=False if as_json else None)
+    result.save(output)
+    notes = (Text.from_markup(story).plain, check(result))
+    show_result(result, output, write_report(result, output / "report.html", notes=notes), as_json)
+    if not as_json:
+        console().print(notes[1])
+    raise typer.Exit(result.status.exit_code)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(demo)

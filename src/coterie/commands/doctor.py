@@ -1,0 +1,39 @@
+"""`coterie doctor`: is everything there, and does it work?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from coterie.commands.options import Config, Json
+from coterie.commands.output import console, print_json
+from coterie.doctor import diagnose
+
+__all__ = ["doctor", "register"]
+
+
+def doctor(
+    quick: Annotated[bool, typer.Option("--quick", help="Do not start the engines that are installed.")] = False,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Tell what is installed and working; every engine that is there fits a tiny problem."""
+    findings = diagnose(quick=quick)
+    healthy = all(finding.works for finding in findings if finding.needed)
+    if as_json:
+        print_json({"works": healthy, "findings": [vars(finding) for finding in findings]})
+    else:
+        table = RichTable("", "what", "found", box=None, header_style="dim")
+        for finding in findings:
+            mark = "[green]✓[/green]" if finding.works else ("[red]✗[/red]" if finding.needed else "[dim]–[/dim]")
+            table.add_row(mark, finding.what, escape(finding.detail))
+        console().print(table)
+    raise typer.Exit(0 if healthy else 1)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)

@@ -1,0 +1,55 @@
+"""`coterie fit`: a certified model from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
+from coterie.commands.output import show_result
+from coterie.engines import engine as find_engine
+from coterie.methods import METHODS
+from coterie.report import save_figures, write_report
+from coterie.solve import solve
+
+__all__ = ["fit", "register"]
+
+EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
+
+
+@taking(question)
+def fit(
+    question: Question,
+    method: Annotated[str, among("auto", *METHODS)] = "auto",
+    checkpoint: Annotated[Path | None, typer.Option(help="A folder: the same command continues a stopped run.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
+        "coterie-fit"
+    ),
+    figures: Figures = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Fit a model to data that is apart; write model, certificate and report."""
+    result = solve(
+        question.problem,
+        question.data,
+        method=method,
+        checkpoint=checkpoint,
+        progress=False if as_json else None,
+        **question.settings,
+        **question.options,
+    )
+    if not find_engine(question.settings["engine"]).speaks:
+        raise typer.Exit(result.status.exit_code)
+    result.save(output)
+    if figures is not None:
+        save_figures(result, output / "figures", figures)
+    show_result(result, output, write_report(result, output / "report.html"), as_json)
+    raise typer.Exit(result.status.exit_code)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLE)(fit)

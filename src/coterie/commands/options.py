@@ -1,0 +1,313 @@
+"""Options that several commands share, and the question that they ask: a problem, its data, and how to solve it."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from coterie.acceleration import ACCELERATIONS
+from coterie.data import Table, align, read
+from coterie.data import split as split_table
+from coterie.engines import ENGINES
+from coterie.errors import InvalidData, UnknownName
+from coterie.losses import LOSSES
+from coterie.networks import TOPOLOGIES
+from coterie.penalties import PENALTIES
+from coterie.personal import Personal
+from coterie.problem import Problem
+from coterie.tasks import TASKS
+
+__all__ = [
+    "Columns",
+    "Config",
+    "Data",
+    "Figures",
+    "Id",
+    "Json",
+    "Options",
+    "Question",
+    "Target",
+    "Weight",
+    "among",
+    "by_user",
+    "known",
+    "numbered",
+    "pairs",
+    "question",
+    "tables",
+    "taking",
+]
+
+
+def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
+    """Take the values of a TOML file as the defaults of this command's flags."""
+    if path is None:
+        return None
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"cannot read {path}: {error}") from None
+    flags = {flag.lstrip("-").replace("-", "_"): p for p in ctx.command.params for flag in (p.name or "", *p.opts)}
+    defaults = {}
+    for name, value in values.items():
+        parameter = flags.get(name.replace("-", "_"))
+        if parameter is None or parameter.name is None:
+            longest = {p.opts[0].lstrip("-") for p in ctx.command.params}
+            raise typer.BadParameter(str(UnknownName(f"setting of `coterie {ctx.info_name}`", name, longest)))
+        if isinstance(value, dict):
+            value = [f"{key}={part}" for key, part in value.items()]
+        several = getattr(parameter, "multiple", False) or parameter.nargs == -1
+        defaults[parameter.name] = [value] if several and not isinstance(value, list) else value
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
+    return path
+
+
+def known(names: Iterable[str]) -> str:
+    """The names of a catalogue, for a help text."""
+    return ", ".join(names)
+
+
+def among(*names: str, also: str = "") -> Any:
+    """An option whose value is one of these names: they are in its help, and the shell completes them."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return typer.Option(help=known(names) + also, autocompletion=complete)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        callback=_from_toml,
+        is_eager=True,
+        help="A TOML file in place of flags: one line per flag, e.g. loss = 'huber'. Flags win over the file.",
+    ),
+]
+Data = Annotated[
+    list[Path],
+    typer.Argument(help="Parquet, CSV or svmlight. One file is split here; several files are one party each."),
+]
+Target = Annotated[str | None, typer.Option(help="The column with the labels (not needed for svmlight).")]
+Weight = Annotated[str | None, typer.Option(help="The column with the sample weights.")]
+Id = Annotated[str | None, typer.Option("--id", help="The column by which the rows of several parties are matched.")]
+Columns = Annotated[
+    str | None, typer.Option(help="The columns to learn from, with commas between; all others if not given.")
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-p", help="A parameter of loss, penalty or method, e.g. rho=1.0. Can be repeated."),
+]
+Figures = Annotated[str | None, typer.Option(help="Also write every figure of the report as a file: svg, pdf or png.")]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a problem, the data, and the settings of `solve` (its method excepted)."""
+
+    problem: Problem
+    data: Any
+    settings: dict[str, Any]
+    options: dict[str, Any]
+    """Parameters that are neither the loss's nor the penalty's: the method's."""
+
+    @property
+    def split(self) -> str:
+        """What is apart."""
+        return str(self.settings["split"])
+
+
+def question(
+    data: Data,
+    target: Target = None,
+    id: Id = None,
+    weight: Weight = None,
+    columns: Columns = None,
+    users: Annotated[str | None, typer.Option(help="The column that says whose row it is: a model for each.")] = None,
+    loss: Annotated[str, among(*dict.fromkeys((*LOSSES, *TASKS)))] = "squared",
+    penalty: Annotated[str | None, among(*PENALTIES, also="; if not given, l2 with a strength, else none")] = None,
+    strength: Annotated[float | None, typer.Option(help="How strong the penalty is.")] = None,
+    l1_ratio: Annotated[float | None, typer.Option(help="Elastic net: the share of the l1 part.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Huber: where the loss turns linear.")] = None,
+    level: Annotated[float | None, typer.Option(help="Quantile: which one, between 0 and 1.")] = None,
+    radius: Annotated[float | None, typer.Option(help="Balls: their radius.")] = None,
+    lower: Annotated[float | None, typer.Option(help="Box: the least coefficient.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Box: the largest coefficient.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Group: one whole number per column, e.g. 0,0,1,1.")] = None,
+    intercept: Annotated[bool, typer.Option(help="Fit an intercept, never penalised.")] = False,
+    option: Options = None,
+    split: Annotated[
+        str, among("samples", "features", "users", also=": what is apart; by users, a model for each")
+    ] = "samples",
+    agents: Annotated[int | None, typer.Option(help="Into how many to split one file; 8 if not given.")] = None,
+    network: Annotated[str | None, among(*TOPOLOGIES, also=", or an edge file")] = None,
+    engine: Annotated[str, among(*ENGINES)] = "local",
+    acceleration: Annotated[str, among(*ACCELERATIONS)] = "auto",
+    tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-6,
+    max_rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 10_000,
+    max_seconds: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
+    max_bits: Annotated[float | None, typer.Option(help="Bits sent at most.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+) -> Question:
+    """The problem and the data that these options describe."""
+    given: dict[str, Any] = {
+        "strength": strength,
+        "l1_ratio": l1_ratio,
+        "threshold": threshold,
+        "level": level,
+        "radius": radius,
+    }
+    given |= {"lower": lower, "upper": upper, "groups": None if groups is None else _whole_numbers(groups)}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    chosen = penalty or ("none" if strength is None else "l2")
+    options = pairs(option)
+    split = "users" if users is not None else split
+    kinds = [Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
+    for kind in kinds:
+        for name in {field.name for field in fields(kind)} & options.keys():
+            parameters[name] = options.pop(name)
+    settings: dict[str, Any] = {"split": split, "agents": agents, "network": network, "engine": engine}
+    settings["acceleration"] = acceleration
+    settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
+    if split == "users":
+        parts = by_user(data, target, users, columns)
+        return Question(Personal(**parameters), parts, {**settings, "agents": None}, options)
+    problem = Problem(loss, chosen, intercept=intercept, **parameters)
+    return Question(problem, tables(data, target, id, weight, split, columns), settings, options)
+
+
+def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
+    return (LOSSES, loss), (TASKS, loss), (PENALTIES, penalty)
+
+
+PANELS = {
+    "Data": "target id weight columns users",
+    "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
+    "Parties": "split agents network engine",
+    "When to stop": "tol max_rounds max_seconds max_bits",
+}
+"""Under which heading of `--help` an option stands."""
+
+
+def taking(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator: the command takes the options of `shared` before its own, and is handed what `shared` made of them.
+
+    @taking(question)
+    def fit(question, method: str = "auto"): ...
+    """
+    theirs = inspect.signature(shared, eval_str=True).parameters
+    for panel, names in PANELS.items():
+        for name in names.split():
+            if name in theirs:
+                theirs[name].annotation.__metadata__[0].rich_help_panel = panel
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+
+        @wraps(command)
+        def wrapped(**given: Any) -> None:
+            asked = shared(**{name: given.pop(name) for name in theirs})
+            command(asked, **given)
+
+        together = [*theirs.values(), *own]
+        wrapped.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
+        del wrapped.__wrapped__
+        return wrapped
+
+    return decorate
+
+
+def pairs(given: Iterable[str] | None) -> dict[str, Any]:
+    """`["rho=1.0", "rule=a"]` as names and values: numbers, true, false and lists as TOML writes them, else text."""
+    found = {}
+    for pair in given or ():
+        name, equals, written = pair.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{pair!r} is no pair; write name=value, e.g. --option rho=1.0")
+        try:
+            value = tomllib.loads(f"value = {written.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = {"True": True, "False": False}.get(written.strip(), written.strip())
+        found[name.strip().replace("-", "_")] = value
+    return found
+
+
+def _whole_numbers(written: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in written.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"--groups is one whole number per column, e.g. 0,0,1,1, not {written!r}") from None
+
+
+def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
+    """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
+    nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)
+    return tuple(map(str, range(columns))) if nameless else None
+
+
+def tables(
+    paths: list[Path],
+    target: str | None,
+    id: str | None,
+    weight: str | None,
+    split: str,
+    columns: str | None = None,
+) -> Table | list[Table]:
+    """One party's file as it is, several as a list. Split by features, one of the files has labels and weights."""
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    if len(paths) == 1:
+        return read(paths[0], target=target, id=id, weight=weight, columns=wanted)
+    if split != "features":
+        found = [read(path, target=target, id=id, weight=weight, columns=wanted) for path in paths]
+        widest = max(table.d for table in found)
+        names = [numbered(path, widest) for path in paths]
+        return [
+            table if own is None else read(path, columns=own)
+            for path, table, own in zip(paths, found, names, strict=True)
+        ]
+    found, refusals = [], []
+    for path in paths:
+        try:
+            found.append(read(path, target=target, id=id, weight=weight))
+        except InvalidData as refusal:
+            refusals.append(refusal)
+            found.append(read(path, id=id))
+    if target is not None and len(refusals) == len(paths):
+        raise refusals[0]
+    if wanted is not None:
+        found = _only(found, wanted)
+    return found if id is None else align(found)[0]
+
+
+def by_user(paths: list[Path], target: str | None, users: str | None, columns: str | None) -> list[Table]:
+    """One table per user: the rows of one file by a column that names them, or one file each."""
+    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    if users is None and len(paths) == 1:
+        raise InvalidData("one file holds the rows of all users: name the column that tells them apart with --users.")
+    if users is None:
+        return [read(path, target=target, columns=wanted) for path in paths]
+    if len(paths) > 1:
+        raise InvalidData("with --users all rows are in one file; without it, several files are one user each.")
+    whole = read(paths[0], target=target, id=users, columns=wanted, name="data")
+    assert whole.ids is not None
+    return split_table(replace(whole, ids=None), "users", whole.ids)
+
+
+def _only(parts: list[Table], wanted: list[str]) -> list[Table]:
+    """Of every party the wanted columns, each of which somebody must have."""
+    everything = [name for part in parts for name in part.columns or ()]
+    for name in wanted:
+        if name not in everything:
+            raise UnknownName("column", name, everything)
+    return [part.take_columns(np.flatnonzero(np.isin(part.columns or (), wanted))) for part in parts]

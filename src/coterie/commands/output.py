@@ -1,0 +1,80 @@
+"""What commands print: text for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from coterie.progress import format_bits
+from coterie.result import Result
+from coterie.statuses import Status
+
+__all__ = ["console", "print_json", "show_result", "summary"]
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where text goes, made when it is needed, so that it is the stream of that moment."""
+    return Console(stderr=stderr, highlight=False)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One JSON object on one line; what is not a finite number is null."""
+    print(json.dumps(_finite(content), allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def summary(result: Result) -> dict[str, Any]:
+    """The numbers of a result under names that do not change."""
+    certificate, bill = result.certificate, result.bill
+    return {
+        "status": result.status,
+        "exit_code": result.status.exit_code,
+        "advice": result.status.advice,
+        "method": certificate.settings["method"]["name"],
+        "explanation": result.explanation,
+        "primal": certificate.primal,
+        "dual": certificate.dual,
+        "gap": certificate.gap,
+        "relative_gap": certificate.relative_gap,
+        "proves": certificate.proves,
+        "rounds": bill.rounds,
+        "seconds": result.seconds,
+        "scalars": bill.scalars,
+        "bits": bill.bits,
+        "total": vars(bill.total),
+        "bill": bill.table(),
+    }
+
+
+def show_result(result: Result, output: Path, report: Path, as_json: bool) -> None:
+    """Status, certificate, bill, and where everything was put."""
+    certificate, bill = result.certificate, result.bill
+    if as_json:
+        files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
+        print_json({**summary(result), **{name: str(path) for name, path in files.items()}})
+        return
+    out = console()
+    colour = "green" if result.status is Status.OPTIMAL else "yellow"
+    out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
+    out.print(result.explanation, markup=False)
+    out.print(f"[bold]Certificate[/bold]  {certificate.proves}")
+    out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
+    table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
+    for row in bill.table():
+        numbers = f"{row['messages']:,}", f"{row['scalars']:,}", format_bits(row["bits"])
+        table.add_row(row["purpose"], row["word"], *numbers)
+    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {format_bits(bill.total.bits)} in all")
+    out.print(table)
+    out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)

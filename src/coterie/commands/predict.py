@@ -1,0 +1,50 @@
+"""`coterie predict`: what a fitted model says about new rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.commands.agent import predict_with_parties
+from coterie.commands.options import Config, Json, numbered
+from coterie.commands.output import console, print_json
+from coterie.data import read
+from coterie.files import write_atomically
+from coterie.models import PersonalModel, load_model
+
+__all__ = ["predict", "register"]
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="model.npz, as `coterie fit` wrote it.")],
+    data: Annotated[Path, typer.Argument(help="Parquet, CSV or svmlight with the model's columns.")],
+    users: Annotated[
+        str | None, typer.Option(help="The column that says whose row it is, for personal models.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A CSV file; without it, print.")] = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Predict with a fitted model; with a party.toml, together with the other parties."""
+    if model.suffix == ".toml":
+        predict_with_parties(model, data, output, as_json)
+        return
+    fitted = load_model(model)
+    names = fitted.columns or (None if isinstance(fitted, PersonalModel) else numbered(data, len(fitted.coef_)))
+    table = read(data, id=users, columns=names)
+    predictions = (fitted.predict(table.X) if users is None else fitted.predict(table.X, table.ids)).tolist()
+    if output is not None:
+        write_atomically(output, ("prediction\n" + "\n".join(map(str, predictions)) + "\n").encode())
+    if as_json:
+        print_json({"predictions": predictions, "output": str(output) if output else None})
+    elif output is None:
+        print("\n".join(map(str, predictions)))
+    else:
+        console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv")(predict)

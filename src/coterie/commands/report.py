@@ -1,0 +1,48 @@
+"""`coterie report`: the page about a run, made again from what was saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.commands.compare import show_comparison
+from coterie.commands.options import Config, Figures, Json
+from coterie.commands.output import show_result
+from coterie.errors import CorruptFile
+from coterie.report import save_comparison_figures, save_figures, write_comparison, write_report
+from coterie.result import Result
+
+__all__ = ["register", "report"]
+
+
+def report(
+    answer: Annotated[Path, typer.Argument(help="The folder that `coterie fit` or `coterie compare` wrote.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The page; report.html in the folder.")] = None,
+    note: Annotated[
+        list[str] | None, typer.Option(help="A paragraph for the head of the page. Can be repeated.")
+    ] = None,
+    figures: Figures = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Make a report again from a saved answer, and its figures as files."""
+    page = output or answer / "report.html"
+    if (answer / "certificate.json").is_file():
+        result = Result.load(answer)
+        if figures is not None:
+            save_figures(result, answer / "figures", figures)
+        show_result(result, answer, write_report(result, page, notes=note or ()), as_json)
+        return
+    results = {file.parent.name: Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
+    if not results:
+        raise CorruptFile(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")
+    if figures is not None:
+        save_comparison_figures(results, answer / "figures", figures)
+    show_comparison(results, {}, write_comparison(results, page), as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog="Example: coterie report coterie-fit --figures pdf")(report)

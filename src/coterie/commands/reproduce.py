@@ -1,0 +1,86 @@
+"""`coterie reproduce`: the figures of the papers, and whether what they claim is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from coterie.commands.options import Config, Json
+from coterie.commands.output import console, print_json
+from coterie.errors import MissingData
+from coterie.studies import STUDIES, chosen
+
+__all__ = ["register", "reproduce"]
+
+EXAMPLE = "Example: coterie reproduce 000 fig1 --quick"
+UNEXPLAINED = 1
+
+
+def reproduce(
+    which: Annotated[
+        list[str] | None, typer.Argument(help="'all', a paper ('000'), or a study ('000 fig1'); --list names them.")
+    ] = None,
+    listing: Annotated[bool, typer.Option("--list", help="Name the studies and do nothing else.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A size for seconds instead of the paper's.")] = False,
+    gallery: Annotated[
+        Path | None, typer.Option(help="A folder for pictures, with a page beside it, e.g. docs/gallery.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where numbers, claims and figures go.")] = Path(
+        "coterie-reproduce"
+    ),
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Run the studies of the papers: figures, numbers, and whether each claim holds.
+
+    Ends with 1 if a claim does not hold and the study does not say why.
+    """
+    if listing or not which:
+        _list(as_json)
+        return
+    from coterie.studies.reproduce import reproduce as run
+
+    records: list[dict[str, Any]] = []
+    for name in chosen(which):
+        study = STUDIES[name]()
+        try:
+            record = run(study, output, quick, gallery)
+        except MissingData as missing:
+            record = {"study": name, "skipped": str(missing), "claims": []}
+        records.append(record)
+        if not as_json:
+            _show(record, output)
+    if as_json:
+        print_json({"studies": records})
+    open_claims = [c for record in records for c in record["claims"] if not (c["holds"] or c["reason"])]
+    raise typer.Exit(UNEXPLAINED if open_claims else 0)
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in STUDIES.items()]
+        print_json({"studies": entries})
+        return
+    for name, study in STUDIES.items():
+        console().print(f"[bold]{name:12}[/bold] {study.title}")
+
+
+def _show(record: dict[str, Any], output: Path) -> None:
+    out = console()
+    if "skipped" in record:
+        out.print(f"[bold]{record['study']}[/bold]  [yellow]skipped[/yellow]: {escape(record['skipped'])}")
+        return
+    place = output / record["study"].replace(" ", "-")
+    out.print(f"[bold]{record['study']}[/bold]  {record['title']} ({record['seconds']} s, {place})")
+    for claim in record["claims"]:
+        mark = "[green]✓[/green]" if claim["holds"] else "[red]✗[/red]"
+        reason = "" if claim["holds"] or not claim["reason"] else f" {claim['reason']}"
+        out.print(f"  {mark} {escape(claim['text'])} [dim]({escape(claim['evidence'])})[/dim]{escape(reason)}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLE)(reproduce)

@@ -1,0 +1,118 @@
+"""Pieces of HTML: sections, tables, figures that can be taken away, and controls that need no script.
+
+A control is a group of radio buttons; the style sheet shows and hides with `:has(#id:checked)`. Whatever comes from
+data is given to these functions through `words.text`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from string import Template
+
+from matplotlib.figure import Figure
+
+from coterie.report.figures import colour, rendered
+from coterie.report.inline import inline_svg, on_white
+from coterie.report.words import text
+
+__all__ = [
+    "choice",
+    "count",
+    "definitions",
+    "details",
+    "document",
+    "figure_block",
+    "paragraph",
+    "section",
+    "share",
+    "short_digest",
+    "swatch",
+    "table",
+]
+
+DIGEST_LETTERS = 12
+
+
+def document(title: str, header: str, sections: Iterable[str], footer: str) -> str:
+    """A whole page."""
+    template = Template(files("coterie.report").joinpath("template.html").read_text(encoding="utf-8"))
+    theme = choice("theme", "Theme", {"auto": "Auto", "light": "Light", "dark": "Dark"})
+    return template.substitute(title=title, theme=theme, header=header, sections="\n".join(sections), footer=footer)
+
+
+def section(title: str, *content: str, id: str) -> str:
+    """A part of the page with a heading."""
+    return f'<section id="{id}">\n<h2>{title}</h2>\n' + "\n".join(content) + "\n</section>"
+
+
+def paragraph(sentence: str, kind: str = "") -> str:
+    """A paragraph."""
+    return f'<p class="{kind}">{sentence}</p>' if kind else f"<p>{sentence}</p>"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int, total: Sequence[str] = ()) -> str:
+    """A table whose first column names the rows and whose columns from `numbers_from` on hold numbers."""
+
+    def row(cells: Sequence[str], first: str, rest: str) -> str:
+        tags = [first] + [rest] * (len(cells) - 1)
+        kinds = [' class="number"' if k >= numbers_from and "share" not in cell else "" for k, cell in enumerate(cells)]
+        return "<tr>" + "".join(f"<{t}{k}>{c}</{t}>" for t, k, c in zip(tags, kinds, cells, strict=True)) + "</tr>"
+
+    head = f"<thead>{row(headings, 'th', 'th')}</thead>"
+    body = "<tbody>" + "\n".join(row(cells, "th", "td") for cells in rows) + "</tbody>"
+    foot = f"<tfoot>{row(total, 'td', 'td')}</tfoot>" if total else ""
+    return f'<div class="scroll"><table>{head}\n{body}{foot}</table></div>'
+
+
+def share(part: float, whole: float) -> str:
+    """A bar as long as a part of the whole."""
+    return f'<div class="share"><i style="width:{100 * part / whole if whole else 0:.1f}%"></i></div>'
+
+
+def details(summary: str, content: str) -> str:
+    """Something folded away."""
+    return f"<details><summary>{summary}</summary>\n{content}\n</details>"
+
+
+def definitions(pairs: Iterable[tuple[str, str]]) -> str:
+    """Terms and what they are."""
+    return '<dl class="settings">' + "".join(f"<dt>{term}</dt><dd>{meaning}</dd>" for term, meaning in pairs) + "</dl>"
+
+
+def choice(name: str, question: str, options: Mapping[str, str], chosen: str | None = None) -> str:
+    """A control: one of several words, `name-key` being the id of each; the first is chosen if none is named."""
+    chosen = next(iter(options)) if chosen is None else chosen
+    buttons = "".join(
+        f'<label><input type="radio" name="{name}" id="{name}-{key}"{" checked" if key == chosen else ""}>'
+        f"<span>{words}</span></label>"
+        for key, words in options.items()
+    )
+    return f'<fieldset class="choice {name}"><legend>{question}</legend>{buttons}</fieldset>'
+
+
+def figure_block(figure: Figure, name: str, title: str, saved: Figure | None = None) -> str:
+    """A picture that takes the page's colours, and a link that saves it (or `saved`) as an SVG file."""
+    drawing = rendered(figure, "svg", ground="none").decode()
+    file = drawing if saved is None else rendered(saved, "svg", ground="none").decode()
+    content = base64.b64encode(on_white(file).encode()).decode()
+    return (
+        f'<figure class="picture">{inline_svg(drawing, name, title)}<figcaption class="save">'
+        f'<a download="{name}.svg" href="data:image/svg+xml;base64,{content}">Save as SVG</a></figcaption></figure>'
+    )
+
+
+def swatch(method: str) -> str:
+    """A dot in the colour of a method."""
+    return f'<span class="swatch" style="background:{colour(method)}"></span>'
+
+
+def short_digest(digest: str) -> str:
+    """The beginning of a digest; the rest appears when one points at it."""
+    return f'<code title="{text(digest)}">{text(digest[:DIGEST_LETTERS])}…</code>'
+
+
+def count(how_many: int, noun: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{how_many:,} {noun}{'' if how_many == 1 else 's'}"

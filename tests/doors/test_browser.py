@@ -1,0 +1,160 @@
+"""The reports in a real browser: they render without a word on the console, offline, and their controls work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import coterie as co
+from coterie.report import write_comparison, write_report
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--disable-dev-shm-usage",
+]
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(80, 12))
+y = X @ rng.normal(size=12) + 0.1 * rng.normal(size=80)
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    problem = co.Problem("squared", "l2", 0.1)
+    runs = {name: co.solve(problem, (X, y), agents=4, method=name, tol=1e-4) for name in ("proximal-2", "consensus")}
+    ring = co.solve(problem, (X, y), agents=5, split="features", network="ring", tol=1e-4, max_rounds=2000)
+    return {
+        "run": write_report(runs["proximal-2"], folder / "run.html", notes=["Four shops & a <bank>."]),
+        "ring": write_report(ring, folder / "ring.html"),
+        "comparison": write_comparison(runs, folder / "comparison.html"),
+    }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as engine:
+        running = engine.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser, reports):
+    """Opens a report; when the test is over, nothing may have been said on the console or asked of a network."""
+    contexts, complaints = [], []
+
+    def open_page(name: str, width: int = 1200, **settings):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith(("file:", "data:")) else complaints.append(request.url),
+        )
+        page.goto(reports[name].as_uri())
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def ground(page) -> tuple[int, ...]:
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return tuple(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
+
+
+@pytest.mark.parametrize("name", ["run", "ring", "comparison"])
+@pytest.mark.parametrize("width", [1200, 360])
+def test_a_report_fits_its_window_and_draws_its_figures(opened, name, width):
+    page = opened(name, width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    shown = [figure for figure in page.query_selector_all("svg.figure") if figure.is_visible()]
+    assert len(shown) >= 3
+    for figure in shown:
+        box = figure.bounding_box()
+        assert box["width"] > 200
+        assert box["height"] > 60
+    assert page.locator("h1").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_theme_follows_the_reader_and_the_control(opened, scheme):
+    page = opened("run", color_scheme=scheme)
+
+    def is_dark() -> bool:
+        return sum(ground(page)) < 150
+
+    assert is_dark() == (scheme == "dark")
+    ink = page.evaluate("getComputedStyle(document.querySelector('svg.figure text')).fill")
+    assert ink == page.evaluate("getComputedStyle(document.body).color"), "figures take the page's colour of text"
+    for choice in ("dark", "light"):
+        page.locator("label", has=page.locator(f"#theme-{choice}")).click()
+        assert is_dark() == (choice == "dark")
+    page.locator("label", has=page.locator("#theme-auto")).click()
+    assert is_dark() == (scheme == "dark")
+
+
+def test_curves_give_way_to_a_table_and_axes_change(opened):
+    page = opened("run")
+    curves, records = page.locator(".curves"), page.locator(".records")
+
+    def visible() -> tuple[bool, bool, bool]:
+        return (
+            page.locator(".curves.linear").is_visible(),
+            page.locator(".curves.log").is_visible(),
+            records.is_visible(),
+        )
+
+    assert curves.count() == 2
+    assert sum(visible()) == 1
+    page.locator("label", has=page.locator("#scale-log")).click()
+    assert visible() == (False, True, False)
+    page.locator("label", has=page.locator("#scale-linear")).click()
+    assert visible() == (True, False, False)
+    page.locator("label", has=page.locator("#view-table")).click()
+    assert visible() == (False, False, True)
+    assert not page.locator("fieldset.scale").is_visible()
+    page.keyboard.press("ArrowLeft")
+    assert visible() == (True, False, False), "the keyboard works like the mouse"
+
+
+def test_what_is_folded_unfolds_and_links_lead_on(opened):
+    page = opened("run")
+    table = page.locator("#model details table")
+    assert not table.is_visible()
+    page.locator("#model details summary").click()
+    assert table.is_visible()
+    page.locator("a[href='#meaning']").click()
+    assert page.evaluate("location.hash") == "#meaning"
+
+
+def test_a_figure_can_be_saved(opened, tmp_path):
+    page = opened("comparison")
+    with page.expect_download() as download:
+        page.locator("a[download='compare-rounds.svg']").click()
+    download.value.save_as(tmp_path / "saved.svg")
+    drawing = (tmp_path / "saved.svg").read_text()
+    assert "<svg" in drawing
+    assert "proximal-2" in drawing, "a saved comparison has its legend"
+
+
+def test_names_are_text(opened):
+    assert "Four shops & a <bank>." in opened("run").locator("header").inner_text()
