@@ -1,0 +1,174 @@
+"""Panels of lines in the house's style: the same ground, ink and hues as in the reports."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from coterie.report.figures import BLUE, GREEN, GREY, INK, OCHRE, PURPLE, QUIET, SKY, STYLE, VERMILION, colour, rendered
+from coterie.studies.study import Curve, Numbers
+
+__all__ = ["DASHED", "DOTTED", "LADDER", "SOLID", "dashed", "house_style", "ladder", "lines", "panels", "themed_svg"]
+
+LADDER = (SKY, BLUE, GREEN, OCHRE, VERMILION, PURPLE, GREY)
+"""Hues for what is counted or tuned, in this order, where the method is the same in all curves."""
+PALE = "#e5e7eb"
+"""What text turns to on a dark ground."""
+PANEL_INCHES = (2.7, 2.15)
+FEW_DECADES = 1.7
+"""On a logarithmic axis with fewer decades than this, more than powers of ten are labelled."""
+FLOOR = 1e-16
+"""Values at or below it are drawn there: rounding is all that is left of them."""
+
+Hue = Callable[[Curve], str]
+Stroke = Callable[[Curve], Any]
+SOLID, DASHED, DOTTED = "-", (0, (4.0, 2.0)), (0, (1.0, 1.5))
+
+
+def dashed(wanted: Callable[[Curve], bool]) -> Stroke:
+    """Dashed where wanted, solid elsewhere."""
+    return lambda curve: DASHED if wanted(curve) else SOLID
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Within it, figures look like those of the reports."""
+    with matplotlib.style.context(["default", STYLE]):
+        yield
+
+
+def panels(
+    numbers: Numbers,
+    names: Sequence[str],
+    labels: Mapping[str, tuple[str, str]] | tuple[str, str],
+    columns: int = 3,
+    hue: Hue | None = None,
+    stroke: Stroke = lambda curve: SOLID,
+    log_x: bool | Collection[str] = False,
+    by_row: bool = False,
+    floor: float = FLOOR,
+    log_y: bool = True,
+) -> Figure:
+    """One panel per name, curves in their method's colour or in what `hue` says, and one legend below.
+
+    `by_row`: a legend beside each row, of its methods; strokes are left to the caption. `log_x`: all panels, or some.
+    `floor`: what is below leaves the frame.
+    """
+    rows = math.ceil(len(names) / columns)
+    columns = min(columns, len(names))
+    with house_style():
+        figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.5), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False)
+        shown: dict[str, Line2D] = {}
+        hue = hue or (lambda curve: colour(curve.method))
+        for place, ax in enumerate(grid.flat):
+            if place >= len(names):
+                ax.set_visible(False)
+                continue
+            name = names[place]
+            across, up = labels[name] if isinstance(labels, Mapping) else labels
+            curves = [curve for curve in numbers if curve.panel == name]
+            logarithmic = log_x if isinstance(log_x, bool) else name in log_x
+            lines(ax, curves, across, up, hue, stroke, logarithmic, floor, log_y)
+            ax.set_title(name, loc="left", size=9)
+            for curve in curves:
+                style: Any = SOLID if by_row else stroke(curve)
+                line = Line2D([], [], color=hue(curve), linestyle=style, linewidth=1.4)
+                shown.setdefault(curve.method if by_row else curve.label, line)
+            if by_row and place % columns == columns - 1:
+                beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, "fontsize": 8}
+                ax.legend(shown.values(), shown.keys(), **beside)
+                shown = {}
+        if by_row:
+            return figure
+        letters = 13.5 * PANEL_INCHES[0] * columns
+        fit = max(1, min(len(shown), int(letters / (max(map(len, shown)) + 6))))
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=fit, frameon=False, fontsize=8)
+    return figure
+
+
+def ladder(step: int, steps: int) -> str:
+    """A hue for what is counted: from blue for few through green and ochre to vermilion for many."""
+    climb = (
+        (SKY, BLUE, GREEN, OCHRE, VERMILION)
+        if steps <= 5
+        else (SKY, BLUE, GREEN, "#7d9a2d", OCHRE, VERMILION, "#a3301c")
+    )
+    return climb[round(step * (len(climb) - 1) / max(steps - 1, 1))]
+
+
+def lines(
+    ax: Axes,
+    curves: Sequence[Curve],
+    across: str,
+    up: str,
+    hue: Hue,
+    stroke: Stroke = lambda curve: SOLID,
+    log_x: bool = False,
+    floor: float = FLOOR,
+    log_y: bool = True,
+) -> None:
+    """The curves, by default on a logarithmic axis of heights."""
+    for curve in curves:
+        heights = np.where(np.isfinite(curve.y), curve.y, np.nan)
+        ax.plot(
+            curve.x,
+            np.maximum(heights, FLOOR) if log_y else heights,
+            color=hue(curve),
+            linestyle=stroke(curve),
+            linewidth=1.4,
+            label=curve.label,
+        )
+    if log_y:
+        _scale_heights(ax, curves, floor)
+    else:
+        ax.yaxis.set_major_locator(MaxNLocator(nbins=5))
+    if log_x:
+        ax.set_xscale("log")
+        positive = [x for curve in curves for x in (curve.x.min(), curve.x.max()) if x > 0]
+        _label_decades(ax.xaxis, math.log10(max(positive) / min(positive)), 5)
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+    ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.set_xlabel(across, size=8)
+    ax.set_ylabel(up, size=8)
+    ax.tick_params(labelsize=8)
+
+
+def _scale_heights(ax: Axes, curves: Sequence[Curve], floor: float) -> None:
+    ax.set_yscale("log")
+    heights = np.concatenate([np.maximum(curve.y[np.isfinite(curve.y)], FLOOR) for curve in curves])
+    least, most = max(heights.min(), floor), min(heights.max(), 1e3 * np.median(heights) + 10)
+    low, high = math.log10(float(least)), math.log10(float(most))
+    ax.set_ylim(10 ** (low - 0.05 * (high - low) - 0.1), 10 ** (high + 0.05 * (high - low) + 0.1))
+    _label_decades(ax.yaxis, high - low, 6)
+
+
+def _label_decades(axis: Axis, decades: float, most: int) -> None:
+    """Powers of ten, and where there are hardly any, 2 and 5 times them as well."""
+    if decades < FEW_DECADES:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axis.set_major_locator(LogLocator(numticks=most))
+    axis.set_minor_locator(NullLocator())
+
+
+def themed_svg(figure: Figure) -> bytes:
+    """The figure as an SVG on no ground, whose text is dark in a light theme and pale in a dark one."""
+    drawing = rendered(figure, "svg", ground="none").decode()
+    drawing = drawing.replace(INK, "currentColor")
+    rule = f"svg {{ color: {INK} }} @media (prefers-color-scheme: dark) {{ svg {{ color: {PALE} }} }}"
+    return re.sub(r"(<svg[^>]*>)", rf"\1<style>{rule}</style>", drawing, count=1).encode()

@@ -1,0 +1,155 @@
+"""003 Fig. 3: digits 0 and 1, eight agents; w as a picture beside w*, and convergence for several pipelines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.data import datasets
+from coterie.problem import Problem
+from coterie.result import Result
+from coterie.solve import solve
+from coterie.studies.study import Claim, Curve, Numbers, Study, spent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Figure3"]
+
+CURVES, PICTURES = "convergence", "w"
+FULL_GRADIENT = "full gradient"
+CHEBYSHEV = "ours: Chebyshev, J = "
+FLOOR = 1e-12
+"""Errors below it are drawn there: the reference is not known better."""
+
+
+class Figure3(Study):
+    """PVRD² with pipelines of several lengths."""
+
+    name: ClassVar[str] = "003 fig3"
+    paper: ClassVar[str] = "003: An exponentially convergent algorithm for distributed features (Ying, Yuan, Sayed)"
+    title: ClassVar[str] = "digits 0 and 1, eight agents: w as a picture, and convergence by pipeline"
+    quick: ClassVar[Mapping[str, Any]] = {
+        "digits": "scikit-learn", "agents": 8, "epochs": 60, "every": 2, "pipelines": (1, 2, 5, 10, 20), "ours": 5,
+        "step": 0.33, "strength": 0.01, "seed": 0,
+    }  # fmt: skip
+    full: ClassVar[Mapping[str, Any]] = {
+        "digits": "mnist", "agents": 8, "epochs": 40, "every": 1, "pipelines": (1, 2, 5, 10, 20), "ours": 5,
+        "step": 0.33, "strength": 0.01, "seed": 0,
+    }  # fmt: skip
+    remark: ClassVar[str] = (
+        "Ring of eight agents, one step for all pipelines. A larger J is faster per gradient, and its letters are J "
+        "numbers long; the Chebyshev pipeline sends what plain J = 5 sends. The full-gradient method makes one step "
+        "for a pass over the data. J = 1 does not converge with this step."
+    )
+
+    def run(self, settings: Mapping[str, Any]) -> Numbers:
+        X, y, remark = _digits(settings["digits"])
+        problem = Problem("logistic", "l2", settings["strength"])
+        exact = solve(problem, (X, y), agents=1, method="proximal-1", tol=1e-13, max_rounds=5000, progress=False)
+        # L_max, the largest curvature of one sample
+        steepest = problem.loss.smoothness * float(np.max(np.sum(X**2, axis=1))) + settings["strength"]
+        step = settings["step"] / steepest
+
+        def curve(label: str, method: str, J: int = 0, **options: Any) -> tuple[Curve, Result]:
+            result = solve(
+                problem, (X, y), split="features", agents=settings["agents"], network="ring", method=method,
+                max_rounds=settings["epochs"], check_every=settings["every"], tol=1e-15, seed=settings["seed"],
+                progress=False, **options,
+            )  # fmt: skip
+            best, zero = exact.certificate.primal, result.certificate.primal_at_zero
+            errors = np.maximum((np.asarray(result.history.primal) - best) / (zero - best), FLOOR)
+            epochs = np.append(0.0, np.asarray(result.history.round, float))
+            return Curve(CURVES, label, method, epochs, np.append(1.0, errors), spent(result), {"J": J}), result
+
+        curves = []
+        for J in settings["pipelines"]:
+            found, result = curve(f"J = {J}", "pvrd2", J, pipeline=J, chebyshev=False, step=step)
+            curves.append(found)
+        J = settings["ours"]
+        curves.append(curve(f"{CHEBYSHEV}{J}", "pvrd2", J, pipeline=J, chebyshev=True, step=step)[0])
+        curves.append(curve(FULL_GRADIENT, "dynamic-diffusion")[0])
+        pixels = np.arange(X.shape[1], dtype=float)
+        pictures = [
+            Curve(PICTURES, "w, as the agents have it", "pvrd2", pixels, result.model.coef_),
+            Curve(PICTURES, "w*, pooled", "pvrd2", pixels, exact.model.coef_),
+        ]
+        network = f"{settings['agents']} agents on a ring"
+        return Numbers([*pictures, *curves], [remark, network, f"step {settings['step']} / L_max"])
+
+    def claims(self, numbers: Numbers) -> list[Claim]:
+        found = numbers.panel(CURVES)
+        plain = {int(c.chosen["J"]): math.log10(c.last) for label, c in found.items() if label.startswith("J =")}
+        full = math.log10(found[FULL_GRADIENT].last)
+        mine, theirs = (c.y for c in numbers.panel(PICTURES).values())
+        off = float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs))
+        ordered = [plain[J] for J in sorted(plain)]
+        done = math.log10(FLOOR)
+        falling = all(b < a or b <= done for a, b in pairwise(ordered))
+        listed = ", ".join(f"J = {J}: {value:.2f}" for J, value in plain.items())
+        return [
+            Claim(
+                "Each agent's part of w converges to its part of w*.",
+                off <= 1e-2,
+                f"‖w − w*‖ / ‖w*‖ = {off:.1e} with the longest pipeline",
+            ),
+            Claim("The larger J, the faster the algorithm converges.", falling, f"log10 error at the end: {listed}"),
+            Claim(
+                "For the same number of gradients it is faster than the full-gradient method (for J > 1).",
+                all(value < full for J, value in plain.items() if J > 1),
+                f"log10 error at the end: full gradient {full:.2f}, {listed}",
+            ),
+        ]
+
+    def draw(self, numbers: Numbers) -> Figure:
+        from matplotlib.figure import Figure as Canvas
+
+        from coterie.report.figures import BLUE, GREEN, INK, OCHRE, PURPLE, SKY, colour
+        from coterie.studies.drawing import dashed, house_style, lines
+
+        pictures = list(numbers.panel(PICTURES).values())
+        pipelines = [c.label for c in numbers if c.label.startswith("J =")]
+
+        def hue(curve: Curve) -> str:
+            if curve.label in pipelines:
+                return (SKY, BLUE, GREEN, OCHRE, PURPLE)[pipelines.index(curve.label) % 5]
+            return INK if curve.label.startswith(CHEBYSHEV) else colour(curve.method)
+
+        side = round(math.sqrt(len(pictures[0].y)))
+        largest = max(float(np.abs(c.y).max()) for c in pictures)
+        with house_style():
+            figure = Canvas(figsize=(8.1, 3.0), layout="constrained")
+            left, right = np.ravel(figure.subfigures(1, 2, squeeze=False, width_ratios=(1.05, 1.0)))
+            for ax, picture in zip(left.subplots(1, 2), pictures, strict=True):
+                ax.imshow(
+                    picture.y.reshape(side, side), cmap="RdBu", vmin=-largest, vmax=largest, interpolation="nearest"
+                )
+                for j in range(1, 8):
+                    ax.axhline(j * side / 8 - 0.5, color="#8b95a3", linewidth=0.6)
+                ax.set_title(picture.label, loc="left", size=9)
+                ax.set_xlabel("columns of pixels", size=8)
+                ax.set_ylabel("rows of pixels, one strip per agent", size=8)
+                ax.set_xticks([])
+                ax.set_yticks([])
+            ax = right.subplots()
+            curves = list(numbers.panel(CURVES).values())
+            lines(ax, curves, "gradients / N", "relative error", hue, dashed(lambda c: c.label.startswith("ours")))
+            right.legend(*ax.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+        return figure
+
+
+def _digits(which: str) -> tuple[FloatArray, FloatArray, str]:
+    """Zeros and ones, pixels in [0, 1]: MNIST's 28 × 28, or the 8 × 8 that scikit-learn ships."""
+    if which == "mnist":
+        train = datasets.mnist((0, 1)).train
+        assert train.y is not None
+        return train.X, np.where(train.y > 0, 1.0, -1.0), "MNIST"
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(n_class=2, return_X_y=True)
+    return X / 16.0, np.where(y > 0, 1.0, -1.0), "the 8 × 8 digits of scikit-learn in place of MNIST"

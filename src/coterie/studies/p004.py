@@ -1,0 +1,57 @@
+"""What the studies of paper 004 share: its synthetic matrices, its five methods, and ours beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from coterie.arrays import FloatArray
+from coterie.problem import Problem
+from coterie.result import Result
+from coterie.solve import solve
+from coterie.studies.study import Curve, spent
+
+__all__ = ["BASELINES", "METHODS", "OURS", "PAPER", "POWERS", "low_rank_data", "objective", "run"]
+
+PAPER = "004: Distributed Frank-Wolfe for low-rank matrices (Zheng, Bellet, Gallinari)"
+OURS = "ours: subspace"
+BASELINES = ("naive", "SVA")
+POWERS = ("DFW-1", "DFW-2", "DFW-log")
+METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "naive": ("naive-dfw", {}),
+    "SVA": ("sva", {}),
+    "DFW-1": ("dfw-trace", {"power": 1}),
+    "DFW-2": ("dfw-trace", {"power": 2}),
+    "DFW-log": ("dfw-trace", {"power": "log"}),
+    OURS: ("dfw-subspace", {}),
+}
+
+
+def low_rank_data(n: int, d: int, m: int, seed: int, rank: int = 10) -> tuple[FloatArray, FloatArray]:
+    """X standard normal and W of that rank and trace norm 1, with random singular vectors."""
+    rng = np.random.default_rng(seed)
+    U, V = (np.linalg.qr(rng.standard_normal((side, rank)))[0] for side in (d, m))
+    s = rng.random(rank)
+    return rng.standard_normal((n, d)), (U * (s / s.sum())) @ V.T
+
+
+def run(
+    problem: Problem, data: Any, label: str, agents: int, epochs: int, seed: int, every: int, **more: Any
+) -> Result:
+    """One of the methods for so many epochs."""
+    name, options = METHODS[label]
+    return solve(
+        problem, data, agents=agents, method=name, max_rounds=epochs, check_every=every, tol=1e-10, seed=seed,
+        progress=False, **{**options, **more},
+    )  # fmt: skip
+
+
+def objective(result: Result, panel: str, label: str, against: str = "epochs") -> Curve:
+    """F / F(0) against epochs, or against the numbers sent in them."""
+    sent = np.append(0.0, np.cumsum(result.bill.per_round, dtype=float))
+    rounds = np.append(0, np.asarray(result.history.round))
+    heights = np.append(1.0, np.asarray(result.history.primal) / result.certificate.primal_at_zero)
+    x, begin = (rounds.astype(float), 0) if against == "epochs" else (sent[rounds], 1)
+    return Curve(panel, label, METHODS[label][0], x[begin:], np.maximum(heights[begin:], 1e-12), spent(result))
