@@ -1,16 +1,22 @@
 # make demo   installs Coterie into .venv and shows a distributed fit, its certificate, its bill and a picture
+# make bench  runs Coterie beside its peers and writes docs/benchmarks.md (make bench-quick: minutes)
 # make test   installs what the tests need into .venv, then checks style, types and behaviour (this is what CI runs)
+# make gallery   runs every study in its quick size and redraws docs/gallery.md
+# make docs   builds the documentation as a website into site/
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+BENCH := .venv-bench
+PEERS := celer skglm snapml rehline cyanure copt dask-glm decent-bench 'pyspark>=4.0'
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # The papers' datasets are looked for beside the checkout unless COTERIE_DATA says otherwise; tests that need them skip without.
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
 export COTERIE_DATA
 
-.PHONY: demo test check test-slow lint types bench format clean help
+.PHONY: demo docs gallery test check test-slow lint types bench bench-quick format clean help
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -19,13 +25,26 @@ demo: $(VENV)/.installed
 	$(BIN)/coterie demo
 
 test check: $(VENV)/.installed-dev lint types
-	$(BIN)/pytest -n 2
+	@scripts/debian.sh
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -n 2 -m slow
 
-bench: $(VENV)/.installed-dev
-	$(BIN)/python benchmarks/engine_overhead.py
+bench: $(BENCH)/.installed
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py
+
+bench-quick: $(BENCH)/.installed
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py --quick
+
+gallery: $(VENV)/.installed
+	$(BIN)/coterie reproduce all --quick --gallery docs/gallery -o $(VENV)/studies
+
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -49,10 +68,18 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable .
 	@touch $@
 
+# Peers live in their own environment; one that does not install is left out, and the benchmark says so.
+$(BENCH)/.installed: pyproject.toml
+	@echo "Installing Coterie and its peers into $(BENCH) (several minutes, once) ..."
+	@$(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@for peer in $(PEERS); do $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check $$peer > /dev/null 2>&1 || echo "  $$peer does not install here"; done
+	@touch $@
+
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "Installing Coterie and what its tests need (a minute or two, once) ..."
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis

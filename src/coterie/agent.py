@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import Design, FloatArray
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.data import Table
 from coterie.problem import Problem
 
@@ -27,6 +27,12 @@ class Facts:
     """P(0) / ‖∇P(0)‖, or less: a length on the scale of the model, and the least radius of a bounded claim."""
     residual: float
     """‖∇ℓ(0)‖ over all samples: a length on the scale of the dual."""
+    largest: float = 0.0
+    """max_l m_l: the most rows that one user has; for personal models only."""
+    centre: FloatArray | None = None
+    """Split by samples and with an intercept, the mean of every column."""
+    unit: float = 1.0
+    """How far, in the root of the mean of the squares, the columns are from it."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +47,37 @@ class Agent:
     neighbours: tuple[int, ...] = ()
     seed: int = 0
     facts: Facts | None = None
+    ties: tuple[float, ...] = ()
+    """The weight of each neighbour in the collaboration graph, split by users."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What a method computed from the data once and may compute again: never part of a State."""
 
     @property
     def family(self) -> str:
         """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
-        return "linear"
+        return self.problem.family
 
     @cached_property
     def design(self) -> Design:
-        """The data as a linear map. A split by features gives the intercept's column to the agent with the labels."""
-        here = self.problem.intercept and (self.split != "features" or self.data.y is not None)
-        return Design(self.data.X, here)
+        """The data as a linear map.
+
+        A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
+        own dense columns, because the intercept makes good for it.
+        """
+        X, intercept = self.data.X, self.problem.intercept
+        if self.split != "features" or not intercept:
+            return Design(X, intercept)
+        here = self.data.y is not None
+        if is_sparse(X) or not X.size:
+            return Design(X, here)
+        return CentredDesign(X, here, X.mean(axis=0, dtype=float))
+
+    @cached_property
+    def centred(self) -> Design:
+        """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
+        if self.facts is None or self.facts.centre is None:
+            return self.design
+        return CentredDesign(self.data.X, True, self.facts.centre, self.facts.unit)
 
     @cached_property
     def labels(self) -> FloatArray:
@@ -63,7 +87,7 @@ class Agent:
     @cached_property
     def squared_norm(self) -> float:
         """λmax of the own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
-        return self.design.squared_norm(self.data.weights) or 1.0
+        return self.centred.squared_norm(self.data.weights) or 1.0
 
     def first_model(self) -> FloatArray:
         """0, or what the penalty allows nearest to it: where methods start."""

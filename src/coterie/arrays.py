@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Iterator
 from numbers import Real
 from typing import Any, TypeAlias
@@ -15,7 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["Design", "FloatArray", "Matrix", "as_number", "digest", "is_sparse", "sealed", "squared_frobenius"]
+__all__ = [
+    "CentredDesign",
+    "Design",
+    "FloatArray",
+    "Matrix",
+    "as_number",
+    "digest",
+    "host",
+    "is_sparse",
+    "is_tensor",
+    "sealed",
+]
 
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Matrix: TypeAlias = Any
@@ -25,6 +37,20 @@ Matrix: TypeAlias = Any
 def is_sparse(X: object) -> bool:
     """Whether X is a scipy.sparse matrix or array."""
     return bool(sp.issparse(X))
+
+
+def is_tensor(x: object) -> bool:
+    """Whether x is a torch tensor; never imports torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def host(x: Any) -> Any:
+    """A tensor as a numpy array, half precision as float32; anything else as it is."""
+    if not is_tensor(x):
+        return x
+    x = x.detach().cpu()
+    return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
 
 
 def sealed(x: FloatArray) -> FloatArray:
@@ -53,19 +79,16 @@ def digest(*things: object) -> str:
             indptr, indices = csr.indptr.astype("<i8"), csr.indices.astype("<i8")
             h.update(bytes.fromhex(digest("sparse", str(csr.shape), indptr, indices, csr.data)))
         else:
-            array = np.ascontiguousarray(thing)
+            array = np.ascontiguousarray(host(thing))
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
             h.update(f"array:{array.dtype.str}:{array.shape}:".encode())
             h.update(array.data if array.size else b"")
     return h.hexdigest()
 
 
-def squared_frobenius(X: Matrix) -> float:
-    """‖X‖²_F, the sum of all squares."""
-    return float(np.linalg.norm(X.data if is_sparse(X) else X)) ** 2
-
-
 WIDENED_ROWS = 4096
+ROUNDING = 1e-10
+"""A column whose squares about its mean are below this share of those of the mean is taken to be constant."""
 
 
 class Design:
@@ -117,8 +140,36 @@ class Design:
         for start in range(0, self.shape[0], WIDENED_ROWS):
             yield self.X[start : start + WIDENED_ROWS].astype(vector.dtype)
 
-    def squared_norm(self, scale: FloatArray | None = None, tolerance: float = 1e-4) -> float:
-        """λmax(X̃ᵀ diag(scale) X̃) by Lanczos, rounded up by the tolerance so that it can serve as a bound."""
+    def offset(self, w: FloatArray) -> float:
+        """What w adds to every score beside X w: the intercept, as people know it."""
+        return float(w[-1]) if self.intercept else 0.0
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        """The same model in the coordinates that people know."""
+        return w
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        """The inverse of `plain`."""
+        return w
+
+    def squared_frobenius(self, weights: FloatArray | None = None) -> float:
+        """Σ_i s_i ‖x_i‖², without the intercept's column."""
+        if weights is None:
+            return float(np.linalg.norm(self.X.data if is_sparse(self.X) else self.X)) ** 2
+        squares = self.X.multiply(self.X).sum(axis=1) if is_sparse(self.X) else np.einsum("ij,ij->i", self.X, self.X)
+        return float(weights @ squares)
+
+    def squared_lengths(self) -> FloatArray:
+        """‖x_j‖² of every column."""
+        squares = np.ones(self.shape[1]) * self.shape[0]
+        own = squares[: self.X.shape[1]]
+        own[:] = self.X.multiply(self.X).sum(axis=0) if is_sparse(self.X) else np.einsum("ij,ij->j", self.X, self.X)
+        return squares.astype(self.dtype, copy=False)
+
+    def squared_norm(
+        self, scale: FloatArray | None = None, tolerance: float = 1e-4, columns: FloatArray | float = 1.0
+    ) -> float:
+        """‖diag(scale)^½ X̃ diag(columns)‖² by Lanczos, rounded up by the tolerance so that it can serve as a bound."""
         n, d = self.shape
         if n == 0 or d == 0:
             return 0.0
@@ -129,9 +180,9 @@ class Design:
         diagonal: list[float] = []
         off: list[float] = []
         estimate = 0.0
-        # Lanczos on X̃ᵀ S X̃: the largest Ritz value grows to λmax, in far fewer products than power iteration.
+        # Lanczos on C X̃ᵀ S X̃ C: the largest Ritz value grows to λmax, in far fewer products than power iteration.
         for step in range(min(d, 100)):
-            image = self.adjoint(weight * self.forward(vector)).astype(float) - beta * previous
+            image = columns * self.adjoint(weight * self.forward(columns * vector)).astype(float) - beta * previous
             alpha = float(image @ vector)
             image -= alpha * vector
             diagonal.append(alpha)
@@ -148,3 +199,51 @@ class Design:
     def digest(self) -> str:
         """The digest of the stored matrix."""
         return digest(self.X)
+
+
+class CentredDesign(Design):
+    """[X − 1cᵀ, u·1] in place of [X, 1], never stored: beside an intercept it reaches the same scores.
+
+    Columns far from mean 0 are nearly parallel to the column of ones, and ones on another scale than X are as bad:
+    methods of first order then crawl. With c the mean of the columns and u their spread, neither matters. `offset` and
+    `plain` lead back: a model (w, β) here is (w, uβ − c·w) there. Without an intercept of its own, as at parties that
+    hold only some of the columns, c·w is a debt to somebody else's.
+    """
+
+    def __init__(self, X: Matrix, intercept: bool, centre: FloatArray, unit: float = 1.0):
+        super().__init__(X, intercept)
+        self.centre, self.unit = centre, unit
+        self._stored = Design(X, True)
+
+    def offset(self, w: FloatArray) -> float:
+        return self.unit * super().offset(w) - float(self.centre @ w[: self.centre.size])
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        result = w.copy()
+        result[-1] = self.offset(w)
+        return result
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        result = w.copy()
+        result[-1] = (float(w[-1]) + float(self.centre @ w[:-1])) / self.unit
+        return result
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        return self._stored.forward(np.append(w[: self.centre.size], np.asarray(self.offset(w), w.dtype)))
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        stored = self._stored.adjoint(v)
+        result: FloatArray = stored[: self.shape[1]].copy()
+        result[: self.centre.size] -= (self.centre * float(stored[-1])).astype(stored.dtype)
+        if self.intercept:
+            result[-1] *= self.unit
+        return result
+
+    def squared_lengths(self) -> FloatArray:
+        squares, n = super().squared_lengths().astype(float), self.shape[0]
+        own = squares[: self.centre.size]
+        constant = n * self.centre**2
+        own -= constant
+        own[own < ROUNDING * constant] = 0.0
+        squares[self.centre.size :] *= self.unit**2
+        return squares.astype(self.dtype)

@@ -16,6 +16,7 @@ what `max_bits` limits.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,29 @@ class Bill:
         table = self._apart.get((purpose, word))
         if table is None:
             table = self._apart[purpose, word] = np.zeros((self._network.agents, 3), np.int64)
-        table[agent] += (messages, scalars, bits)
+        row = table[agent]
+        row[0] += messages
+        row[1] += scalars
+        row[2] += bits
+
+    def entries(
+        self, purpose: str, word: str, agent: int, copies: int, plain: int, entries: int, length: int, itemsize: int = 8
+    ) -> None:
+        """One agent sent copies of a letter with `plain` numbers and so many entries of a vector of that length.
+
+        An entry is a number and its place: Z + ⌈log₂ length⌉ bits.
+        """
+        each = 8 * itemsize * (plain + entries) + entries * (length - 1).bit_length()
+        self.send(purpose, word, agent, copies, copies * (plain + entries), copies * each)
+
+    def exchange(self, purpose: str, letters: Sequence[tuple[int, int]]) -> None:
+        """Each agent sent each neighbour a letter of so many numbers of so many bytes."""
+        if len(set(letters)) == 1:
+            self.say(purpose, "Exchange", *letters[0])
+            return
+        for agent, (size, itemsize) in enumerate(letters):
+            links = int(self._links["Exchange"][agent])
+            self.send(purpose, "Exchange", agent, links, links * size, links * 8 * itemsize * size)
 
     def end_round(self) -> None:
         """A round is over."""
@@ -81,6 +104,11 @@ class Bill:
         self._rounds.append((cost.scalars, cost.bits))
 
     # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def network(self) -> Network:
+        """What carried the letters; for personal models not the graph of who is alike."""
+        return self._network
 
     @property
     def rounds(self) -> int:
@@ -140,36 +168,65 @@ class Bill:
     def per_edge(self) -> dict[tuple[int, int], int]:
         """How many bits each link carried, both directions together; agent −1 is the server."""
         carried: dict[tuple[int, int], int] = {}
-
-        def carry(i: int, j: int, bits: int) -> None:
+        for (i, j), bits in self.per_direction.items():
             edge = (min(i, j), max(i, j))
             carried[edge] = carried.get(edge, 0) + bits
+        return carried
+
+    @property
+    def per_direction(self) -> dict[tuple[int, int], int]:
+        """How many bits went from i to j over each link (i, j); agent −1 is the server.
+
+        Letters that were asked for are in `per_agent` only: they need not travel along an edge.
+        """
+        carried: dict[tuple[int, int], int] = {}
+
+        def carry(i: int, j: int, bits: int) -> None:
+            carried[i, j] = carried.get((i, j), 0) + bits
 
         sums = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word == "Sum")
         mixes = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word != "Sum")
         if self._network.server:
             for agent in range(self._network.agents):
-                carry(-1, agent, 2 * sums)
+                carry(agent, -1, sums)
+                carry(-1, agent, sums)
         else:
             for child, parent in enumerate(self._network.tree().parents):
                 if parent >= 0:
-                    carry(child, int(parent), 2 * sums)
-            for i, j in self._network.edges:
-                carry(int(i), int(j), 2 * mixes)
+                    carry(child, int(parent), sums)
+                    carry(int(parent), child, sums)
+            each = self._exchanged_bits()
+            for i, j in self._network.edges.tolist():
+                carry(i, j, mixes + each[i])
+                carry(j, i, mixes + each[j])
         return carried
+
+    def _exchanged_bits(self) -> list[int]:
+        """What each agent sent to each of its neighbours in exchanges of unequal letters."""
+        links = np.maximum(self._links["Exchange"], 1)
+        tables = [table[:, 2] // links for (_, word), table in self._apart.items() if word == "Exchange"]
+        return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
 
     def seconds(self, latency: float, bandwidth: float) -> float:
         """How long all this would have travelled: `latency` seconds a hop, `bandwidth` bits a second on each agent's
         link.
 
-        Sums climb and descend the tree (or go to the server and back); the busiest sender sets the pace.
+        Sums climb and descend the tree (or go to the server and back), an exchange is one hop for all neighbours at
+        once; the busiest sender sets the pace.
         """
         hops = 2 * self._network.tree().depth
         turns = sum(
             utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, _, _) in self._alike.items()
-        ) + sum(int(table[:, 0].max()) for table in self._apart.values())
+        )
+        for (_, word), table in self._apart.items():
+            at_once = np.maximum(self._links.get(word, 1), 1) if word == "Exchange" else 1
+            turns += int((table[:, 0] // at_once).max())
         busiest = max(self.per_agent, key=lambda cost: cost.bits, default=Cost())
         return busiest.seconds(latency, bandwidth, turns)
+
+    def money(self, per_gigabyte: float) -> float:
+        """What all this would have cost at that price per gigabyte sent."""
+        return per_gigabyte * self.total.bits / 8e9
 
     def table(self) -> list[dict[str, Any]]:
         """One row per purpose and word, for printing and for JSON."""

@@ -7,7 +7,7 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -62,28 +62,42 @@ class Checkpoint:
             old.unlink(missing_ok=True)
         return path
 
-    def load(self, classes: Sequence[type]) -> Snapshot | None:
-        """The newest whole snapshot, or None if there is none; one of another run is refused.
+    def newest(self) -> int:
+        """The round of the newest whole snapshot, or −1 if there is none; one of another run is refused."""
+        return next((header["round"] for header, _ in self._whole()), -1)
+
+    def load(self, classes: Sequence[type], round: int) -> Snapshot:
+        """The snapshot of that round.
 
         `classes` are the State's class and those of the States inside it, from the outside in.
         """
+        for header, arrays in self._whole():
+            if header["round"] == round:
+                return _rebuild(header, arrays, classes)
+        raise CorruptFile(f"the checkpoint in {self.folder} lacks round {round}, which others have; remove it.")
+
+    def _whole(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Header and arrays of the snapshots that can be read, the newest first; if there are none, but damaged ones,
+        that is an error."""
         damage: Exception | None = None
+        found = False
         for path in reversed(self._files()):
             try:
                 header, arrays = read_archive(path, "checkpoint")
-                if header["identity"] != self.identity:
-                    raise InvalidInput(
-                        f"the checkpoint in {self.folder} belongs to another run: other data, problem, method or seed. "
-                        "Use an empty folder, or repeat the call that wrote it."
-                    )
-                return _rebuild(header, arrays, classes)
-            except (CorruptFile, KeyError, TypeError) as error:
+            except CorruptFile as error:
                 damage = error
-        if damage is not None:
+                continue
+            if header.get("identity") != self.identity:
+                raise InvalidInput(
+                    f"the checkpoint in {self.folder} belongs to another run: other data, problem, method or seed. "
+                    "Use an empty folder, or repeat the call that wrote it."
+                )
+            found = True
+            yield header, arrays
+        if damage is not None and not found:
             raise CorruptFile(
                 f"no readable checkpoint is left in {self.folder}; remove it to start afresh."
             ) from damage
-        return None
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("round-*.npz"))

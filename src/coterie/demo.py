@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer
-from sklearn.linear_model import LogisticRegression
 
 from coterie.data import Table
 from coterie.problem import Problem
@@ -16,14 +14,17 @@ __all__ = ["demo_problem"]
 
 STORY = (
     "[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, malignant or benign). "
-    "None of them shows its patients to anybody. Together they fit one l2-regularised logistic regression: "
-    "in a round, each hospital sends 31 numbers to a server and gets 31 back.\n"
+    "None of them shows its patients to anybody. Together they fit one model that tells the two apart (an "
+    "l2-regularised logistic regression): in each round they send only sums to a server, which adds them up.\n"
 )
 STRENGTH = 1e-2
 
 
 def demo_problem() -> tuple[str, Problem, list[Table], Callable[[Result], str]]:
     """The story, the problem, the eight parties' data, and a function that compares with the pooled answer."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.linear_model import LogisticRegression
+
     X, y = load_breast_cancer(return_X_y=True)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     owner = np.random.default_rng(0).integers(0, 8, len(y))

@@ -58,7 +58,10 @@ def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[s
 def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and arrays of a file that `write_archive` wrote; anything else is refused as no readable `kind`."""
     try:
-        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as stored:
+        content = Path(path).read_bytes()
+        if not zipfile.is_zipfile(io.BytesIO(content)):
+            raise ValueError("it is no .npz file, or it was cut short")
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         header = json.loads(arrays.pop("header").tobytes())
         if not isinstance(header, dict):

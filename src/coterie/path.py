@@ -7,7 +7,7 @@ rest, and only sums of losses travel, so no row moves for a score either.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.bill import Bill
+from coterie.bill import Bill, Cost
 from coterie.carriers.in_process import InProcess
 from coterie.data import Table
 from coterie.errors import InvalidProblem
-from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import gather, make_agents, points_of, prepared, solve
@@ -38,6 +37,13 @@ class Path:
     results: tuple[Result, ...]
     scores: npt.NDArray[np.float64] | None = None
     """Mean loss on the rows kept back, folds × strengths; smaller is better."""
+    validation: Cost = field(default_factory=Cost)
+    """What the folds' fits and scores sent."""
+
+    @property
+    def total(self) -> Cost:
+        """Everything that was sent: the fits of the path and the cross-validation."""
+        return sum((result.bill.total for result in self.results), self.validation)
 
     @cached_property
     def best(self) -> int:
@@ -89,7 +95,7 @@ def path(
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
     settings = {"split": split, "seed": seed, **settings}
     results = _along(problems, tables, settings)
-    scores = None
+    scores, sent = None, Cost()
     if cv is not None:
         scores = np.empty((cv, len(problems)))
         everything, _ = prepared(tables, problem, split)
@@ -98,8 +104,10 @@ def path(
             kept = [table.take_rows(np.flatnonzero(own != fold)) for table, own in zip(everything, folds, strict=True)]
             back = [table.take_rows(np.flatnonzero(own == fold)) for table, own in zip(everything, folds, strict=True)]
             for place, result in enumerate(_along(problems, kept, {**settings, "checkpoint": None})):
-                scores[fold, place] = _score(problems[place], result, back, split)
-    return Path(tuple(map(float, strengths)), tuple(results), scores)
+                bill = Bill(result.network)
+                scores[fold, place] = _score(problems[place], result, back, split, bill)
+                sent += result.bill.total + bill.total
+    return Path(tuple(map(float, strengths)), tuple(results), scores, sent)
 
 
 def _with_strength(problem: Problem, strength: float) -> Problem:
@@ -124,10 +132,9 @@ def _folds(tables: Sequence[Table], split: str, cv: int, seed: int) -> list[npt.
     return [stream.permutation(np.arange(table.n) % cv) for stream, table in zip(streams, tables, strict=True)]
 
 
-def _score(problem: Problem, result: Result, back: list[Table], split: str) -> float:
-    network = star(len(back), server=True)
-    agents = make_agents(back, problem, split, network, 0)
-    carrier = InProcess(network, Bill(network))
+def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
+    agents = make_agents(back, problem, split, result.network, 0)
+    carrier = InProcess(result.network, bill)
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return carrier.converse(talks, "proof")[0]
 

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidProblem, did_you_mean
 from coterie.losses import LOSSES, Loss, loss
-from coterie.penalties import PENALTIES, Penalty, penalty
+from coterie.penalties import PENALTIES, Penalty, Step, penalty
+from coterie.tasks import TASKS, Task, task
 
 __all__ = ["Problem"]
 
@@ -31,6 +32,9 @@ class Problem:
     Problem(loss="logistic", penalty="l1", strength=1e-3)
     Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=True)
     Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
+    Problem(loss="multinomial", penalty="traceball", radius=30.0)
+
+    Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank.
 
     Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
     """
@@ -41,7 +45,7 @@ class Problem:
 
     def __init__(
         self,
-        loss: str | Loss = "squared",
+        loss: str | Loss | Task = "squared",
         penalty: str | Penalty = "none",
         strength: float | None = None,
         *,
@@ -52,18 +56,40 @@ class Problem:
             parameters["strength"] = strength
         if penalty == "none" and strength == 0:
             del parameters["strength"]
-        object.__setattr__(self, "loss", _make_loss(loss, parameters))
+        for_matrices = penalty.for_matrices if isinstance(penalty, Penalty) else PENALTIES[penalty].for_matrices
+        object.__setattr__(self, "loss", (_make_task if for_matrices else _make_loss)(loss, parameters))
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
         object.__setattr__(self, "intercept", bool(intercept))
+        if for_matrices and intercept:
+            raise InvalidProblem("a low-rank model has no intercept; centre the columns, or append a column of ones.")
         if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
             raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
         if parameters:
-            known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty))})
+            known = sorted({*_parameter_names(type(self.loss)), *_parameter_names(type(self.penalty)), "intercept"})
             given = ", ".join(sorted(parameters))
             raise InvalidProblem(
-                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}"
-                f"{'; it takes ' + ', '.join(known) if known else ''}."
+                f"loss {self.loss.name!r} with penalty {self.penalty.name!r} does not take {given}; it takes "
+                f"{', '.join(known)}. {did_you_mean(next(iter(parameters)), known)}".rstrip()
             )
+
+    # -- which kind of problem it is ---------------------------------------------------------------------------------
+
+    @property
+    def family(self) -> str:
+        """Which kind of model, proof and methods it needs: "linear", or "low-rank"."""
+        return "low-rank" if self.penalty.for_matrices else "linear"
+
+    @property
+    def task(self) -> Task:
+        """What stands in place of a loss in a low-rank problem."""
+        assert isinstance(self.loss, Task), "only low-rank problems have a task"
+        return self.loss
+
+    def knowing(self, classes: npt.NDArray[Any] | None) -> Problem:
+        """The same problem with the classes that all parties together have, where it needs to know them."""
+        if self.family != "low-rank":
+            return self
+        return Problem(self.task.knowing(classes), self.penalty)
 
     # -- values, from sums over samples that somebody else has collected ---------------------------------------------
 
@@ -81,13 +107,21 @@ class Problem:
 
     # -- the penalty on vectors that may end with an intercept -------------------------------------------------------
 
-    def prox(self, w: FloatArray, step: float, intercept: bool | None = None) -> FloatArray:
-        """prox_{step g}(w), leaving the intercept alone. `intercept=False` for a block of columns without it."""
+    def prox(self, w: FloatArray, step: Step, intercept: bool | None = None) -> FloatArray:
+        """prox_{step g}(w), leaving the intercept alone. `intercept=False` for a block of columns without it.
+
+        The step is one number, or one per entry of w as `tied` gives them.
+        """
         if not (self.intercept if intercept is None else intercept):
             return self.penalty.prox(w, step)
         result = w.copy()
-        result[:-1] = self.penalty.prox(w[:-1], step)
+        result[:-1] = self.penalty.prox(w[:-1], step[:-1] if isinstance(step, np.ndarray) else step)
         return result
+
+    def tied(self, steps: FloatArray, intercept: bool | None = None) -> FloatArray:
+        """Steps per entry of w that `prox` can take: lowered where the penalty ties columns together."""
+        coefficients = self.penalty.tied(self.coefficients(steps, intercept))
+        return np.append(coefficients, steps[coefficients.size :])
 
     def coefficients(self, w: FloatArray, intercept: bool | None = None) -> FloatArray:
         """w without its intercept."""
@@ -108,18 +142,33 @@ class Problem:
     def from_settings(settings: dict[str, Any]) -> Problem:
         """The problem that `settings()` described."""
         parts = _read_back(settings)
-        return Problem(loss(**parts["loss"]), penalty(**parts["penalty"]), intercept=parts["intercept"])
+        chosen = penalty(**parts["penalty"])
+        fit = (task if chosen.for_matrices else loss)(**parts["loss"])
+        return Problem(fit, chosen, intercept=parts["intercept"])
 
 
-def _parameter_names(entry: type[Loss] | type[Penalty]) -> list[str]:
+def _parameter_names(entry: type[Loss] | type[Task] | type[Penalty]) -> list[str]:
     return [field.name for field in fields(entry)]
 
 
-def _make_loss(given: str | Loss, parameters: dict[str, Any]) -> Loss:
+def _make_loss(given: str | Loss | Task, parameters: dict[str, Any]) -> Loss:
     if isinstance(given, Loss):
         return given
+    if isinstance(given, Task) or (given in TASKS and given not in LOSSES):
+        name = given.name if isinstance(given, Task) else given
+        raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
     own = [name for name in _parameter_names(LOSSES[given]) if name in parameters]
     return loss(given, **{name: parameters.pop(name) for name in own})
+
+
+def _make_task(given: str | Loss | Task, parameters: dict[str, Any]) -> Task:
+    if isinstance(given, Task):
+        return given
+    name = given.name if isinstance(given, Loss) else given
+    if name in LOSSES and name not in TASKS:
+        raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(TASKS)}.")
+    own = [field for field in _parameter_names(TASKS[name]) if field in parameters]
+    return task(name, **{field: parameters.pop(field) for field in own})
 
 
 def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
@@ -129,7 +178,9 @@ def _make_penalty(given: str | Penalty, parameters: dict[str, Any]) -> Penalty:
     required = [f.name for f in fields(PENALTIES[given]) if f.default is MISSING and f.default_factory is MISSING]
     for name in required:
         if name not in own:
-            raise InvalidProblem(f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, {name}=...).")
+            meant = [other for other in parameters if did_you_mean(other, [name])]
+            spelt = f" You gave {meant[0]}, which is not its name." if meant else ""
+            raise InvalidProblem(f"penalty {given!r} needs {name}, e.g. Problem(penalty={given!r}, {name}=...).{spelt}")
     return penalty(given, **{name: parameters.pop(name) for name in own})
 
 

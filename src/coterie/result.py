@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
+from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.certificate import Certificate
-from coterie.errors import UnknownName
-from coterie.models import LinearModel
+from coterie.errors import CorruptFile, CoterieError, UnknownName
+from coterie.files import write_atomically
+from coterie.models import load_model
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status
@@ -26,7 +31,8 @@ class Result:
     """A model, how far it can be from the best one, what it cost, and how it went."""
 
     status: Status
-    model: LinearModel
+    model: Any
+    """A `LinearModel`, `LowRankModel`, ...: one of `coterie.models`."""
     certificate: Certificate
     bill: Bill
     history: History
@@ -36,18 +42,66 @@ class Result:
     """Which method ran, and why."""
     error: Exception | None = None
     """What went wrong, if the run ended by an error and not by a limit."""
+    kept: FloatArray | None = field(default=None, repr=False, compare=False)
+    """What the method may use again for another penalty on the same data, if anything; not saved."""
 
     @property
     def rounds(self) -> int:
         """How many rounds were run."""
         return self.bill.rounds
 
+    @property
+    def seconds(self) -> float:
+        """How long the run took on the clock, until its last certificate."""
+        return float(self.history[-1].seconds) if len(self.history) else 0.0
+
     def save(self, folder: str | Path) -> Path:
-        """Write `model.npz` and `certificate.json` into a folder."""
+        """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""
         folder = Path(folder)
         self.model.save(folder / "model.npz")
         self.certificate.save(folder / "certificate.json")
+        content = {
+            "coterie_run": 1,
+            "model": self.certificate.model_digest,
+            "status": self.status,
+            "explanation": self.explanation,
+            "error": None if self.error is None else str(self.error),
+            "history": {name: [_written(value) for value in self.history[name].tolist()] for name in History.columns},
+            "bill": self.bill.state(),
+            "network": _network_state(self.network),
+            "carried_by": None if self.bill.network is self.network else _network_state(self.bill.network),
+        }
+        sealed = {**content, "seal": _seal(content)}
+        write_atomically(folder / "run.json", json.dumps(sealed, allow_nan=False).encode())
         return folder
+
+    @staticmethod
+    def load(folder: str | Path) -> Result:
+        """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
+        folder = Path(folder)
+        model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")
+        try:
+            content = json.loads((folder / "run.json").read_text())
+            untouched = content.pop("seal") == _seal(content)
+            if content["coterie_run"] != 1:
+                raise CorruptFile(f"{folder / 'run.json'} is of a newer kind; update coterie to read it.")
+            columns = [map(float, content["history"][name]) for name in History.columns]
+            network = _network_from(content["network"])
+            carrier = content["carried_by"]
+            bill = Bill(network if carrier is None else _network_from(carrier))
+            bill.restore(content["bill"])
+            rows = [Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)]
+            error = None if content["error"] is None else CoterieError(content["error"])
+            status, explanation, owner = Status(content["status"]), str(content["explanation"]), content["model"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
+            raise CorruptFile(
+                f"{folder / 'run.json'} is not a readable run ({type(wrong).__name__}: {wrong})."
+            ) from wrong
+        if not untouched:
+            raise CorruptFile(f"{folder / 'run.json'} was changed after it was written: its seal does not match.")
+        if not model.digest() == certificate.model_digest == owner:
+            raise CorruptFile(f"{folder} has the files of different runs: save one result into one folder.")
+        return Result(status, model, certificate, bill, History(rows), network, explanation, error)
 
     def __str__(self) -> str:
         lines = [
@@ -91,3 +145,31 @@ class History(Sequence[Record]):
     def __repr__(self) -> str:
         last = f", the last with gap {self[-1].gap:.3g} after {self[-1].round} rounds" if self else ""
         return f"History({len(self)} records{last})"
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True))
+
+
+def _written(value: float) -> float | str:
+    """A number as JSON has it; what is not finite as text, which `float` reads back."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _network_state(network: Network) -> dict[str, Any]:
+    return {
+        "agents": network.agents,
+        "name": network.name,
+        "server": network.server,
+        "edges": network.edges.tolist(),
+        "weights": sp.triu(network.weights, k=1, format="csr").data.tolist(),
+        "positions": None if network.positions is None else network.positions.tolist(),
+    }
+
+
+def _network_from(state: Mapping[str, Any]) -> Network:
+    agents, edges = int(state["agents"]), np.array(state["edges"], np.intp).reshape(-1, 2)
+    half = sp.coo_array((np.array(state["weights"], float), (edges[:, 0], edges[:, 1])), shape=(agents, agents))
+    places = state["positions"]
+    weights = sp.csr_array(half + half.T)
+    return Network(weights, state["name"], state["server"], None if places is None else np.array(places, float))

@@ -19,18 +19,20 @@ from coterie.arrays import FloatArray
 from coterie.bill import Bill
 from coterie.certificate import Bound, Point, certify, introduce
 from coterie.checkpoint import Checkpoint, Snapshot
-from coterie.errors import NumericalError
+from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
 from coterie.steps import Steps
-from coterie.words import Talk
+from coterie.words import Letter, Talk
 
-__all__ = ["Carrier", "Limits", "Outcome", "Record", "Watch", "introduced", "run"]
+__all__ = ["Carrier", "Keep", "Limits", "Outcome", "Record", "Watch", "introduced", "run"]
 
 T = TypeVar("T")
-Watch = Callable[[int, "Record | None"], None]
+Watch = Callable[[int, "Record | None"], object]
+"""Is told the round and the newest record after every round and every certificate; True is the wish to stop."""
+Keep = Callable[["Outcome"], None]
 
 GENEROUS = 1.5
-"""By how much a round may cost more than the average one, as accelerations' letters grow with their memory."""
+"""By how much a round and a proof may cost more than the dearest so far, as accelerations' letters grow."""
 PROOF_SHARE_INVERSE = 20
 FREE_PROOFS = 8
 """Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
@@ -45,8 +47,20 @@ class Carrier(Protocol):
         """Run the conversations of the agents of this process to their end."""
         ...
 
-    def publish(self, agent: int, letter: FloatArray) -> None:
+    def publish(self, agent: int, letter: FloatArray | Letter) -> None:
         """Put a letter where others can `Ask` for it."""
+        ...
+
+    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """A round of agents that wake up one by one; returns everybody's State."""
+        ...
+
+    def agreed(self, t: int, wish: int) -> int:
+        """The wish to stop that takes effect after round t, or 0: the same in every process of the run."""
+        ...
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that the processes of the run know."""
         ...
 
 
@@ -97,11 +111,15 @@ def run(
     warm: Sequence[Point] | None = None,
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
+    keep: Keep = lambda outcome: None,
 ) -> Outcome:
-    """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound."""
-    journey = _Journey(agents, steps, carrier, limits, watch)
+    """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound.
+
+    `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
+    """
+    journey = _Journey(agents, steps, carrier, limits, watch, keep)
     journey.begin(checkpoint, warm)
-    error: NumericalError | None = None
+    error: NumericalError | PartyLost | None = None
     status = journey.verdict()
     try:
         while status is None:
@@ -117,13 +135,11 @@ def run(
             journey.save(checkpoint)
             journey.look()
             status = journey.verdict() or status
-    except NumericalError as numerical:
+    except (NumericalError, PartyLost) as trouble:
         if journey.best is None:
             raise
-        error, status = numerical, Status.NUMERICAL_ERROR
-    assert journey.best is not None
-    bound, points = journey.best
-    return Outcome(status, points, bound, journey.unit, carrier.bill, journey.history, error)
+        error, status = trouble, trouble.status
+    return journey.outcome(status, error)
 
 
 def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[Agent]:
@@ -135,24 +151,33 @@ def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[
 class _Journey:
     """Where a run stands, and the few things that can happen to it."""
 
-    def __init__(self, agents: Sequence[Agent], steps: Steps, carrier: Carrier, limits: Limits, watch: Watch):
-        self.agents, self.steps, self.carrier, self.limits, self.watch = agents, steps, carrier, limits, watch
+    def __init__(
+        self, agents: Sequence[Agent], steps: Steps, carrier: Carrier, limits: Limits, watch: Watch, keep: Keep
+    ):
+        self.agents, self.steps, self.carrier, self.limits = agents, steps, carrier, limits
+        self.watch, self.keep = watch, keep
         self.bill = carrier.bill
         self.began = time.monotonic()
         self.history: list[Record] = []
         self.best: tuple[Bound, list[Point]] | None = None
         self.t, self.looked_at, self.next_look = 0, -1, 1
+        self.sent, self.dearest = 0, 0
+        """All bits sent until a turn began, and the most that one turn has added to them."""
+        self.enough = False
 
     def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         self.agents = introduced(self.agents, self.carrier, "setup")
         self.unit = self.agents[0].primal_at_zero
-        snapshot = checkpoint.load(self.steps.states) if checkpoint else None
+        # A process that died may be one snapshot behind the others: all continue from the newest that each has.
+        common = self.carrier.least(checkpoint.newest() if checkpoint else -1)
+        snapshot = checkpoint.load(self.steps.states, common) if checkpoint and common >= 0 else None
         if snapshot is None:
             self.states = self.carrier.converse([self.steps.start(agent) for agent in self.agents], "setup")
             if warm is not None:
                 members = zip(self.agents, self.states, warm, strict=True)
-                self.states = [self.steps.warmed(agent, state, point) for agent, state, point in members]
+                talks = [self.steps.warm(agent, state, point) for agent, state, point in members]
+                self.states = self.carrier.converse(talks, "setup")
         else:
             self.t, self.states = snapshot.round, snapshot.states
             self.bill.restore(snapshot.bill)
@@ -160,17 +185,21 @@ class _Journey:
             if snapshot.best is not None:
                 self.best, self.looked_at = (Bound(*snapshot.bound), snapshot.best), self.history[-1].round
                 self.began -= self.history[-1].seconds
-        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits)
+        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits, self.steps.first_look)
         self._publish()
 
     def take_round(self) -> None:
         """One turn of the method's loop, and its tuning."""
         self.t += 1
-        self.states = self._everybody(self.steps.round, "rounds")
+        if self.steps.asynchronous:
+            self.states = self.carrier.gossip(self.agents, self.states, self.steps, self.t)
+        else:
+            self.states = self._everybody(self.steps.round, "rounds")
         self.bill.end_round()
         if self.steps.tunes_after(self.t):
             self.states = self._everybody(self.steps.tune, "tuning")
-        self._publish()
+        if not self.steps.asynchronous:
+            self._publish()
         self.watch(self.t, self.history[-1] if self.history else None)
 
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
@@ -191,16 +220,26 @@ class _Journey:
         points = [self.steps.point(agent, state) for agent, state in members]
         talks = [certify(agent, point) for agent, point in zip(self.agents, points, strict=True)]
         bound = self.carrier.converse(talks, "proof")[0]
-        if self.best is None or bound.gap <= self.best[0].gap:
+        unsettled = self.looked_at < self.steps.settles_after
+        if self.best is None or bound.gap <= self.best[0].gap or unsettled:
             self.best = bound, points
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
         self.looked_at = self.t
-        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits)
-        self.watch(self.t, self.history[-1])
+        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits, self.steps.first_look)
+        self.enough = self.watch(self.t, self.history[-1]) is True
+        self.keep(self.outcome(Status.PARTY_LOST))
+
+    def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
+        """The best point so far and what is known of it, as the end of the run."""
+        assert self.best is not None
+        bound, points = self.best
+        return Outcome(status, points, bound, self.unit, self.bill, self.history, error)
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""
+        if self.t < self.steps.settles_after:
+            return None
         return _verdict(self.history, self.best[0], self.unit, self.limits.tol) if self.best else None
 
     def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
@@ -210,18 +249,17 @@ class _Journey:
             return Status.ITERATION_LIMIT
         if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
             return Status.COMMUNICATION_LIMIT
-        if limits.max_seconds is not None and time.monotonic() - self.began >= limits.max_seconds:
-            return Status.TIME_LIMIT
-        return Status.INTERRUPTED if stop_wished() else None
+        time_is_up = limits.max_seconds is not None and time.monotonic() - self.began >= limits.max_seconds
+        # Clocks and Ctrl-C differ between processes, so the carrier sees to it that all stop after the same round.
+        wish = 1 if time_is_up else 2 if self.enough or stop_wished() else 0
+        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[self.carrier.agreed(self.t, wish)]
 
     def _bits_of_one_more_round(self) -> float:
-        """Everything sent so far, and what another round and a proof would probably add."""
-        if not self.t:
-            return float(self.bill.total.bits)
-        costs = self.bill.per_purpose
-        a_round = sum(costs[purpose].bits for purpose in ("rounds", "tuning") if purpose in costs) / self.t
-        a_proof = costs["proof"].bits / len(self.history) if self.history else 2 * a_round
-        return self.bill.total.bits + GENEROUS * a_round + a_proof
+        """Everything sent so far, and what another round and a proof would add at most."""
+        sent = self.bill.total.bits
+        self.dearest = max(self.dearest, sent - self.sent)
+        self.sent = sent
+        return sent + GENEROUS * self.dearest
 
     def save(self, checkpoint: Checkpoint | None) -> None:
         """Write a snapshot, if there is a folder for it."""
@@ -237,19 +275,26 @@ def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) ->
         return Status.OPTIMAL
     if not math.isfinite(last.gap) or last.gap > 1e6 * max(unit, best.gap):
         return Status.DIVERGED
-    earlier = [record.gap for record in history if record.round <= last.round / 10]
-    if last.round >= 2000 and earlier and min(earlier) <= 1.01 * best.gap:
-        return Status.STALLED
+    if last.round >= 2000 and best.gap > 0.99 * _least(history, 0, last.round / 10):
+        # A lucky early point is no standstill while the gaps of today still fall.
+        before = _least(history, last.round / 10, last.round / 2)
+        if _least(history, last.round / 2, last.round) > 0.99 * before:
+            return Status.STALLED
     return None
 
 
-def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limits) -> int:
+def _least(history: Sequence[Record], after: float, until: float) -> float:
+    """The smallest gap of the rounds in between."""
+    return min((record.gap for record in history if after < record.round <= until), default=math.inf)
+
+
+def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limits, first: int) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
     After a few free looks, all of them together may cost one twentieth of what the rounds cost.
     """
     if not history:
-        return 2 if limits.check_every is None else limits.check_every
+        return first if limits.check_every is None else limits.check_every
     last, target = history[-1], limits.tol * unit
     if limits.check_every is not None:
         return last.round + limits.check_every - last.round % limits.check_every
@@ -258,8 +303,11 @@ def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limit
     proofs, rounds = bill.per_purpose.get("proof"), bill.bits
     if proofs is not None and rounds:
         spent, each = proofs.bits, proofs.bits / len(history)
+        if PROOF_SHARE_INVERSE * each * bill.rounds <= rounds:
+            return last.round + 1  # next to such rounds, a certificate costs nothing
         affordable = PROOF_SHARE_INVERSE * (spent + each - FREE_PROOFS * each) * bill.rounds / rounds
-        soonest = max(soonest, math.ceil(affordable))
+        # Where a proof costs as much as many rounds, one each time their number has doubled is not too many.
+        soonest = max(soonest, min(math.ceil(affordable), 2 * last.round))
     ahead = math.inf
     if len(history) > 1 and 0 < last.gap < history[-2].gap and target > 0:
         rate = math.log(history[-2].gap / last.gap) / (last.round - history[-2].round)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.words import Talk
+from coterie.words import Letter, Talk
 
 __all__ = ["Coordinate", "Steps"]
 
@@ -35,11 +35,26 @@ class Steps(Protocol):
         """Whether `coordinates` says something."""
         ...
 
+    @property
+    def first_look(self) -> int:
+        """After which round the first certificate is worth its letters."""
+        ...
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all, and it only asks."""
+        ...
+
+    @property
+    def settles_after(self) -> int:
+        """The round before which certificates speak of a problem that still changes: they end no run."""
+        ...
+
     def start(self, agent: Agent) -> Talk[Any]:
         """The first State."""
         ...
 
-    def warmed(self, agent: Agent, state: Any, point: Point) -> Any:
+    def warm(self, agent: Agent, state: Any, point: Point) -> Talk[Any]:
         """The first State moved to a point that another run came to."""
         ...
 
@@ -47,8 +62,12 @@ class Steps(Protocol):
         """The State after round t = 1, 2, ..."""
         ...
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | None:
+    def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:
         """What others may `Ask` for until the next round ends, if anything."""
+        ...
+
+    def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
+        """The State after a note of another agent's `Letter` arrived."""
         ...
 
     def point(self, agent: Agent, state: Any) -> Point:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,8 @@ from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, participants
 from coterie.errors import CorruptFile, InvalidInput, NumericalError
-from coterie.models import LinearModel
+from coterie.methods import METHODS
+from coterie.models import LinearModel, LowRankModel, PersonalModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.rounds import introduced
@@ -38,22 +41,28 @@ class Verification:
         return not self.objections
 
 
-def verify(certificate: Certificate, model: LinearModel, data: Any) -> Verification:
-    """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything."""
+def verify(certificate: Certificate, model: LinearModel | LowRankModel | PersonalModel, data: Any) -> Verification:
+    """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything.
+
+    What is said of the run must agree with the model and with itself. That the stated method and seed were really used
+    cannot be seen from data and model, and the proof does not rest on it.
+    """
     try:
         return _verify(certificate, model, data)
     except (KeyError, IndexError, TypeError, NumericalError) as error:
         raise CorruptFile(f"the certificate lacks what a proof needs ({type(error).__name__}: {error}).") from error
 
 
-def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verification:
+def _verify(certificate: Certificate, model: LinearModel | LowRankModel | PersonalModel, data: Any) -> Verification:
     settings = certificate.settings
-    split, problem = settings["split"], Problem.from_settings(settings["problem"])
+    split = settings["split"]
+    problem = model.problem if isinstance(model, PersonalModel) else Problem.from_settings(settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
     tables, _ = prepared(tables, problem, split)
     network = star(len(tables), server=True)
-    agents = make_agents(tables, problem, split, network, 0)
+    graph = model.network if isinstance(model, PersonalModel) and not model.problem.learned else network
+    agents = make_agents(tables, problem, split, graph, 0)
 
     objections = []
     held = participants(agents)
@@ -64,6 +73,7 @@ def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verifica
         )
     if model.digest() != certificate.model_digest:
         objections.append("the model is not the model that was certified")
+    objections += _contradictions(certificate, model)
     if objections:
         return Verification(tuple(objections), math.nan, math.nan, math.nan)
 
@@ -86,3 +96,25 @@ def _verify(certificate: Certificate, model: LinearModel, data: Any) -> Verifica
         if not abs(written - found) <= AGREEMENT * max(unit, abs(found)):
             objections.append(f"{name} is {found!r} when computed from the data, but the certificate says {written!r}")
     return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
+
+
+def _contradictions(certificate: Certificate, model: Any) -> Iterator[str]:
+    """What the certificate says of the run that cannot be, or that the model says otherwise."""
+    settings = certificate.settings
+    if _plain(settings["problem"]) != _plain(model.problem.settings()):
+        yield "the certificate is about another problem than the model's"
+    if settings["limits"]["tol"] != certificate.tolerance:
+        yield f"the tolerance is {certificate.tolerance!r}, but the run was asked for {settings['limits']['tol']!r}"
+    classes = getattr(model, "classes_", None)
+    if _plain(settings["classes"]) != _plain(None if classes is None else classes.tolist()):
+        yield "the certificate names other classes than the model"
+    method = settings["method"]["name"]
+    if method not in METHODS or METHODS[method].split != settings["split"]:
+        yield f"there is no method {method!r} for data split by {settings['split']}"
+    if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
+        yield f"{settings['seed']!r} is no seed"
+
+
+def _plain(value: Any) -> str:
+    """The value as a certificate's file has it."""
+    return json.dumps(value, sort_keys=True)

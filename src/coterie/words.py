@@ -14,12 +14,15 @@ from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix
 
-__all__ = ["Ask", "Exchange", "Mix", "Sum", "Talk", "Word"]
+__all__ = ["Ask", "Exchange", "Letter", "Mix", "Sum", "Talk", "Word"]
 
 T = TypeVar("T")
+IndexArray: TypeAlias = npt.NDArray[np.intp]
 
 
 class Sum(msgspec.Struct, frozen=True, gc=False):
@@ -42,9 +45,34 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """Ask for what those peers last published; nobody has to be waiting for the question."""
+    """Ask for what those peers last published; nobody has to be waiting for the question.
 
-    peers: tuple[int, ...]
+    With `weights`, one per peer, the reply is the weighted sum of what these peers sent of their own accord. With
+    `tell`, all agents speak at once, and each is answered with what its peers tell in this very word.
+    """
+
+    peers: tuple[int, ...] | IndexArray
+    weights: FloatArray | None = None
+    tell: FloatArray | None = None
+    again: bool = False
+    """Whether to be sent what one has read before, too."""
+
+
+class Letter(msgspec.Struct, frozen=True, gc=False):
+    """What an agent publishes between two wake-ups, where agents wake up at times of their own.
+
+    `x` is the whole: `head` plain numbers, then a vector that is mostly zeros (or, if not `sparse`, is not). It is what
+    an `Ask` is answered with, and those in `to` are sent what changed in it at once. `notes` are a few numbers each for
+    single peers; who is `new` among these has no copy of the vector yet and is handed one.
+    """
+
+    x: FloatArray
+    head: int = 0
+    sparse: bool = True
+    changed: int = 0
+    to: tuple[int, ...] | IndexArray = ()
+    notes: dict[int, tuple[float, ...]] = {}
+    new: tuple[int, ...] = ()
 
 
 Word: TypeAlias = Sum | Mix | Exchange | Ask

@@ -10,7 +10,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.steps import Coordinate, Steps
-from coterie.words import Talk
+from coterie.words import Letter, Talk
 
 __all__ = ["Wrapper"]
 
@@ -47,13 +47,18 @@ class Wrapper(ABC):
         """The wrapped State's class, and what is inside it."""
         return (self.state, *self.steps.states)
 
+    @property
+    def first_look(self) -> int:
+        """As the method itself."""
+        return self.steps.first_look
+
     def start(self, agent: Agent) -> Talk[Any]:
         """The first State, wrapped."""
         return self.fresh(agent, (yield from self.steps.start(agent)))
 
-    def warmed(self, agent: Agent, state: Any, point: Point) -> Any:
+    def warm(self, agent: Agent, state: Any, point: Point) -> Talk[Any]:
         """The method's own first State, moved, and nothing remembered."""
-        return self.fresh(agent, self.steps.warmed(agent, state.start, point))
+        return self.fresh(agent, (yield from self.steps.warm(agent, state.start, point)))
 
     def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """The method's own round."""
@@ -69,9 +74,23 @@ class Wrapper(ABC):
             return self.refreshed(agent, state, (yield from self.steps.tune(agent, state.image, t)))
         return (yield from self.advance(agent, state, state.image, t))
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | None:
+    def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:
         """What the method itself publishes of the image."""
         return self.steps.publish(agent, state.image)
+
+    def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
+        """Nothing is sent between rounds of a method that can be accelerated."""
+        return state
+
+    @property
+    def asynchronous(self) -> bool:
+        """A map of all agents together is what can be accelerated."""
+        return False
+
+    @property
+    def settles_after(self) -> int:
+        """As the method itself."""
+        return self.steps.settles_after
 
     def point(self, agent: Agent, state: Any) -> Point:
         """Of the image: a point that the method itself produced."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from coterie.agent import Agent, Facts
-from coterie.certificate import linear
+from coterie.certificate import linear, low_rank, personal
 from coterie.certificate.bound import Bound, Point
 from coterie.certificate.document import Certificate, Participant, participants
 from coterie.errors import NumericalError
@@ -16,7 +16,7 @@ from coterie.words import Talk
 
 __all__ = ["Bound", "Certificate", "Participant", "Point", "certify", "introduce", "participants"]
 
-FAMILIES: dict[str, ModuleType] = {"linear": linear}
+FAMILIES: dict[str, ModuleType] = {"linear": linear, "low-rank": low_rank, "personal": personal}
 
 
 def introduce(agent: Agent) -> Talk[Facts]:

@@ -20,6 +20,8 @@ class Point:
 
     w: FloatArray
     v: FloatArray | None = None
+    kept: FloatArray | None = None
+    """What a method may use again for another penalty on the same data; no part of a proof."""
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,9 @@ class Certificate:
                 and _seal(certificate.settings) == claimed["settings"]
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(f"{path} is not a readable certificate ({type(error).__name__}: {error}).") from error
+            raise CorruptFile(
+                f"{path} is not a readable certificate.json ({type(error).__name__}: {error})."
+            ) from error
         if not consistent:
             raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
         return certificate

@@ -22,11 +22,14 @@ import math
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, squared_frobenius
+from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
 from coterie.words import Sum, Talk
 
 __all__ = ["certify", "introduce"]
+
+ROUNDING = 1e-10
+"""Below this share of all squares, those about the mean are taken for rounding errors: the columns are constant."""
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
@@ -38,19 +41,30 @@ def introduce(agent: Agent) -> Talk[Facts]:
         loss.value(np.zeros(len(y)), y, s),
         float(np.dot(slopes, agent.weighted(slopes))),
     ]
+    design, intercept = agent.design, agent.problem.intercept
     if agent.split == "features":
         # ∇ℓ(0) would tell everybody the labels; ‖∇P(0)‖ ≤ ‖X‖_F ‖∇ℓ(0)‖ / n tells a length without them.
-        sums = yield Sum(np.array([*mine, squared_frobenius(agent.data.X)]))
-        known = np.append(sums[:3], sums[2] * sums[3])
+        lengths = design.squared_lengths()[: agent.data.d]
+        total, losses, squares, spread = yield Sum(np.array([*mine, lengths.sum(dtype=float)]))
+        slope_squared, centre, unit = squares * spread, None, 1.0
     else:
-        column_slopes = agent.design.adjoint(agent.weighted(slopes))
-        sums = yield Sum(np.concatenate([column_slopes, [squared_frobenius(agent.data.X)], mine]))
+        width, numbers = design.shape[1], np.array([*mine, design.squared_frobenius(s)])
+        columns = design.adjoint(agent.weighted(np.ones(len(y))))[:-1] if intercept else np.empty(0)
+        sums = yield Sum(np.concatenate([design.adjoint(agent.weighted(slopes)), numbers, columns]))
+        (total, losses, squares, spread), slope, centre, unit = sums[width : width + 4], sums[:width], None, 1.0
+        if intercept:
+            # In the coordinates of `CentredDesign`: for constant columns the unit is that of their values.
+            centre = sums[width + 4 :] / total
+            about = spread - total * float(centre @ centre)
+            spread = about if about > ROUNDING * spread else spread
+            unit = math.sqrt(spread / (total * len(centre))) or 1.0
+            slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
         # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
-        known = np.append(sums[-3:], max(sums[:-4] @ sums[:-4], 1e-4 * sums[-4] * sums[-1]))
-    total, losses, squares, slope_squared = map(float, known)
+        slope_squared = max(slope @ slope, 1e-4 * spread * squares)
     steepness = math.sqrt(slope_squared) / total
-    at_zero = agent.problem.primal(losses, total, 0.0)
-    return Facts(total, at_zero, at_zero / steepness if steepness > 0 else 0.0, math.sqrt(squares))
+    at_zero = agent.problem.primal(float(losses), float(total), 0.0)
+    reach = at_zero / steepness if steepness > 0 else 0.0
+    return Facts(float(total), at_zero, float(reach), math.sqrt(squares), centre=centre, unit=unit)
 
 
 def certify(agent: Agent, point: Point) -> Talk[Bound]:

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
-from coterie.models.linear import LinearModel
+from pathlib import Path
+from typing import Any
 
-__all__ = ["LinearModel"]
+from coterie.errors import CorruptFile
+from coterie.files import read_archive
+from coterie.models.linear import LinearModel
+from coterie.models.low_rank import LowRankModel
+from coterie.models.personal import PersonalModel
+
+__all__ = ["MODELS", "LinearModel", "LowRankModel", "PersonalModel", "load_model"]
+
+MODELS: dict[str, Any] = {"linear": LinearModel, "low-rank": LowRankModel, "personal": PersonalModel}
+"""The class of each kind of model file."""
+
+
+def load_model(path: str | Path) -> Any:
+    """Read a model file of any kind; one that was changed or truncated is refused."""
+    kind = read_archive(path, "model")[0].get("kind")
+    if kind not in MODELS:
+        raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(MODELS)}.")
+    return MODELS[kind].load(path)

@@ -36,7 +36,9 @@ class LinearModel:
         table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
         X = validated(table, classification=None).X
         if X.shape[1] != len(self.coef_):
-            raise InvalidData(f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}.")
+            raise InvalidData(
+                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give those of the fit."
+            )
         scores: FloatArray = X @ self.coef_ + self.intercept_
         return scores
 

@@ -83,7 +83,8 @@ def network(
     **parameters: Any,
 ) -> Network:
     """The network of that many agents: from a name with its parameters, a `Network`, a networkx graph, an adjacency
-    matrix, or a path to an edge file. A graph that is not connected is refused unless `connected=False`.
+    matrix, a list of edges (tuples), or a path to an edge file. A graph that is not connected is refused unless
+    `connected=False`.
     """
     m = check_agents(agents)
     if isinstance(spec, str) and spec.replace("_", "-") in TOPOLOGIES:
@@ -109,12 +110,16 @@ def _named(name: str, agents: int, seed: int, parameters: dict[str, Any]) -> Net
     return TOPOLOGIES[name](agents, **({"seed": seed} if "seed" in known else {}), **parameters)
 
 
+def _are_edges(spec: Any) -> bool:
+    return isinstance(spec, list) and bool(spec) and all(isinstance(e, tuple) and len(e) in (2, 3) for e in spec)
+
+
 def _given(spec: str | os.PathLike[str] | Network | nx.Graph | Matrix, agents: int) -> Network:
     if isinstance(spec, Network):
         return spec
     if isinstance(spec, str) and not (Path(spec).suffix or os.sep in spec or Path(spec).is_file()):
         raise UnknownName("network", spec, TOPOLOGIES)
-    if isinstance(spec, str | os.PathLike):
+    if isinstance(spec, str | os.PathLike) or _are_edges(spec):
         return from_edges(spec, agents, connected=False)
     if isinstance(spec, nx.Graph):
         return from_networkx(spec, connected=False)

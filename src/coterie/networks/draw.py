@@ -100,11 +100,25 @@ def _positions(network: Network) -> FloatArray:
     if network.positions is not None:
         return network.positions
     graph = nx.from_scipy_sparse_array(network.weights)
-    if network.agents <= SPRING_ABOVE and network.is_connected:
-        place = nx.kamada_kawai_layout(graph, weight=None)
-    else:
-        place = nx.spring_layout(graph, weight=None, seed=0)
+    few = network.agents <= SPRING_ABOVE
+    place = _side_by_side(graph) if few else nx.spring_layout(graph, weight=None, seed=0)
     return np.array([place[j] for j in range(network.agents)], dtype=float).reshape(-1, 2)
+
+
+def _side_by_side(graph: nx.Graph) -> dict[int, FloatArray]:
+    """Each connected part by itself, the largest first, in rows about as wide as they are many."""
+    place: dict[int, FloatArray] = {}
+    widest = 3.0 * math.sqrt(len(graph))
+    across = down = deepest = 0.0
+    for part in sorted(nx.connected_components(graph), key=len, reverse=True):
+        radius = math.sqrt(len(part))
+        if across and across + 2 * radius > widest:
+            across, down, deepest = 0.0, down + deepest + 1.0, 0.0
+        middle = np.array([across + radius, -down - radius])
+        for agent, point in nx.kamada_kawai_layout(graph.subgraph(part), weight=None).items():
+            place[agent] = middle + 0.9 * radius * point
+        across, deepest = across + 2 * radius + 0.5, max(deepest, 2 * radius)
+    return place
 
 
 def _centre(positions: FloatArray) -> FloatArray:
