@@ -23,9 +23,6 @@ from coterie.engines import Engine
 
 __all__ = ["Form", "hosted"]
 
-MOST_LABELS = 1000
-"""So many different labels are told at most: enough to see which classes there are, and that there are too many."""
-
 Prepare = Callable[[Sequence[Table]], tuple[list[Table], npt.NDArray[Any] | None]]
 
 
@@ -38,16 +35,16 @@ class Form:
     dtype: str
     columns: tuple[str, ...] | None
     labels: npt.NDArray[Any] | None
-    """Its different labels, or the first so many of them."""
+    """Its different labels, if they are classes; of numbers, only of which type they are."""
     outputs: tuple[int, ...]
     """The shape of one row's label."""
     weighted: bool
     ids: str | None
     """The digest of its row ids."""
 
-    def hollow(self, rows: int | None = None) -> Table:
-        """A table of that form without content, of fewer rows if told so."""
-        n = self.shape[0] if rows is None else min(rows, self.shape[0])
+    def hollow(self, small: bool = False) -> Table:
+        """A table of that form without content; a small one has no more rows than show all labels."""
+        n = min(self.shape[0], 0 if self.labels is None else len(self.labels)) if small else self.shape[0]
         return Table(
             X=sp.csr_array((n, self.shape[1]), dtype=self.dtype),
             y=None if self.labels is None else np.resize(self.labels, (n, *self.outputs)),
@@ -59,10 +56,10 @@ class Form:
 
 
 def hosted(
-    sources: Sequence[Source], engine: Engine, prepare: Prepare, split: str
+    sources: Sequence[Source], engine: Engine, prepare: Prepare, split: str, classification: bool
 ) -> tuple[list[Table], npt.NDArray[Any] | None]:
     """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels."""
-    forms = engine.ask([partial(_described, source, index) for index, source in enumerate(sources)])
+    forms = engine.ask([partial(_described, source, index, classification) for index, source in enumerate(sources)])
     tables, classes = prepare([form.hollow() for form in forms])
     fetches = [partial(_fetched, source, index, forms, prepare, split) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch) for fetch in fetches])
@@ -80,9 +77,9 @@ def _table(source: Source, index: int) -> Table:
     return validated(replace(table, name=f"party {index}") if table.name == "data" else table, classification=None)
 
 
-def _described(source: Source, index: int) -> Form:
+def _described(source: Source, index: int, classification: bool) -> Form:
     table = _table(source, index)
-    labels = None if table.y is None else np.unique(table.y)[:MOST_LABELS]
+    labels = None if table.y is None else np.unique(table.y) if classification else np.zeros(1, table.y.dtype)
     return Form(
         table.name,
         (table.n, table.d),
@@ -97,8 +94,7 @@ def _described(source: Source, index: int) -> Form:
 
 def _fetched(source: Source, index: int, forms: Sequence[Form], prepare: Prepare, split: str) -> Table:
     """The real table of one party, prepared as if all were here."""
-    rows = None if split == "features" else MOST_LABELS
-    tables = [form.hollow(rows) for form in forms]
+    tables = [form.hollow(small=split != "features") for form in forms]
     own = _table(source, index)
     tables[index] = own if own.ids is None else replace(own, ids=np.full(own.n, forms[index].ids))
     return prepare(tables)[0][index]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -45,6 +45,10 @@ class Carrier(Protocol):
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
+        ...
+
+    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
         ...
 
     def publish(self, agent: int, letter: FloatArray | Letter) -> None:
@@ -144,7 +148,7 @@ def run(
 
 def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[Agent]:
     """The agents after their first conversation: each knows the facts on which all agreed."""
-    facts = carrier.converse([introduce(agent) for agent in agents], purpose)
+    facts = carrier.take(introduce, [(agent,) for agent in agents], purpose)
     return [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
 
 
@@ -173,11 +177,10 @@ class _Journey:
         common = self.carrier.least(checkpoint.newest() if checkpoint else -1)
         snapshot = checkpoint.load(self.steps.states, common) if checkpoint and common >= 0 else None
         if snapshot is None:
-            self.states = self.carrier.converse([self.steps.start(agent) for agent in self.agents], "setup")
+            self.states = self.carrier.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
             if warm is not None:
                 members = zip(self.agents, self.states, warm, strict=True)
-                talks = [self.steps.warm(agent, state, point) for agent, state, point in members]
-                self.states = self.carrier.converse(talks, "setup")
+                self.states = self.carrier.take(self.steps.warm, members, "setup")
         else:
             self.t, self.states = snapshot.round, snapshot.states
             self.bill.restore(snapshot.bill)
@@ -204,10 +207,9 @@ class _Journey:
 
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
-        states, self.states = self.states, []
-        talks = [step(agent, state, self.t) for agent, state in zip(self.agents, states, strict=True)]
-        del states
-        return self.carrier.converse(talks, purpose)
+        members = ((agent, state, self.t) for agent, state in zip(self.agents, self.states, strict=True))
+        self.states = []
+        return self.carrier.take(step, members, purpose)
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
@@ -216,10 +218,9 @@ class _Journey:
 
     def look(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
-        members = list(zip(self.agents, self.states, strict=True))
-        points = [self.steps.point(agent, state) for agent, state in members]
-        talks = [certify(agent, point) for agent, point in zip(self.agents, points, strict=True)]
-        bound = self.carrier.converse(talks, "proof")[0]
+        members = [(agent, self.steps, state) for agent, state in zip(self.agents, self.states, strict=True)]
+        proofs = self.carrier.take(_prove, members, "proof")
+        bound, points = proofs[0][0], [point for _, point in proofs]
         unsettled = self.looked_at < self.steps.settles_after
         if self.best is None or bound.gap <= self.best[0].gap or unsettled:
             self.best = bound, points
@@ -267,6 +268,12 @@ class _Journey:
             rows = [list(vars(record).values()) for record in self.history]
             bound, best = (list(vars(self.best[0]).values()), self.best[1]) if self.best else ([], None)
             checkpoint.save(Snapshot(self.t, self.states, self.bill.state(), rows, bound, best))
+
+
+def _prove(agent: Agent, steps: Steps, state: Any) -> Talk[tuple[Bound, Point]]:
+    """The point of an agent, and what is certified of everybody's."""
+    point = steps.point(agent, state)
+    return (yield from certify(agent, point)), point
 
 
 def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> Status | None:

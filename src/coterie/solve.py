@@ -53,9 +53,11 @@ __all__ = [
     "make_limits",
     "make_model",
     "make_network",
+    "no_network",
     "points_of",
     "prepared",
     "solve",
+    "ties_of",
 ]
 
 SPLITS = ("samples", "features", "users")
@@ -122,7 +124,8 @@ def solve(
         tables, classes = prepared(gather(data, split, agents, seed), problem, split)
     else:
         runner, sources = elsewhere
-        tables, classes = hosted(sources, runner, partial(prepared, problem=problem, split=split), split)
+        prepare = partial(prepared, problem=problem, split=split)
+        tables, classes = hosted(sources, runner, prepare, split, problem.loss.kind in ("classes", "classification"))
     problem = problem.knowing(classes)
     check_fit(problem, sum(t.d for t in tables) if split == "features" else tables[0].d)
     graph = make_network(network, split, len(tables), seed)
@@ -320,11 +323,13 @@ def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Ne
     for index, table in enumerate(tables):
         own = problem.restrict(blocks[index]) if split == "features" else problem
         neighbours = () if graph.server else graph.neighbours(index)
-        members.append(Agent(index, len(tables), table, own, split, neighbours, seed, ties=_ties(graph, index, split)))
+        ties = ties_of(graph, index, split)
+        members.append(Agent(index, len(tables), table, own, split, neighbours, seed, ties=ties))
     return members
 
 
-def _ties(graph: Network, index: int, split: str) -> tuple[float, ...]:
+def ties_of(graph: Network, index: int, split: str) -> tuple[float, ...]:
+    """The weights of an agent's neighbours in the collaboration graph."""
     if split != "users" or graph.server:
         return ()
     return tuple(graph.weights.data[slice(*graph.weights.indptr[index : index + 2])].tolist())

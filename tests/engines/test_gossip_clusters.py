@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from tests.chaos.parties import together, write_study
+from tests.engines.test_linked import Queues
 
 import coterie as co
-from coterie.engines import ENGINES
+from coterie.bill import Bill
+from coterie.carriers.linked import Linked
+from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
+from coterie.engines.places import job_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
+from coterie.methods.personal import Dada
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6
@@ -46,7 +54,7 @@ def peers():
 
 
 def users():
-    """Users in two camps, one of them without rows; the first column decides in the one camp, the second in the other."""
+    """Users in two camps, one of them without rows: the label is the sign of the first column, or of the second."""
     rng = np.random.default_rng(3)
     tables = []
     for k in range(USERS):
@@ -74,11 +82,135 @@ def assert_alike(found, expected):
     np.testing.assert_allclose(found.history.gap, expected.history.gap, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("peers", marks=needs("peers")), pytest.param("ray", marks=needs("ray"))])
-@pytest.mark.parametrize("case", CASES)
-def test_gossip_is_like_in_one_process(case, engine, request):
+@pytest.mark.parametrize(
+    ("engine", "case"),
+    [pytest.param("ray", case, marks=needs("ray")) for case in CASES]
+    + [pytest.param("peers", case, marks=needs("peers")) for case in ("given graph", "learned graph")],
+)
+def test_gossip_is_like_in_one_process(engine, case, request):
     expected = embedded(case)
     if expected.model.problem.learned:
         assert expected.model.weights.nnz > 0
         assert expected.bill.per_word["Exchange"].messages > 0
     assert_alike(fit(case, request.getfixturevalue(engine)), expected)
+
+
+# -- in threads: other layouts, and what goes wrong --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Threads(Engine):
+    """Places as threads of this process, with a queue for each direction of each pair of them."""
+
+    places: int
+    dealt: bool = False
+    stops: tuple[int, ...] = ()
+    """The places that wish to stop at once."""
+
+    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
+        job = job_of(agents, steps, network, limits, checkpoint, self.places)
+        if self.dealt:
+            job = replace(job, homes=tuple(agent % self.places for agent in range(len(agents))))
+
+        def one(task, links):
+            links.partners = range(job.places)
+            carrier = Linked(network, Bill(network), links, job.homes, task.place, job.names)
+            return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
+
+        with ThreadPoolExecutor(job.places) as pool:
+            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.homes)))
+        assert all(outcome.status == outcomes[0].status for outcome in outcomes)
+        assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
+        return put_together(outcomes, job)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("engine", [Threads(1), Threads(2, dealt=True), Threads(3), Threads(6)], ids=str)
+def test_it_does_not_matter_who_lives_where(engine, case):
+    assert_alike(fit(case, engine), embedded(case))
+
+
+def test_a_warm_start_is_known_to_all():
+    before = embedded("given graph")
+    fits = [fit("given graph", engine, warm_start=before) for engine in (Local(), Threads(3))]
+    assert fits[0].certificate.primal < before.certificate.primal
+    assert_alike(fits[1], fits[0])
+
+
+def test_a_run_goes_on_from_its_snapshots(tmp_path):
+    fits = [
+        [fit("learned graph", engine, checkpoint=tmp_path / folder, max_rounds=rounds) for rounds in (20, 45)][-1]
+        for engine, folder in ((Local(), "one"), (Threads(3), "three"))
+    ]
+    assert_alike(fits[1], fits[0])
+
+
+def test_limits_are_those_of_all_places():
+    fits = [fit("given graph", engine, max_bits=20_000) for engine in (Local(), Threads(3))]
+    assert fits[0].status == "communication_limit"
+    assert_alike(fits[1], fits[0])
+    stopped = fit("learned graph", Threads(6, stops=(0,)))
+    assert stopped.status == "interrupted"
+    assert stopped.bill.rounds < 3
+    assert_alike(fit("learned graph", Threads(6, stops=(1, 2))), embedded("learned graph"))
+
+
+class Broken(Dada):
+    """One agent's letters are not finite from some round on."""
+
+    name = "broken"
+
+    def publish(self, agent, state):
+        letter = super().publish(agent, state)
+        if agent.index == 3 and np.count_nonzero(state.x[2:]) > 2:
+            letter.x[2] = np.nan
+        return letter
+
+
+@pytest.mark.parametrize("engine", [Local(), Threads(2), Threads(6)], ids=["local", "two", "six"])
+def test_what_is_not_finite_stops_all_with_the_best_so_far(engine):
+    result = fit("given graph", engine, method=Broken(), check_every=1)
+    assert result.status == "numerical_error"
+    assert "agent 3 published numbers that are not finite" in str(result.error)
+    assert 0 < result.certificate.gap < np.inf
+
+
+# -- between organisations ---------------------------------------------------------------------------------------------
+
+NAMES = ("ada", "bea", "cyd", "dan", "eve")
+CHAIN = np.zeros((5, 5))
+CHAIN[[0, 1, 2, 1], [1, 0, 1, 2]] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("study", "settings"),
+    [
+        ({"network": [["ada", "bea"], ["bea", "cyd"]]}, {"network": CHAIN}),
+        ({"max-rounds": 35, "options.sample": 2}, {"max_rounds": 35, "sample": 2}),
+        ({"method": "perso-linear", "network": "ring"}, {"method": "perso-linear", "network": "ring"}),
+        ({"method": "local"}, {"method": "local"}),
+        ({"method": "global"}, {"method": "global"}),
+    ],
+    ids=["given graph", "learned graph", "perso-linear", "local", "global"],
+)
+def test_parties_come_to_the_models_of_one_process(tmp_path, study, settings):
+    columns = ("a", "b", "c")
+    tables = [replace(t, name=n, columns=columns) for t, n in zip(users(), NAMES, strict=False)]
+    problem = {"count": 12, "beta": 4.0, "mu": 0.5}
+    plain = {"split": "users", "max-rounds": 8, "tol": 1e-12} | study
+    write_study(tmp_path, NAMES, problem, **plain)
+    local = co.solve(
+        co.Personal(**problem), tables, split="users", progress=False, **{"tol": 1e-12, "max_rounds": 8} | settings
+    )
+    results = together(tmp_path, tables, NAMES)
+    for k, (name, result) in enumerate(zip(NAMES, results, strict=True)):
+        assert result.status == local.status
+        assert result.bill == local.bill
+        np.testing.assert_allclose(result.model.coef_.toarray()[0], local.model.coefficients_of(name), atol=1e-10)
+        np.testing.assert_allclose(result.certificate.witness[k], local.certificate.witness[k], atol=1e-10)
+        assert result.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
+        written = co.Result.load(tmp_path / name / "result")
+        assert written.model.users == (name,)
+        assert written.bill == local.bill
+        assert written.certificate.data_digest == local.certificate.data_digest
+    assert {name for r in results for name in r.certificate.settings["parts"]} == set(NAMES)

@@ -34,7 +34,7 @@ from coterie.kernels.boosting import weighted_rows
 from coterie.steps import Steps
 from coterie.words import Ask, Letter
 
-__all__ = ["Gossip", "Sight", "wake_ups"]
+__all__ = ["Gossip", "Sight", "unfit", "wake_ups"]
 
 MEMORY = 1_000_000
 """So many letters all agents together remember having read."""
@@ -205,7 +205,7 @@ class Gossip:
         """Put a letter where others see it, and send what has to be sent."""
         x = letter.x
         if not np.isfinite(x.sum()):
-            raise NumericalError(f"agent {who} published numbers that are not finite.")
+            raise unfit(who)
         first = who not in self._letters
         self._put_up(who, letter)
         if first:
@@ -274,6 +274,11 @@ def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:
     """The ticks of round t, counted from 1 over all rounds, and who wakes up at each."""
     order = np.random.default_rng([seed, CLOCKS, t]).integers(agents, size=agents).tolist()
     return enumerate(order, (t - 1) * agents + 1)
+
+
+def unfit(who: int) -> NumericalError:
+    """What is wrong with a letter that has numbers which are not finite."""
+    return NumericalError(f"agent {who} published numbers that are not finite.")
 
 
 def _filled(letter: Letter) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,6 +42,10 @@ class Lockstep(ABC):
             tree = network.tree()
             self._upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
             self._root = int(tree.order[0])
+
+    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+        return self.converse([step(*row) for row in rows], purpose)
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end, step by step; what each came to."""

@@ -8,7 +8,8 @@ wake-ups. The place of the agent that wakes up leads, the others follow:
 | questions | leader to where peers live   | ASKED, and who is asked                                                  |
 | answers   | back                         | for each: body, head, sparse, how many numbers of x changed since this   |
 |           |                              | place was told, where (unless all did), and to what                      |
-| the end   | leader to all other places   | DONE, and for each note: the receiver, how many numbers, the numbers     |
+| the end   | leader to all other places   | DONE, and for each note: sender, receiver, how many numbers, the numbers |
+|           |                              | (or FAILED: the new letter is not finite, and all places stop)           |
 
 A place answers what its agents published before this wake-up: it has heard the end of all earlier ones. Each place
 bills what it leads; after a round the accounts are added up, so that all hold the same bill.
@@ -24,15 +25,16 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip, wake_ups
+from coterie.carriers.gossip import Gossip, unfit, wake_ups
 from coterie.carriers.links import Tag
+from coterie.errors import NumericalError
 from coterie.networks import Network
 from coterie.steps import Steps
 from coterie.words import Ask, Letter
 
 __all__ = ["Scattered"]
 
-ASKED, DONE = 0.0, 1.0
+ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
 """An answer begins with so many numbers."""
 WORDS = ("Ask", "Exchange")
@@ -70,18 +72,28 @@ class Scattered(Gossip):
             if self.homes[who] == self.place:
                 self._lead(who, tick)
             else:
-                self._follow(self.homes[who])
+                self._follow(who)
         return [self._states[agent] for agent in here]
 
     def _lead(self, who: int, tick: int) -> None:
         self._outbox = {place: [DONE] for place in self._others}
-        self._wake(who, tick)
-        for place, notes in self._outbox.items():
-            self._post(place, np.array(notes), self._tag)
+        try:
+            self._wake(who, tick)
+        except NumericalError:
+            self._end({place: [FAILED] for place in self._others})
+            raise
+        self._end(self._outbox)
 
-    def _follow(self, leader: int) -> None:
+    def _end(self, words: dict[int, list[float]]) -> None:
+        for place, numbers in words.items():
+            self._post(place, np.array(numbers), self._tag)
+
+    def _follow(self, who: int) -> None:
+        leader = self.homes[who]
         while (message := self._await(leader, self._tag))[0] == ASKED:
             self._post(leader, np.concatenate([self._news(leader, peer) for peer in _whole(message[1:])]), self._tag)
+        if message[0] == FAILED:
+            raise unfit(who)
         numbers, start = message.tolist(), 1
         while start < len(numbers):
             sender, receiver, length = map(int, numbers[start : start + 3])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.data.table import Table
+from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
 
 __all__ = ["Distant", "Rows", "Source", "table_of"]
@@ -23,6 +23,7 @@ class Rows:
     """Rows of a Spark DataFrame or a Ray Dataset; each agent takes a part of them, where they are.
 
     `columns` are those of X: names of numeric columns, or of one column of vectors; all others, if not given.
+    `target` is the column of labels, or a list of them for several labels per row; they may be vectors, too.
     """
 
     frame: Any
@@ -31,38 +32,56 @@ class Rows:
     weight: str | None = None
 
 
-def table_of(batch: Any, rows: Rows) -> Table:
-    """An Arrow table of those rows as a `Table`; a column of lists is a column of vectors."""
+def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
+    """An Arrow table of those rows as a `Table` of that name; a column of lists is a column of vectors."""
+    if not batch.num_rows:
+        return Table(X=np.empty((0, 0)), name=name)
     targets = [rows.target] if isinstance(rows.target, str) else list(rows.target)
     others = [name for name in batch.column_names if name not in (*targets, rows.weight)]
     names = others if rows.columns is None else [rows.columns] if isinstance(rows.columns, str) else list(rows.columns)
-    if absent := [name for name in (*names, *targets) if name not in batch.column_names]:
-        raise InvalidData(f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}.")
-    blocks = [_numbers(batch.column(name), name) for name in names]
+    weight = [] if rows.weight is None else [rows.weight]
+    if absent := [column for column in (*names, *targets, *weight) if column not in batch.column_names]:
+        raise party_error(name, f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}.")
+    try:
+        blocks = [_numbers(batch.column(column), column) for column in names]
+        labels = [_labels(batch.column(column), column) for column in targets]
+    except InvalidData as error:
+        raise party_error(name, str(error)) from None
     plain = all(block.ndim == 1 for block in blocks)
     X = np.column_stack(blocks) if blocks else np.empty((batch.num_rows, 0))
-    labels = [np.asarray(batch.column(name).to_numpy()) for name in targets]
     return Table(
         X=X,
         y=labels[0] if isinstance(rows.target, str) else np.column_stack(labels),
         weights=None if rows.weight is None else np.asarray(batch.column(rows.weight).to_numpy()),
         columns=tuple(names) if plain else None,
+        name=name,
     )
+
+
+def _labels(column: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type):
+        return _numbers(column, name)
+    return np.asarray(column.to_numpy())
 
 
 def _numbers(column: Any, name: str) -> FloatArray:
     """A column of numbers as a vector, one of lists of the same length as a matrix."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = column.type
     if column.null_count:
         raise InvalidData(f"column {name!r} has {column.null_count} missing values. Drop or impute them.")
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        width, odd = divmod(len(flat), max(1, len(column)))
-        if odd or len({*map(len, column.slice(0, 1000).to_pylist())}) > 1:
-            raise InvalidData(f"the vectors of column {name!r} have different lengths. Give all the same.")
-        return np.asarray(flat).reshape(len(column), width)
+        lengths = pc.min_max(pc.list_value_length(column)).as_py()
+        if lengths["min"] != lengths["max"]:
+            raise InvalidData(
+                f"the vectors of column {name!r} have {lengths['min']} to {lengths['max']} numbers. Give all the same."
+            )
+        return np.asarray(flat).reshape(len(column), -1)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InvalidData(f"column {name!r} holds {kind}, not numbers. Encode it, or name the others with columns=.")
     return np.asarray(column.to_numpy())

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, TypeVar
 from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
-from coterie.data.distant import Source
+from coterie.data.distant import Rows, Source
+from coterie.errors import InvalidData
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.steps import Steps
@@ -45,6 +46,10 @@ class Engine(ABC):
 
         None for data that is here. A list with callables is such data: each is called where its agent lives.
         """
+        if isinstance(data, Rows):
+            kind = type(data.frame)
+            fitting = {"pyspark": "spark", "ray": "ray"}.get(kind.__module__.partition(".")[0], "spark' or 'ray")
+            raise InvalidData(f"Rows of a {kind.__name__} lie in a cluster: use engine='{fitting}', not '{self.name}'.")
         if isinstance(data, list) and any(callable(part) for part in data):
             return self, [part if callable(part) else partial(_given, part) for part in data]
         return None

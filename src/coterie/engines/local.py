@@ -15,6 +15,7 @@ from coterie.carriers.gossip import Gossip
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
+from coterie.data.distant import Rows
 from coterie.engines.engine import Engine
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch, run
@@ -35,6 +36,8 @@ class Local(Engine):
 
     def hosting(self, data: Any, agents: Any) -> None:
         """Nothing is elsewhere: `solve` calls what is callable."""
+        if isinstance(data, Rows):
+            super().hosting(data, agents)
 
     def run(
         self,

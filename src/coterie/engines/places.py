@@ -24,7 +24,19 @@ from coterie.networks import Network
 from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch, run
 from coterie.steps import Steps
 
-__all__ = ["Desk", "Job", "Task", "homes_of", "job_of", "linked", "put_together", "root_cause", "tasks_of", "work"]
+__all__ = [
+    "Desk",
+    "Job",
+    "Task",
+    "at_home",
+    "homes_of",
+    "job_of",
+    "linked",
+    "put_together",
+    "root_cause",
+    "tasks_of",
+    "work",
+]
 
 Meet = Callable[[str], Sequence[str]]
 VERSIONS = 3
@@ -125,7 +137,7 @@ def work(
     """The whole run, as one place sees it, with one thread for linear algebra."""
     with threadpool_limits(1):
         return run(
-            [_at_home(agent) for agent in task.agents],
+            [at_home(agent) for agent in task.agents],
             job.steps,
             carrier,
             job.limits,
@@ -137,7 +149,7 @@ def work(
         )
 
 
-def _at_home(agent: Agent) -> Agent:
+def at_home(agent: Agent) -> Agent:
     """The agent with its data, read here if it lives here."""
     if isinstance(agent.data, Distant) and agent.data.fetch is not None:
         return replace(agent, data=agent.data.fetch(), scratch={})

@@ -4,6 +4,9 @@ Spark starts all tasks together, next to their data, and tells each where the ot
 each call sleeps a second). Where a task dies and there is a checkpoint, Spark itself starts the stage again, which goes
 on from the newest snapshot that all places have. For that, a shuffle stands behind the stage: a barrier stage whose
 result is collected directly is never retried.
+
+Where barrier stages are not to be had (dynamic allocation forbids them), `Spark(barrier=False)` makes every word a job
+of its own, see `replayed`: slow, and as robust as Spark's own jobs.
 """
 
 from __future__ import annotations
@@ -23,17 +26,21 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from coterie.agent import Agent
+from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
-from coterie.data.distant import Rows, Source, table_of
+from coterie.data.distant import Distant, Rows, Source, table_of
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
 from coterie.engines.places import Desk, Job, Task, job_of, linked, put_together, root_cause, tasks_of, work
+from coterie.engines.replayed import Replayed
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch
+from coterie.rounds import Limits, Outcome, Watch, run
 from coterie.steps import Steps
 
 __all__ = ["SETTINGS", "Spark", "prepare_environment"]
@@ -63,6 +70,8 @@ class Spark(Engine):
     """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
     deadline: float = 30.0
     """Seconds of silence after which a task is lost."""
+    barrier: bool = True
+    """Whether all tasks run at the same time and talk to each other; if not, every word is a job."""
 
     @classmethod
     def missing(cls) -> str | None:
@@ -84,17 +93,17 @@ class Spark(Engine):
         if not hasattr(data.frame, "mapInArrow"):
             raise InvalidData(f"engine 'spark' takes Rows of a Spark DataFrame, not of {type(data.frame).__name__}.")
         context = data.frame.sparkSession.sparkContext
-        slots = self.workers or context.defaultParallelism
+        frame = _with_arrays(data.frame)
+        parts = frame.rdd.getNumPartitions()
+        slots = self.workers or context.defaultParallelism if self.barrier else max(parts, int(agents or 0))
         if agents is not None and int(agents) > slots:
             raise InvalidInput(
                 f"agents={agents}: each partition is a task, and this Spark runs {slots} at the same time. "
                 f"Give agents={slots} or fewer, or more executors."
             )
-        frame = _with_arrays(data.frame)
-        parts = frame.rdd.getNumPartitions()
         frame = frame.repartition(int(agents)) if agents is not None else frame.coalesce(min(parts, slots))
-        source = _Partition(replace(data, frame=None))
-        return replace(self, _frame=frame), [source] * frame.rdd.getNumPartitions()
+        described = replace(data, frame=None)
+        return replace(self, _frame=frame), [_Partition(described, k) for k in range(frame.rdd.getNumPartitions())]
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         if self._frame is None:
@@ -115,6 +124,8 @@ class Spark(Engine):
         watch: Watch,
     ) -> Outcome:
         context = _session().sparkContext
+        if not self.barrier:
+            return self._run_jobs(agents, steps, network, limits, checkpoint, warm, watch)
         slots = context.defaultParallelism if self._frame is None else len(agents)
         if self.workers is not None and not 1 <= self.workers <= slots:
             raise InvalidInput(
@@ -133,7 +144,7 @@ class Spark(Engine):
                     there = self._frame.mapInArrow(_PlaceThere(place, tasks), "place int, thing binary", barrier=True)
                     found = _collected(there if checkpoint is None else there.repartition(1))
             except Exception as error:
-                if type(error).__name__ not in ("Py4JJavaError", "PySparkException", "SparkRuntimeException"):
+                if not _is_sparks(error):
                     raise
                 return desk.ended(_lost(error, job))
         troubles = [end.error if isinstance(end, Outcome) else end for end in found.values()]
@@ -143,6 +154,39 @@ class Spark(Engine):
                 return desk.ended(cause)
             raise cause
         return put_together([found[place] for place in range(job.places)], job)
+
+    def _run_jobs(
+        self,
+        agents: Sequence[Agent],
+        steps: Steps,
+        network: Network,
+        limits: Limits,
+        checkpoint: Checkpoint | None,
+        warm: Sequence[Point] | None,
+        watch: Watch,
+    ) -> Outcome:
+        """The run at the driver, which visits agents by one job for each word."""
+        job = job_of(agents, steps, network, limits, None, len(agents))
+
+        def visit(questions: Sequence[Callable[[], Any]]) -> list[Any]:
+            try:
+                return self.ask(questions)
+            except Exception as error:
+                raise _lost(error, job) if _is_sparks(error) else error from None
+
+        carrier = Replayed(network, Bill(network), job.names, visit)
+        there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in agents]
+        with ctrl_c() as pressed:
+            return run(
+                there,
+                steps,
+                carrier,
+                limits,
+                checkpoint=checkpoint,
+                warm=warm,
+                stop_wished=pressed.is_set,
+                watch=watch,
+            )
 
 
 @dataclass(frozen=True)
@@ -183,6 +227,26 @@ class _Place:
         yield task.place, end
 
 
+# -- data of jobs that come again --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Broadcast:
+    """A table that Spark keeps where it was needed once."""
+
+    sent: Any
+
+    def __call__(self) -> Table:
+        table: Table = self.sent.value
+        return table
+
+
+def _left_there(table: Table) -> Distant:
+    """A stand-in for a table, which is sent at most once, and not with every job."""
+    fetch = table.fetch if isinstance(table, Distant) else _Broadcast(_session().sparkContext.broadcast(table))
+    return Distant(X=np.empty((0, table.d), table.X.dtype), name=table.name, fetch=fetch)
+
+
 # -- data in the partitions of a DataFrame ----------------------------------------------------------------------------
 
 
@@ -192,11 +256,11 @@ class _Partition:
     at_hand: ClassVar[Any] = None
     """As an Arrow table."""
 
-    def __init__(self, rows: Rows):
-        self.rows = rows
+    def __init__(self, rows: Rows, number: int):
+        self.rows, self.name = rows, f"partition {number}"
 
     def __call__(self) -> Table:
-        return table_of(_Partition.at_hand, self.rows)
+        return table_of(_Partition.at_hand, self.rows, self.name)
 
 
 def _taken(batches: Iterable[Any]) -> int:
@@ -315,6 +379,10 @@ def _desk_of(reception: tuple[tuple[str, int], bytes]) -> Iterator[Any]:
         return
     with connection:
         yield connection
+
+
+def _is_sparks(error: Exception) -> bool:
+    return type(error).__name__ in ("Py4JJavaError", "PySparkException", "SparkRuntimeException")
 
 
 def _lost(error: Exception, job: Job) -> PartyLost:

@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight
 
 from coterie.arrays import FloatArray, Matrix
 from coterie.data import Table
+from coterie.data.distant import Rows
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate
 from coterie.losses import LOSSES, Loss
@@ -28,7 +29,7 @@ from coterie.result import Result
 from coterie.solve import DEFAULT_AGENTS, gather, solve
 from coterie.statuses import Status
 
-__all__ = ["Distributed", "class_weights", "linear_problem", "positive_weights", "two_classes_at_least"]
+__all__ = ["Distributed", "class_weights", "linear_problem", "positive_weights", "rows_of", "two_classes_at_least"]
 
 
 class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
@@ -36,6 +37,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
 
     result_: Any
     _results: tuple[Result, ...]
+    _kind: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -53,18 +55,49 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         kind = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
+        datasets = [[t if t.y is None else replace(t, y=y[t.y]) for t in tables] for y in labels]
+        results = self._solve_each(problem, datasets, None, previous, tol, seed)
+        self._kind = kind
+        return results
+
+    def _solve_rows(self, problem: Problem, rows: Rows, tol: float) -> Result:
+        """Solve the problem for rows of a cluster, where they are; they tell what their columns are called."""
+        if self.warm_start:
+            raise InvalidProblem("warm_start is for arrays; for Rows use co.solve(..., warm_start=result).")
+        if getattr(self, "class_weight", None) is not None:
+            raise InvalidProblem("class_weight is for arrays; give Rows a column of weights: co.Rows(..., weight=).")
+        (result,) = self._solve_each(problem, [rows], self.agents, [None], tol, _seed(self.random_state))
+        self._kind = None
+        self.n_features_in_ = result.model.coef_.shape[0]
+        if result.model.columns is not None:
+            self.feature_names_in_ = np.array(result.model.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return result
+
+    def _solve_each(
+        self,
+        problem: Problem,
+        datasets: Sequence[Any],
+        agents: Any,
+        previous: Sequence[Result | None],
+        tol: float,
+        seed: int,
+    ) -> list[Result]:
+        """Solve the problem for each of the datasets, tell the callbacks, and keep what came of it."""
         context = None
         if hasattr(self, "_init_callback_context"):
-            context = self._init_callback_context(max_subtasks=len(labels)).call_on_fit_task_begin(estimator=self)
+            context = self._init_callback_context(max_subtasks=len(datasets)).call_on_fit_task_begin(estimator=self)
         results = []
-        for place, y in enumerate(labels):
+        for place, data in enumerate(datasets):
             task = None
             if context is not None:
                 task = context.subcontext(task_name="problem", max_subtasks=None).call_on_fit_task_begin(estimator=self)
             result = solve(
                 problem,
-                [table if table.y is None else replace(table, y=y[table.y]) for table in tables],
+                data,
                 split=self.split,
+                agents=agents,
                 network=self.network,
                 method=self.method,
                 engine=self.engine,
@@ -72,7 +105,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 tol=tol,
                 max_rounds=self.max_rounds,
                 seed=seed,
-                checkpoint=self._checkpoint(place, len(labels)),
+                checkpoint=self._checkpoint(place, len(datasets)),
                 warm_start=previous[place],
                 callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
             )
@@ -84,8 +117,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         for result in results:
             if result.status is not Status.OPTIMAL:
                 told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
-                warnings.warn(told, ConvergenceWarning, stacklevel=3)
-        self._results, self._kind = tuple(results), kind
+                warnings.warn(told, ConvergenceWarning, stacklevel=4)
+        self._results = tuple(results)
         self._keep(results)
         return results
 
@@ -104,6 +137,20 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self.bill_ = tuple(result.bill for result in results) if several else results[0].bill
         self.dual_gap_ = np.array(gaps) if several else gaps[0]
         self.n_iter_ = np.array(rounds) if several else rounds[0]
+
+
+def rows_of(X: Any, y: Any, sample_weight: Any) -> Rows | None:
+    """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its columns of labels and
+    weights. None for data that is here."""
+    if isinstance(X, Rows):
+        if y is not None or sample_weight is not None:
+            raise InvalidData("Rows name their labels and weights themselves: leave y and sample_weight out.")
+        return X
+    if not (hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")):
+        return None
+    if not (isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))):
+        raise InvalidData(f"y names the labels' column, or columns, of the {type(X).__name__}: fit(frame, 'label').")
+    return Rows(X, target=y, weight=sample_weight)
 
 
 def _at_most(agents: Any, size: int) -> Any:

@@ -20,6 +20,7 @@ from coterie.estimators.distributed import (
     class_weights,
     linear_problem,
     positive_weights,
+    rows_of,
     two_classes_at_least,
 )
 from coterie.losses import Loss
@@ -123,9 +124,17 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model; rows of weight zero are left out.
+
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y and sample_weight name columns.
+        """
         problem = linear_problem(self, "classification")
+        if (rows := rows_of(X, y, sample_weight)) is not None:
+            model = self._solve_rows(problem, rows, self.tol).model
+            self.classes_, self.coef_ = model.classes_, model.coef_[None]
+            self.intercept_ = np.array([model.intercept_], model.coef_.dtype)
+            return self
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
         kept, weights = positive_weights(X, sample_weight)
         X, y = X[kept], y[kept]

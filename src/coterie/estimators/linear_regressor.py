@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from coterie.arrays import FloatArray, Matrix
 from coterie.engines import Engine
 from coterie.estimators.callbacks import with_callbacks
-from coterie.estimators.distributed import Distributed, linear_problem, positive_weights
+from coterie.estimators.distributed import Distributed, linear_problem, positive_weights, rows_of
 from coterie.losses import Loss
 from coterie.methods import Method
 from coterie.penalties import Penalty
@@ -114,9 +114,16 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model; rows of weight zero are left out.
+
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y and sample_weight name columns.
+        """
         problem = linear_problem(self, "regression")
+        if (rows := rows_of(X, y, sample_weight)) is not None:
+            model = self._solve_rows(problem, rows, self.tol).model
+            self.coef_, self.intercept_ = model.coef_, model.intercept_
+            return self
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True, order="C")
         kept, weights = positive_weights(X, sample_weight)
         X, y = X[kept], y[kept].astype(X.dtype, copy=False)

@@ -15,7 +15,7 @@ from coterie.arrays import FloatArray
 from coterie.engines import Engine
 from coterie.errors import InvalidProblem
 from coterie.estimators.callbacks import with_callbacks
-from coterie.estimators.distributed import class_weights, positive_weights, two_classes_at_least
+from coterie.estimators.distributed import class_weights, positive_weights, rows_of, two_classes_at_least
 from coterie.estimators.low_rank import LowRank
 from coterie.methods import Method
 from coterie.problem import Problem
@@ -90,9 +90,17 @@ class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model; rows of weight zero are left out.
+
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y and sample_weight name columns.
+        """
         problem = Problem("multinomial", "traceball", radius=self.radius)
+        if (rows := rows_of(X, y, sample_weight)) is not None:
+            result = self._solve_rows(problem, rows, self.tol)
+            self.classes_ = result.model.classes_
+            self._keep_model(result.model, result.model.U.dtype)
+            return self
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C")
         kept, weights = positive_weights(X, sample_weight)
         X, y = X[kept], y[kept]

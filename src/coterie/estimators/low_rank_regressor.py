@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from sklearn.utils.validation import validate_data
 from coterie.arrays import FloatArray
 from coterie.engines import Engine
 from coterie.estimators.callbacks import with_callbacks
-from coterie.estimators.distributed import positive_weights
+from coterie.estimators.distributed import positive_weights, rows_of
 from coterie.estimators.low_rank import LowRank
 from coterie.methods import Method
 from coterie.problem import Problem
@@ -82,9 +83,19 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model; rows of weight zero are left out.
+
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y and sample_weight name columns.
+        """
         problem = Problem("squared", "traceball", radius=self.radius)
+        if (rows := rows_of(X, y, sample_weight)) is not None:
+            targets = [rows.target] if isinstance(rows.target, str) else list(rows.target)
+            result = self._solve_rows(problem, replace(rows, target=targets), self.tol)
+            self._keep_model(result.model, result.model.U.dtype)
+            if isinstance(rows.target, str) and len(self.coef_) == 1:
+                self.coef_ = self.coef_.ravel()
+            return self
         X, y = validate_data(
             self,
             X,

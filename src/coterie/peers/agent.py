@@ -36,18 +36,20 @@ from coterie.data import Table, read, validated
 from coterie.engines.places import VERSIONS
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.files import write_atomically
+from coterie.kernels.boosting import log_sum
 from coterie.methods.costs import Sizes
-from coterie.models import LinearModel, load_model
+from coterie.models import LinearModel, PersonalModel, load_model
 from coterie.networks import Network
 from coterie.peers.align import aligned
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import check_labels
 from coterie.peers.study import PartyFile, Study
 from coterie.peers.tell import Family, told
+from coterie.personal import Personal, margins
 from coterie.problem import Problem
 from coterie.result import History, Result
 from coterie.rounds import Outcome, Watch, run
-from coterie.solve import check_fit, choose_method, make_limits, make_model
+from coterie.solve import LEARNED, check_fit, choose_method, make_limits, make_model, no_network, ties_of
 
 __all__ = ["MET", "fit_together", "predict_together", "read_own"]
 
@@ -188,8 +190,9 @@ def predict_together(
 
 def _met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T], say: Say, chaos: Chaos | None) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
-    network, me = study.make_network(), study.index(own.party)
-    neighbours = partners(network, range(network.agents), me)
+    network, me = study.carrying(), study.index(own.party)
+    everybody = range(network.agents)
+    neighbours = [j for j in everybody if j != me] if study.split == "users" else partners(network, everybody, me)
     make = Streams if chaos is None else chaos.streams
     links = make(
         me,
@@ -245,7 +248,8 @@ def _matched(meeting: Meeting, table: Table) -> Table:
 def _prepared(meeting: Meeting, table: Table, problem: Problem) -> tuple[Table, list[Part], npt.NDArray[Any] | None]:
     """The own table as the others need it, everybody's cards, and the classes."""
     study = meeting.study
-    if study.split == "samples" and table.n == 0 and table.y is None:
+    by_rows = study.split != "features"
+    if by_rows and table.n == 0 and table.y is None:
         table = replace(table, y=np.empty(0, table.X.dtype))
     y = table.y
     mine = Part(
@@ -255,13 +259,13 @@ def _prepared(meeting: Meeting, table: Table, problem: Problem) -> tuple[Table, 
         single=table.X.dtype == np.float32,
         outputs=0 if y is None else 1 if y.ndim == 1 else y.shape[1],
         classes=[] if y is None or not _has_classes(problem) else np.unique(y).tolist(),
-        header=digest(json.dumps(table.columns)) if study.split == "samples" and table.columns is not None else "",
+        header=digest(json.dumps(table.columns)) if by_rows and table.columns is not None else "",
     )
     if len(mine.classes) > MOST_CLASSES:
         raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
     parts = meeting.told(mine, "cards", Part)
     _check_cards(study, parts)
-    if study.split == "samples" and is_sparse(table.X) and (widest := max(p.columns for p in parts)) > table.d:
+    if by_rows and is_sparse(table.X) and (widest := max(p.columns for p in parts)) > table.d:
         X = table.X
         table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, widest)))
     classes = _classes(parts, problem)
@@ -338,16 +342,24 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
     problem = problem.knowing(classes)
     check_fit(problem, whole[1])
     sizes = Sizes(*whole, sum(part.nonzeros for part in parts), len(parts))
+    graph = study.make_network()
+    if isinstance(problem, Personal):
+        problem = problem.but(learned=graph.name == LEARNED)
     chosen, explanation = choose_method(
-        study.method, study.options, problem, study.split, network, sizes, study.acceleration
+        study.method, study.options, problem, study.split, graph, sizes, study.acceleration
     )
     check_labels(chosen.name, study)
-    chosen.check(problem, network)
+    chosen, problem = chosen.adapted(problem)
+    if isinstance(problem, Personal):
+        problem = _with_predictors(meeting, problem, table)
+        graph = graph if chosen.uses_network else no_network(len(parts), "none")
+    chosen.check(problem, graph)
     say(explanation)
     start = sum(columns[:me])
     restricted = problem.restrict(np.arange(start, start + columns[me])) if features else problem
-    neighbours = () if network.server else network.neighbours(me)
-    agent = Agent(me, len(parts), table, restricted, study.split, neighbours, study.seed)
+    neighbours = () if graph.server else graph.neighbours(me)
+    ties = ties_of(graph, me, study.split)
+    agent = Agent(me, len(parts), table, restricted, study.split, neighbours, study.seed, ties=ties)
     steps = accelerated(chosen, study.acceleration, chosen.accelerated(problem))
 
     digests = meeting.told(table.digest(), "digests", str)
@@ -358,8 +370,8 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
         "acceleration": "none" if steps is chosen else type(steps).__name__.lower(),
         "split": study.split,
         "partition": None,
-        "network": network.describe(),
-        "network_digest": digest(network.weights),
+        "network": repr(graph) if study.split == "users" else graph.describe(),
+        "network_digest": digest(graph.weights),
         "seed": study.seed,
         "limits": asdict(limits),
         "classes": None if classes is None else classes.tolist(),
@@ -369,10 +381,37 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
     carrier = Linked(network, Bill(network), meeting.links, range(len(parts)), me, study.names)
     outcome = run([agent], steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
-    model: Any = make_model(outcome, [agent], agent.problem, classes)
+    model: Any = (
+        _own_model(outcome, agent, problem, classes, max(rows))
+        if isinstance(problem, Personal)
+        else make_model(outcome, [agent], agent.problem, classes)
+    )
     certificate = _certificate(outcome, people, settings, model, me, study.tol)
     return Result(
-        outcome.status, model, certificate, outcome.bill, History(outcome.history), network, explanation, outcome.error
+        outcome.status, model, certificate, outcome.bill, History(outcome.history), graph, explanation, outcome.error
+    )
+
+
+def _with_predictors(meeting: Meeting, problem: Personal, table: Table) -> Personal:
+    """The problem with base predictors: for stumps, everybody tells the least and the largest value of each column."""
+    if table.weights is not None or problem.predictors != "stumps":
+        return problem.on([table])  # which refuses weights
+    X = table.X.toarray() if is_sparse(table.X) else table.X
+    mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
+    ranges = meeting.told(mine, "ranges", list[list[float]])
+    return problem.on([Table(np.array(part).reshape(len(part), table.d), name="range") for part in ranges])
+
+
+def _own_model(
+    outcome: Outcome, agent: Agent, problem: Personal, classes: npt.NDArray[Any] | None, largest: int
+) -> PersonalModel:
+    """This party's row of the models; its row of the graph is its witness in the certificate."""
+    assert classes is not None
+    w, data = outcome.points[0].w, agent.data
+    confidence, loss = np.array([data.n / largest]), np.array([log_sum(margins(agent), w)])
+    nobody = sp.csr_array((1, 1))
+    return PersonalModel(
+        sp.csr_array(w[None, :]), (data.name,), nobody, confidence, loss, problem, classes, data.columns
     )
 
 

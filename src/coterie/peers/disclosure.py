@@ -12,6 +12,12 @@ _PROOF = {
     "features": "the own partial scores, added to those of the others: all learn the score of every row; and from the "
     "label party the slope of the loss at every row. From the two, everybody can compute the labels",
     "samples": "a weighted sum of the own rows, one number per column, and sums of the losses of the own rows",
+    "users": "the own model and the own weights in the graph, to each neighbour; one's own loss and gap, added up",
+}
+_NOT_SENT = {
+    "features": "rows, column names, ids in the clear, the coefficients of the own columns.",
+    "samples": "rows, labels, dual vectors. The model is the same for all parties.",
+    "users": "rows, labels.",
 }
 _ROWS = "a weighted sum of the own rows, one number per column, added to those of the others"
 _LABELS = "ALL LABELS AND WEIGHTS, once, to all parties; then"
@@ -21,14 +27,19 @@ LETTERS = {
     "consensus": _ROWS,
     "dfw-subspace": "products of the own gradient with a few vectors, a number per column or class, added up",
     "dfw-trace": "products of the own gradient with one vector, a number per column or class, added up",
+    "dada": "the own model, the own loss and degree, to each neighbour, and to everybody who asks to learn the graph; "
+    "and to those it asked, how often their models are wrong on the own rows",
     "diffusion": f"{_LABELS} the partial scores of a few rows, mixed",
     "dynamic-diffusion": f"{_LABELS} the partial scores of all rows, mixed",
+    "global": "the gradient of the own loss, one number per base predictor, added up, and losses along a line",
     "gram": "XᵀX and Xᵀy of the own rows, one number per pair of columns, added up, once",
     "graph-cp": "its copy of the dual, one number per row, as it is, to its neighbours",
     "interior-point": "the gradient and the curvature XᵀDX of the own rows, added up",
     "lin-consensus": _ROWS,
+    "local": "nothing but when an agent woke up",
     "naive-dfw": "the own gradient, one number per column and class, added up",
     "newton": "the gradient and the curvature XᵀDX of the own rows, added up",
+    "perso-linear": "as dada: the own model, one number per column",
     "proximal-1": _ROWS,
     "proximal-2": _ROWS,
     "pvrd2": f"{_LABELS} the partial scores of a few rows, mixed",
@@ -52,9 +63,11 @@ def check_labels(method: str, study: Study) -> None:
 
 def disclosure(study: Study, party: str, table: Table, method: str | None = None) -> str:
     """One page: what will be sent, what will not, and who hears it."""
-    network, me = study.make_network(), study.index(party)
+    network, me = study.carrying(), study.index(party)
     names = study.names
-    if network.server:
+    if study.split == "users":
+        hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
+    elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
         route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each letter"
     else:
@@ -78,8 +91,12 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
+    if study.split == "users":
+        lines += ["  - for stumps, the least and the largest value of each column"]
+        lines += ["  - the number of rows, and the loss of the zero model, added up"]
+    else:
+        lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
     lines += [
-        "  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here",
         "",
         f"Sent in every round ({chosen}):",
         f"  - {LETTERS.get(chosen, 'the letters of the method that is chosen when the parties have met')}",
@@ -87,9 +104,7 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
     lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
     lines += [
         "",
-        "Not sent: rows, column names, ids in the clear, the coefficients of the own columns."
-        if study.split == "features"
-        else "Not sent: rows, labels, dual vectors. The model is the same for all parties.",
+        f"Not sent: {_NOT_SENT[study.split]}",
         "This is neither differential privacy nor secure aggregation: see docs/disclosure.md.",
     ]
     return "\n".join(lines)

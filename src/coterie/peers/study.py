@@ -3,7 +3,7 @@
 study.toml, the same at every party:
 
     name = "readmission"
-    split = "features"                  # whose columns (or "samples": whose rows) are apart
+    split = "features"                  # whose columns are apart; "samples": whose rows; "users": a model for each
     id = "patient"                      # match rows by this column; leave out if they match already
     [problem]
     loss = "logistic"
@@ -40,7 +40,8 @@ from coterie import __version__
 from coterie.arrays import digest
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
-from coterie.networks import Network, from_edges
+from coterie.networks import Network, from_edges, star
+from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.solve import make_network
 
@@ -63,7 +64,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     name: str
     party: tuple[Party, ...]
     problem: dict[str, Any]
-    split: Literal["samples", "features"] = "features"
+    split: Literal["samples", "features", "users"] = "features"
     network: str | list[tuple[str, str]] | None = None
     """A name, or pairs of parties that talk to each other."""
     method: str = "auto"
@@ -99,13 +100,18 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
     def make_problem(self) -> Problem:
         """The problem."""
-        return Problem(**self.problem)
+        return Personal(**self.problem) if self.split == "users" else Problem(**self.problem)
 
     def make_network(self) -> Network:
-        """Who talks to whom."""
+        """Who talks to whom; split by users, who is alike."""
         if isinstance(self.network, list):
-            return from_edges([(self.index(one), self.index(other)) for one, other in self.network])
+            edges = [(self.index(one), self.index(other)) for one, other in self.network]
+            return from_edges(edges, len(self.party), connected=False) if self.split == "users" else from_edges(edges)
         return make_network(self.network, self.split, len(self.party), self.seed)
+
+    def carrying(self) -> Network:
+        """Who can reach whom: split by users everybody, as if through a server."""
+        return star(len(self.party), server=True) if self.split == "users" else self.make_network()
 
     @property
     def agreement(self) -> str:

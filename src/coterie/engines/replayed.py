@@ -1,0 +1,72 @@
+"""Words where no process outlives a word: each word of a conversation is a job, and what was said before is replayed.
+
+    job 0:  State ─→ word 1            the driver adds up everybody's words, in the order of `in_process`,
+    job k:  State, replies 1 … k ─→ word k + 1, or the new State
+
+A conversation is a function of the State and the replies alone, so a job that is lost is simply done again, by whoever
+is free. The price is the data read anew, and the replies heard anew, for each word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from coterie.agent import Agent
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.engines.places import at_home
+from coterie.errors import InvalidProblem
+from coterie.networks import Network
+from coterie.steps import Steps
+from coterie.words import Talk, Word
+
+__all__ = ["Replayed"]
+
+T = TypeVar("T")
+Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+"""One question per agent, answered where its data is."""
+
+
+class Replayed(InProcess):
+    """Answers the words of agents that are visited once for every word."""
+
+    def __init__(self, network: Network, bill: Bill, names: Sequence[str], ask: Errands):
+        super().__init__(network, bill, names)
+        self._visit = ask
+
+    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+        """Visit all agents again and again until their conversations have come to an end."""
+        errands = [(row, list[Any]()) for row in rows]
+        while True:
+            said = self._visit([partial(_said, step, row, replies) for row, replies in errands])
+            words: list[Word] = [word for ended, word in said if not ended]
+            if not words:
+                return [end for _, end in said]
+            silent = [place for place, (ended, _) in enumerate(said) if ended]
+            if silent or any(type(word) is not type(words[0]) for word in words):
+                raise self._disagreement(words, silent)
+            answers = self._answers[type(words[0])](words, purpose)
+            for (_, replies), reply in zip(errands, answers, strict=True):
+                replies.append(reply)
+
+    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """Refused: nobody is there to wake up."""
+        raise InvalidProblem("agents that wake up at times of their own cannot be replayed; use Spark(barrier=True).")
+
+
+def _said(step: Callable[..., Talk[T]], row: Sequence[Any], replies: Sequence[Any]) -> tuple[bool, Word | T]:
+    """What that agent says after those replies: a word, or, with True, what it came to."""
+    agent, *others = row
+    with threadpool_limits(1):
+        talk = step(at_home(agent), *others)
+        try:
+            word = next(talk)
+            for reply in replies:
+                word = talk.send(reply)
+        except StopIteration as end:
+            return True, end.value
+        return False, word
