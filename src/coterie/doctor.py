@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.engines import ENGINES
+from coterie.engines.mpi import Mpi
 from coterie.problem import Problem
 from coterie.solve import solve
 
@@ -76,8 +78,11 @@ def _try_engine(name: str, quick: bool) -> Finding:
     except Exception as error:  # Whatever a cluster may raise: this is where it is found out.
         first_line = str(error).partition("\n")[0]
         return Finding(f"engine {name}", False, f"{type(error).__name__}: {first_line}", needed=name == "local")
-    return Finding(
-        f"engine {name}",
-        result.status == "optimal",
-        f"a tiny fit ended {result.status} in {time.monotonic() - began:.1f} s",
-    )
+    works, told = result.status == "optimal", f"a tiny fit ended {result.status} in {time.monotonic() - began:.1f} s"
+    if name == "mpi" and (ranks := Mpi().ranks) == 1:
+        # Without mpiexec there is one rank, in this process: that says little of the ranks that it would start.
+        beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        launcher = shutil.which("mpiexec", path=beside)
+        works = works and launcher is not None
+        told += f", in {ranks} rank; " + (f"more with {launcher} -n" if launcher else "there is no mpiexec for more")
+    return Finding(f"engine {name}", works, told, needed=name == "local")

@@ -79,7 +79,9 @@ def _table(source: Source, index: int) -> Table:
 
 def _described(source: Source, index: int, classification: bool) -> Form:
     table = _table(source, index)
-    labels = None if table.y is None else np.unique(table.y) if classification else np.zeros(1, table.y.dtype)
+    labels = None if table.y is None else np.unique(table.y)
+    if labels is not None and labels.dtype.kind in "biuf" and not classification:
+        labels = np.zeros(1, labels.dtype)
     return Form(
         table.name,
         (table.n, table.d),

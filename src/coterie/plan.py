@@ -31,8 +31,14 @@ PART = 4000
 PATIENCE_SECONDS = 20.0
 """For one fit of them; a run that is longer is continued by its trend."""
 ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 1e-3, "spark": 1e-3, "peers": 1.5e-3}
-"""Seconds that an engine adds to a hop: `benchmarks/engines.py` measures them."""
+"""Seconds that an engine adds to a hop, as orders of magnitude.
+
+They are half of what a round of one `Sum` (two hops) of few numbers takes for 8 agents on an idle two-core machine,
+which `benchmarks/engines.py` prints for every engine; on a busy one it prints ten times as much.
+"""
 ENGINE_START = {"local": 0.0, "mpi": 2.0, "ray": 10.0, "spark": 15.0, "peers": 2.0}
+"""Seconds until agents can speak where nothing runs yet: what that benchmark prints as `start`, and `coterie doctor`
+for a tiny fit. A session or a cluster that is up already takes a second or two."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from tests.chaos.parties import together, write_study
+from tests.chaos.parties import processes, together, write_data, write_study
 from tests.engines.test_linked import Queues
 
 import coterie as co
@@ -19,6 +20,9 @@ from coterie.engines.local import Local
 from coterie.engines.places import job_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
 from coterie.methods.personal import Dada
+from coterie.peers.chaos import Chaos
+from coterie.peers.disclosure import LETTERS, disclosure
+from coterie.peers.study import load_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6
@@ -85,7 +89,10 @@ def assert_alike(found, expected):
 @pytest.mark.parametrize(
     ("engine", "case"),
     [pytest.param("ray", case, marks=needs("ray")) for case in CASES]
-    + [pytest.param("peers", case, marks=needs("peers")) for case in ("given graph", "learned graph")],
+    + [
+        pytest.param("peers", "learned graph", marks=needs("peers")),
+        pytest.param("peers", "given graph", marks=[needs("peers"), pytest.mark.slow]),  # seconds to start processes
+    ],
 )
 def test_gossip_is_like_in_one_process(engine, case, request):
     expected = embedded(case)
@@ -178,8 +185,19 @@ def test_what_is_not_finite_stops_all_with_the_best_so_far(engine):
 # -- between organisations ---------------------------------------------------------------------------------------------
 
 NAMES = ("ada", "bea", "cyd", "dan", "eve")
+PROBLEM = {"count": 12, "beta": 4.0, "mu": 0.5}
+LEARNING = {"split": "users", "tol": 1e-12, "max-rounds": 100, "check-every": 10, "options.sample": 2}
 CHAIN = np.zeros((5, 5))
 CHAIN[[0, 1, 2, 1], [1, 0, 1, 2]] = 1.0
+
+
+def parties(names=NAMES):
+    return [replace(t, name=n, columns=("a", "b", "c")) for t, n in zip(users(), names, strict=False)]
+
+
+def alone(tables, **settings):
+    """The same in one process."""
+    return co.solve(co.Personal(**PROBLEM), tables, split="users", tol=1e-12, progress=False, **settings)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +212,9 @@ CHAIN[[0, 1, 2, 1], [1, 0, 1, 2]] = 1.0
     ids=["given graph", "learned graph", "perso-linear", "local", "global"],
 )
 def test_parties_come_to_the_models_of_one_process(tmp_path, study, settings):
-    columns = ("a", "b", "c")
-    tables = [replace(t, name=n, columns=columns) for t, n in zip(users(), NAMES, strict=False)]
-    problem = {"count": 12, "beta": 4.0, "mu": 0.5}
-    plain = {"split": "users", "max-rounds": 8, "tol": 1e-12} | study
-    write_study(tmp_path, NAMES, problem, **plain)
-    local = co.solve(
-        co.Personal(**problem), tables, split="users", progress=False, **{"tol": 1e-12, "max_rounds": 8} | settings
-    )
+    tables = parties()
+    write_study(tmp_path, NAMES, PROBLEM, **{"split": "users", "max-rounds": 8, "tol": 1e-12} | study)
+    local = alone(tables, **{"max_rounds": 8} | settings)
     results = together(tmp_path, tables, NAMES)
     for k, (name, result) in enumerate(zip(NAMES, results, strict=True)):
         assert result.status == local.status
@@ -214,3 +227,51 @@ def test_parties_come_to_the_models_of_one_process(tmp_path, study, settings):
         assert written.bill == local.bill
         assert written.certificate.data_digest == local.certificate.data_digest
     assert {name for r in results for name in r.certificate.settings["parts"]} == set(NAMES)
+
+
+def assert_same_bits(results, local, names):
+    for name, result in zip(names, results, strict=True):
+        assert (result.model.coef_.toarray()[0] == local.model.coefficients_of(name)).all()
+        assert (result.history.gap == local.history.gap).all()
+
+
+def test_the_page_before_the_run_says_that_others_see_the_model(tmp_path):
+    write_study(tmp_path, NAMES, PROBLEM, split="users", method="dada")
+    page = disclosure(load_study(tmp_path / "study.toml"), "bea", parties()[1])
+    assert "To: ada, cyd, dan, eve" in page
+    assert LETTERS["dada"] in page
+    assert "the least and the largest value of each column" in page
+
+
+def test_a_shaken_network_changes_no_bit(tmp_path):
+    names, tables = NAMES[:3], parties(NAMES[:3])
+    write_study(tmp_path, names, PROBLEM, deadline=1.5, **LEARNING | {"max-rounds": 15})
+    results = together(tmp_path, tables, names, chaos=Chaos.parse("drop=0.02"))
+    local = alone(tables, max_rounds=15, check_every=10, sample=2)
+    assert_same_bits(results, local, names)
+    assert all(result.bill == local.bill for result in results)
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_a_killed_party_comes_back_and_the_bits_are_the_same(tmp_path):
+    """What is sent again after that is billed again: who came back does not know what it has read."""
+    names, tables = NAMES[:3], parties(NAMES[:3])
+    write_study(tmp_path, names, PROBLEM, deadline=60.0, **LEARNING)
+    for name in names[1:]:
+        with (tmp_path / name / "party.toml").open("a") as file:
+            file.write('target = "y"\n')
+    write_data(tmp_path, tables)
+    with processes(tmp_path, names) as running:
+        victim = running["bea"]
+        while victim.round() < 30 and not victim.ended:
+            time.sleep(0.005)
+        assert not victim.ended
+        victim.kill()
+        victim.start()
+        ends = [party.wait() for party in running.values()]
+    local = alone(tables, max_rounds=100, check_every=10, sample=2)
+    assert {code for code, _ in ends} == {local.status.exit_code}, ends
+    results = [co.Result.load(tmp_path / name / "result") for name in names]
+    assert_same_bits(results, local, names)
+    assert all(local.bill.total.bits <= r.bill.total.bits <= 1.2 * local.bill.total.bits for r in results)

@@ -57,6 +57,11 @@ class Mpi(Engine):
         """Only rank 0 prints and writes."""
         return bool(_world().rank == 0)
 
+    @property
+    def ranks(self) -> int:
+        """How many ranks this run has: one without mpiexec."""
+        return int(_world().size)
+
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         """Every rank answers for the agents that will live there, and all are told all answers, or the first error."""
         world = _world()

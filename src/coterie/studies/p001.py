@@ -24,6 +24,7 @@ __all__ = [
     "FIXED",
     "LEARNED",
     "LINEAR",
+    "LINEAR_LEARNED",
     "METHODS",
     "OURS",
     "PAPER",
@@ -38,17 +39,16 @@ __all__ = [
 PAPER = "001: Dada, personalised boosting over a learned graph (Zantedeschi, Bellet, Tommasi)"
 FIXED, LEARNED, LINEAR, OURS = "Dada fixed", "Dada learned", "perso-linear", "ours: Dada learned"
 EXACT = "Dada learned, (3) solved exactly"
+LINEAR_LEARNED = "perso-linear learned"
 PUBLISHED = {"step": "frank-wolfe"}
+PUBLISHED_GRAPH = {"graph_step": "gradient", "likeness": "models", "schedule": "paper", "alternations": 3}
 METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     FIXED: ("dada", PUBLISHED),
-    LEARNED: (
-        "dada",
-        {**PUBLISHED, "graph_step": "gradient", "likeness": "models", "schedule": "paper", "alternations": 3},
-    ),
-    EXACT: ("dada", {**PUBLISHED, "graph_step": "exact", "likeness": "models", "schedule": "paper", "alternations": 3}),
+    LEARNED: ("dada", {**PUBLISHED, **PUBLISHED_GRAPH}),
+    EXACT: ("dada", {**PUBLISHED, **PUBLISHED_GRAPH, "graph_step": "exact"}),
     OURS: ("dada", {"local_steps": 10, "alternations": 3}),
     LINEAR: ("perso-linear", {}),
-    "perso-linear learned": ("perso-linear", {"alternations": 3}),
+    LINEAR_LEARNED: ("perso-linear", PUBLISHED_GRAPH),
     "local": ("local", {}),
     "global": ("global", {}),
 }
@@ -63,9 +63,14 @@ CLEAR = 0.01
 
 
 def fit(data: Dataset, label: str, rounds: int, settings: Mapping[str, Any], seed: int, **changes: float) -> Result:
-    """One method for so many rounds: as many wake-ups of each user on average."""
+    """One method for so many rounds: as many wake-ups of each user on average.
+
+    Learned graphs may have a κ of their own, `settings["kappa"]`.
+    """
     name, options = METHODS[label]
     learned = "learned" in label or "graph" not in data.extras
+    if "learned" in label and "kappa" in settings:
+        options = {**options, "sample": settings["kappa"]}
     problem = Personal(**{**{key: settings[key] for key in ("count", "beta", "mu", "lam")}, **changes})
     return solve(
         problem, split_table(data.train, "users", data.extras["user_train"]), split="users", method=name,
@@ -88,7 +93,7 @@ def progress(
 ) -> tuple[list[Curve], dict[str, Result]]:
     """Accuracy on training and test rows after some numbers of rounds, averaged over seeds; and the first seed's ends.
 
-    `panels` names those of training accuracy, test accuracy, and test accuracy against bits.
+    `panels` names those of training accuracy, test accuracy, test accuracy against bits and, if wanted, neighbours.
     """
     marks, curves = settings["marks"], []
     ends: dict[str, Result] = {}
@@ -107,8 +112,8 @@ def progress(
             ends.setdefault(label, result)
         count, method = len(settings["seeds"]), METHODS[label][0]
         rounds_axis, known = np.array(marks, float), {"neighbours": float(near.max()) / count}
-        heights = (train / count, test / count, test / count)
-        for panel, x, y in zip(panels, (rounds_axis, rounds_axis, bits / count), heights, strict=True):
+        heights = (train / count, test / count, test / count, near / count)
+        for panel, x, y in zip(panels, (rounds_axis, rounds_axis, bits / count, rounds_axis), heights, strict=False):
             curves.append(Curve(panel, label, method, x, y, spent(result), known))
     return curves, ends
 
@@ -121,5 +126,5 @@ def drawn(numbers: Numbers, axes: Mapping[str, tuple[str, str]], columns: int = 
     return panels(
         numbers, list(axes), axes, columns=columns, log_x=log_x, log_y=False,
         hue=lambda c: INK if c.label == OURS else colour(c.method),
-        stroke=lambda c: {LEARNED: DASHED, EXACT: DOTTED}.get(c.label, SOLID),
+        stroke=lambda c: {LEARNED: DASHED, LINEAR_LEARNED: DASHED, EXACT: DOTTED}.get(c.label, SOLID),
     )  # fmt: skip

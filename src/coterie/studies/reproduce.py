@@ -36,9 +36,10 @@ coterie reproduce all --quick --gallery docs/gallery
 
 "Quick" is a size for seconds, "paper" the paper's own; settings, seeds, bills and machine are in the JSON file beside
 each picture. ✓ is a statement of the paper that these numbers bear out, ✗ one that they do not; the reason
-beside a ✗ is our reading of it, not a proof. Quick sizes are ours. Three were changed after a first look, and some marks
-turned to ✓ with them: 001 fig1 ends after 200 rounds instead of 80, at which the published alternation was unfinished
-and Dada-Learned below Local; 004 fig2 runs 100 epochs instead of 40; 000 fig1 compares p among the random graphs only.
+beside a ✗ is our reading of it, not a proof. Quick sizes are ours. Three were changed after a first look, and some
+marks turned to ✓ with them: 001 fig1 ends after 200 rounds instead of 80, at which the published alternation was
+unfinished and Dada-Learned below Local; 004 fig2 runs 100 epochs instead of 40; 000 fig1 compares p among the random
+graphs only.
 """
 
 

@@ -1,0 +1,99 @@
+"""Rows of a cluster's frame: what becomes of their columns, what their holders tell, and how mistakes are named."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import coterie as co
+from coterie.data.distant import table_of
+from coterie.engines import Engine
+from coterie.errors import InvalidData, InvalidProblem
+from coterie.hosted import _described, hosted
+from coterie.solve import prepared
+
+BATCH = pa.table(
+    {"x": [[1.0, 2.0], [3.0, 4.0]], "a": [5.0, 6.0], "b": [7.0, 8.0], "ab": [[5.0, 7.0], [6.0, 8.0]], "s": ["u", "v"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "y"),
+    [("a", [5, 6]), (["a"], [[5], [6]]), (["a", "b"], [[5, 7], [6, 8]]), ("ab", [[5, 7], [6, 8]]), ("s", ["u", "v"])],
+)
+def test_one_target_several_or_vectors(target, y):
+    table = table_of(BATCH, co.Rows(None, target, columns="x", weight="b"))
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    np.testing.assert_array_equal(table.y, y)
+    np.testing.assert_array_equal(table.weights, [7, 8])
+
+
+RAGGED = pa.table({"x": [[1.0]] * 1500 + [[], [1.0, 2.0]], "a": [1.0] * 1502})
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows", "told"),
+    [
+        (BATCH, co.Rows(None, "a", columns=["s"]), "column 's' holds string, not numbers"),
+        (BATCH, co.Rows(None, "c"), "no column called 'c'"),
+        (BATCH, co.Rows(None, "a", columns="x", weight="w"), "no column called 'w'"),
+        (RAGGED, co.Rows(None, "a"), "the vectors of column 'x' have 0 to 2 numbers"),
+        (pa.table({"x": [1.0, None], "a": [1.0, 2.0]}), co.Rows(None, "a"), "column 'x' has 1 missing values"),
+    ],
+)
+def test_bad_columns_name_their_partition(batch, rows, told):
+    with pytest.raises(InvalidData, match=f"party 'partition 3': .*{told}"):
+        table_of(batch, rows, "partition 3")
+
+
+class Elsewhere(Engine):
+    """Data is elsewhere, and agents never run."""
+
+    name = "elsewhere"
+
+    def run(self, *_):
+        raise AssertionError
+
+
+def made(y):
+    return np.ones((len(y), 1)), y
+
+
+def test_all_classes_are_known_everywhere_however_many():
+    parts = [partial(made, np.arange(0, 1500)), partial(made, np.arange(1200, 2600))]
+    problem = co.Problem("multinomial", "traceball", radius=1.0)
+    prepare = partial(prepared, problem=problem, split="samples")
+    tables, classes = hosted(parts, Elsewhere(), prepare, "samples", True)
+    np.testing.assert_array_equal(classes, np.arange(2600))
+    np.testing.assert_array_equal(tables[1].fetch().y, np.arange(1200, 2600))
+
+
+def test_numbers_that_are_not_classes_are_not_told():
+    secret = np.array([0.123, 4.567, 8.9])
+    form = _described(partial(made, secret), 0, False)
+    assert not np.isin(form.labels, secret).any()
+    assert np.isin(secret, _described(partial(made, secret), 0, True).labels).all()
+
+
+class Frame:
+    """Looks like a Spark DataFrame from afar."""
+
+    mapInArrow = None
+
+
+@pytest.mark.parametrize(
+    ("estimator", "arguments", "error", "told"),
+    [
+        (co.LowRankRegressor(), (co.Rows(Frame(), "a"),), InvalidData, "use engine='spark' or 'ray', not 'local'"),
+        (co.LinearRegressor(), (co.Rows(Frame(), "a"), "a"), InvalidData, "leave y and sample_weight out"),
+        (co.LinearClassifier(), (Frame(),), InvalidData, "y names the labels' column"),
+        (co.LowRankClassifier(class_weight="balanced"), (Frame(), "a"), InvalidProblem, "column of weights"),
+        (co.LowRankRegressor(warm_start=True), (Frame(), ["a", "b"]), InvalidProblem, "warm_start is for arrays"),
+    ],
+)
+def test_estimators_say_what_rows_need(estimator, arguments, error, told):
+    with pytest.raises(error, match=told):
+        estimator.fit(*arguments)
