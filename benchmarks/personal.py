@@ -18,26 +18,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 import coterie as co
-from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip
-from coterie.carriers.in_process import InProcess
 from coterie.data import Dataset, datasets
 from coterie.data import split as split_table
 from coterie.estimators.personalized import cross_validated
-from coterie.kernels.boosting import log_sum
-from coterie.methods.personal import Dada, State
-from coterie.networks import star
-from coterie.personal import confidence, margins
-from coterie.rounds import introduced
-from coterie.solve import gather, make_agents, prepared
+from coterie.studies.p001_fig6 import best_graph, h_value, introduced_agents, learned_graphs, prices
+from coterie.studies.p001_fig10 import school_of_students
 
 READINGS = {
     "paper, random": lambda seed: datasets.moons("paper", "random", seed=seed),
@@ -113,12 +106,12 @@ def real(fold: int) -> None:
     """HAR, School and Computer Buyers; School also with the graph of the schools' features, as in the paper."""
     sets = {
         "har": (datasets.har_stairs(), 1122, None),
-        "school": (_school(fold), 112, "features"),
+        "school": (school_of_students(fold), 112, "features"),
         "computers": (datasets.computer_buyers(5.0), 28, None),
     }
     print(f"{'data':10s} {'method':13s} accuracy  bits      neighbours  rounds")
     for name, (data, count, graph) in sets.items():
-        graph = _school_graph(data) if graph else None
+        graph = data.extras["graph"] if graph else None
         for method in METHODS:
             if method == "dada fixed" and graph is None:
                 continue
@@ -126,29 +119,6 @@ def real(fold: int) -> None:
             near = result.model.weights.nnz / len(result.model.users)
             numbers = f"{accuracy(result, data):.3f}     {result.bill.bits:.2e}  {near:5.1f}       {result.rounds}"
             print(f"{name:10s} {method:13s} {numbers}", flush=True)
-
-
-def _school(fold: int) -> Dataset:
-    data = datasets.school(fold, 20.0)
-    students = data.extras["student_features"]
-    assert data.test is not None
-    return Dataset(
-        data.train.take_columns(students),
-        data.test.take_columns(students),
-        {**data.extras, "schools": data.train.X[:, data.extras["school_features"]]},
-        data.source,
-    )
-
-
-def _school_graph(data: Dataset) -> np.ndarray:
-    """exp((cos − 1)/σ) of the schools' mean features, σ = 0.1, without negligible weights."""
-    users, rows = np.unique(data.extras["user_train"], return_inverse=True)
-    means = np.array([data.extras["schools"][rows == k].mean(axis=0) for k in range(len(users))])
-    means /= np.linalg.norm(means, axis=1)[:, None]
-    W = np.exp((means @ means.T - 1) / 0.1)
-    W[W < 1e-2] = 0.0
-    np.fill_diagonal(W, 0.0)
-    return (W + W.T) / 2
 
 
 def steps() -> None:
@@ -172,80 +142,17 @@ def steps() -> None:
     _graph_steps(tables, problem)
 
 
-def introduced_agents(tables: Any, problem: co.Personal) -> list[Agent]:
-    """Agents of a learned graph that know how much data there is."""
-    tables, _ = prepared(gather(tables, "users", None), problem, "users")
-    network = star(len(tables), server=True)
-    members = make_agents(tables, problem.on(tables), "users", network, 0)
-    return introduced(members, InProcess(network, Bill(network)), "setup")
-
-
-class GraphOnly(Dada):
-    """The graph steps alone, for models that stay as they are."""
-
-    def phase(self, round: int) -> Any:
-        return "graph"
-
-
 def graph_learning(
     tables: Any, problem: co.Personal, models: np.ndarray, rounds: int, **options: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Bill]:
     """Graph steps from the empty graph: h/μ before and after every round, the price matrix, the graph and the bill."""
     members = introduced_agents(tables, problem)
-    steps, K = GraphOnly(learn=True, **options), len(members)
-    gossip, bill = Gossip(), Bill(star(K, server=True))
-    gossip.open(bill, K)
-    nobody = np.empty(0, np.intp)
-    states = []
-    for agent, model in zip(members, models, strict=True):
-        loss = confidence(agent) * log_sum(margins(agent), model)
-        states.append(State(np.concatenate([[0.0, loss], model]), nobody, np.empty(0), nobody, np.empty(0)))
-        gossip.publish(agent.index, steps.publish(agent, states[-1]))
-    losses = np.array([state.x[1] for state in states])
-    squares = (models**2).sum(axis=1)
-    price = (losses[:, None] + losses) / problem.mu + (squares[:, None] + squares - 2 * models @ models.T) / 2
-    W = np.zeros((K, K))
-    values = [h_value(W, price, problem.lam, problem.delta)]
-    for t in range(1, rounds + 1):
-        states = gossip.run(members, states, steps, t)
-        W = np.zeros((K, K))
-        for k, state in enumerate(states):
-            W[k, state.peers] = state.weights
-        assert (W == W.T).all()
-        values.append(h_value(W, price, problem.lam, problem.delta))
+    price = prices(members, problem, models)
+    graphs = list(islice(learned_graphs(members, models, **options), rounds + 1))
+    assert all((W == W.T).all() for W, _ in graphs)
+    values = [h_value(W, price, problem.lam, problem.delta) for W, _ in graphs]
+    W, bill = graphs[-1]
     return np.array(values), price, W, bill
-
-
-def h_value(W: np.ndarray, price: np.ndarray, lam: float, delta: float) -> float:
-    """h/μ of (3), with the linear part as prices."""
-    upper = np.triu_indices(len(W), 1)
-    w = W[upper]
-    return float(price[upper] @ w - np.log(W.sum(axis=1) + delta).sum() + lam * w @ w)
-
-
-def best_graph(price: np.ndarray, lam: float, delta: float) -> tuple[float, np.ndarray]:
-    """The optimum of h/μ by a bounded quasi-Newton method."""
-    users = len(price)
-    upper = np.triu_indices(users, 1)
-
-    def fun(w: np.ndarray) -> tuple[float, np.ndarray]:
-        W = np.zeros((users, users))
-        W[upper] = w
-        W += W.T
-        inverse = 1 / (W.sum(axis=1) + delta)
-        slope_ = price[upper] - inverse[upper[0]] - inverse[upper[1]] + 2 * lam * w
-        return h_value(W, price, lam, delta), slope_
-
-    start = np.full(len(upper[0]), 0.1)
-    found = minimize(
-        fun,
-        start,
-        jac=True,
-        bounds=[(0, None)] * len(start),
-        method="L-BFGS-B",
-        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000},
-    )
-    return found.fun, found.x
 
 
 def _graph_steps(tables: Any, problem: co.Personal) -> None:

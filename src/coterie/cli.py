@@ -71,7 +71,7 @@ def _guarded(command: Callable[[], Any]) -> Any:
     except CoterieError as error:
         return _complain(error, error.status.exit_code)
     except OSError as error:
-        return _complain(f"{error}. Choose another place with -o or --checkpoint", REFUSED)
+        return _complain(f"{error}. Is the path right, and may you read and write there?", REFUSED)
     except KeyboardInterrupt:
         return _complain("stopped before the first round was over", Status.INTERRUPTED.exit_code)
 

@@ -126,12 +126,12 @@ class Party:
 
     def round(self):
         """The round of its newest snapshot."""
-        found = sorted((self.folder / self.name / "checkpoint").glob("round-*.npz"))
+        found = sorted((self.folder / self.name / "checkpoint").glob("*/round-*.npz"))
         return int(found[-1].stem.removeprefix("round-")) if found else 0
 
     def is_saving(self):
         folder = self.folder / self.name / "checkpoint"
-        return folder.exists() and any(file.name.startswith(".round-") for file in folder.iterdir())
+        return any(True for _ in folder.glob("*/.round-*"))
 
 
 @contextlib.contextmanager

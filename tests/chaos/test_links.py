@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 from cryptography import x509
 
+from coterie.bill import Bill
 from coterie.carriers.frames import Header, Kind, decode, encode
 from coterie.carriers.keys import load_keys, make_authority, make_request, provide_all, sign
+from coterie.carriers.linked import Linked, _packed, _unpacked
 from coterie.carriers.links import Tag
 from coterie.carriers.streams import METHOD, MutualTLS, Restarted, Streams, TrustedCluster, server_name
 from coterie.errors import CorruptFile, InvalidInput, PartyLost, ProtocolError
+from coterie.networks import path
 
 pytestmark = pytest.mark.chaos
 
@@ -30,7 +33,7 @@ SUM = Tag("rounds", 0, "Sum")
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     folder = tmp_path_factory.mktemp("keys")
-    made = provide_all(folder, "study", NAMES)
+    made = provide_all(folder, "study", [*NAMES, "dan"])
     return {name: load_keys(path, name) for name, path in made.items()}
 
 
@@ -271,10 +274,10 @@ def test_an_expired_certificate_is_refused_on_both_sides(opened, keys, tmp_path)
 
 @pytest.mark.parametrize(
     ("certificate", "claims", "reason"),
-    [("cyd", 1, "wrong name"), ("cyd", 2, "no neighbour"), ("ada", 0, "no neighbour"), ("bea", 99, "no neighbour")],
+    [("cyd", 1, "wrong name"), ("dan", 3, "no neighbour"), ("ada", 0, "no neighbour"), ("bea", 99, "no neighbour")],
 )
 def test_a_party_cannot_speak_for_another(opened, keys, certificate, claims, reason):
-    (a,) = places(opened, {0: [1]}, keys)
+    (a,) = places(opened, {0: [1, 2]}, keys)
     answers, code = call(a.address, [hello(claims)], keys[certificate])
     assert (answers, code) == ([], grpc.StatusCode.PERMISSION_DENIED)
     assert a.rejected == {reason: 1}
@@ -297,6 +300,13 @@ def test_who_says_nothing_is_not_waited_for(opened, keys):
     answers, code = call(a.address, [], keys["bea"])
     assert (answers, code) == ([], grpc.StatusCode.CANCELLED)
     assert time.monotonic() - began < 2
+
+
+def test_who_is_no_neighbour_is_refused_before_it_says_anything(opened, keys):
+    (a,) = places(opened, {0: [1]}, keys, deadline=60)
+    answers, code = call(a.address, [], keys["cyd"])
+    assert (answers, code) == ([], grpc.StatusCode.PERMISSION_DENIED)
+    assert a.rejected == {"no neighbour": 1}
 
 
 def letter(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.LETTER, size=2):
@@ -456,3 +466,55 @@ def test_frames_survive_the_round_trip():
     assert (x == y).all()
     assert (found.run, found.epoch, found.sender, found.sequence, found.heard) == ("run", 1, 2, 3, 4)
     assert (found.purpose, found.step, found.word, found.dtype, found.shape) == ("rounds", 5, "Sum", "<f8", (2, 3))
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        [4, 1, 1, 1, 1, 5],
+        [-1, 3],
+        [np.nan],
+        [np.inf, 2],
+        [1, -2, 7],
+        [1, 3, 7],
+        [2, 1e30, 1e30],
+        [2, 0, np.nan],
+        [3, 1],
+    ],
+)
+def test_packed_letters_that_cannot_be_are_refused(flat):
+    with pytest.raises(ProtocolError, match="Exchange"):
+        _unpacked(np.array(flat, float))
+
+
+def test_packed_letters_come_back():
+    letters = [np.array(4.0), np.arange(6.0).reshape(2, 3), np.empty((0, 2)), np.ones((1, 2, 2))]
+    found = _unpacked(_packed(letters))
+    assert [x.tolist() for x in found] == [x.tolist() for x in letters]
+
+
+@pytest.mark.parametrize("wire", [np.empty(0), np.ones(3, np.uint8)])
+def test_a_letter_that_is_not_numbers_is_refused(opened, wire):
+    a, b, _ = places(opened)
+    carrier = Linked(path(3), Bill(path(3)), a, range(3), 0, NAMES)
+    b.send(0, wire, SUM)
+    with pytest.raises(ProtocolError, match="none of ours"):
+        carrier._receive(1, SUM)
+
+
+def test_certificates_end_with_their_authority(tmp_path):
+    folder = tmp_path / "coordinator"
+    authority = x509.load_pem_x509_certificate(make_authority(folder, "study", days=2).read_bytes())
+    request = make_request(tmp_path / "ada", "ada").read_bytes()
+    signed = x509.load_pem_x509_certificate(sign(folder, request, NAMES, days=365)[1])
+    assert signed.not_valid_after_utc == authority.not_valid_after_utc
+    made = provide_all(tmp_path, "study", NAMES[:1])["ada"]
+    load_keys(made, "ada")
+    # An authority of the same key that is out of date: the certificate is good, and still there is no run.
+    (folder / "authority.pem").unlink()
+    old = make_authority(folder, "study", days=-1).read_bytes()
+    (made / "authority.pem").write_bytes(old)
+    with pytest.raises(InvalidInput, match=r"the authority in .* only; ask the coordinator"):
+        load_keys(made, "ada")
+    with pytest.raises(InvalidInput, match=r"the authority in .* move it away"):
+        sign(folder, request, NAMES)

@@ -11,20 +11,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from benchmarks.links import measure
-from tests.chaos.parties import NAMES, RIDGE, data, together, write_study
+from tests.chaos.parties import NAMES, RIDGE, data, together, write_data, write_study
 from typer.testing import CliRunner
 
 import coterie as co
 from coterie import cli
+from coterie.carriers.linked import partners
+from coterie.carriers.links import Tag
+from coterie.carriers.streams import Streams, TrustedCluster
 from coterie.certificate import Certificate
 from coterie.errors import InvalidData, InvalidInput, ProtocolError
 from coterie.methods import METHODS
+from coterie.models import load_model
 from coterie.peers.agent import fit_together, predict_together, read_own
 from coterie.peers.disclosure import LETTERS, disclosure
 from coterie.peers.study import load_party, load_study
+from coterie.peers.tell import Family, told
 from coterie.result import Result
 
 LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
@@ -322,6 +328,49 @@ def test_a_party_may_do_without_snapshots(tmp_path):
     assert not (tmp_path / "bea" / "checkpoint").exists()
 
 
+def test_a_study_that_was_changed_begins_anew(tmp_path):
+    tables = data("features")[:2]
+    write_study(tmp_path, names=NAMES[:2], tol=1e-3, seed=0)
+    file = tmp_path / "study.toml"
+    for text in (file.read_text(), file.read_text().replace("strength = 0.1", "strength = 0.2")):
+        file.write_text(text)
+        assert [r.status for r in together(tmp_path, tables, names=NAMES[:2])] == ["optimal"] * 2
+    assert len(list((tmp_path / "ada" / "checkpoint").iterdir())) == 2
+
+
+class Tampering(Family):
+    """Party 1 of the path 0 – 1 – 2, which changes what it passes on."""
+
+    def gathered(self, mine, about, merge):
+        if self.links.me != 1:
+            return super().gathered(mine, about, merge)
+        child, parent, tag = self.children[0], self.parent, Tag("study", 0, about)
+        words = msgspec.msgpack.decode(merge([mine, self.links.receive_bytes(child, tag)]), type=dict[int, bytes])
+        upwards = words | {0: b"changed"} if about == "up" else words
+        self.links.send_bytes(parent, msgspec.msgpack.encode(upwards), tag)
+        words = msgspec.msgpack.decode(self.links.receive_bytes(parent, tag), type=dict[int, bytes])
+        told = msgspec.msgpack.encode(words | {child: b"changed"})
+        self.links.send_bytes(child, told, tag)
+        return msgspec.msgpack.encode(words)
+
+
+@pytest.mark.parametrize(("about", "victim", "message"), [("up", 0, "its own branch"), ("down", 2, "somebody changed")])
+def test_what_a_party_said_is_not_changed_behind_its_back(about, victim, message):
+    network = co.networks.path(3)
+    links = [Streams(j, partners(network, range(3), j), "run", TrustedCluster(), 1.0, names=NAMES) for j in range(3)]
+    for one in links:
+        one.connect([other.address for other in links])
+
+    def one(place):
+        with links[place]:
+            return told(Tampering(links[place], network), b"mine", about)
+
+    with ThreadPoolExecutor(3) as pool:
+        ends = [pool.submit(one, place) for place in range(3)]
+        with pytest.raises(ProtocolError, match=message):
+            ends[victim].result(10)
+
+
 def test_labels_are_told_only_if_all_agreed(tmp_path):
     write_study(tmp_path, method="pvrd2", network="ring")
     for error in together(tmp_path, data("features")):
@@ -334,6 +383,8 @@ def test_labels_are_told_only_if_all_agreed(tmp_path):
     [
         (("deadline = 8.0", "deadlin = 8.0"), "unknown field `deadlin`"),
         (("deadline = 8.0", "deadline = 0"), "deadline is a number of seconds above 0"),
+        (("deadline = 8.0", "deadline = 8.0\ntol = -1.0"), "tol is a relative duality gap"),
+        (("deadline = 8.0", "deadline = 8.0\ncheck-every = 0"), "check_every counts rounds"),
         (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
         (('name = "bea"', 'name = "b/ea"'), "no name for a party"),
         (("127.0.0.1:", "nowhere"), "is host:port"),
@@ -366,6 +417,23 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
     assert LETTERS["graph-cp"] in page
     assert "keyed hashes of the ids" in page
     assert "the labels" not in disclosure(study, "cyd", keyed()[2]).split("\n\n")[1]
+
+
+@pytest.mark.parametrize("labels_shared", [False, True])
+def test_the_disclosure_lists_what_may_be_chosen(tmp_path, labels_shared):
+    write_study(tmp_path, network="path", **{"labels-shared": labels_shared})
+    page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("features")[1])
+    assert LETTERS["tree"] in page
+    assert "with one column this is the column" in page
+    assert LETTERS["cocoa"] not in page
+    assert ("ALL LABELS" in page) == labels_shared
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_disclosure_names_the_means(tmp_path, intercept):
+    write_study(tmp_path, problem=RIDGE | {"intercept": intercept}, split="samples")
+    page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("samples")[1])
+    assert ("for every column its sum, and its sum weighted by the slope at w = 0" in page) == intercept
 
 
 def test_every_letter_that_is_disclosed_is_of_a_method():
@@ -499,6 +567,48 @@ def test_the_page_can_be_seen_without_taking_part(tmp_path):
     refused = here("agent", tmp_path / "bea" / "party.toml")
     assert isinstance(refused.exception, InvalidInput)
     assert "data.csv" in str(refused.exception)
+
+
+def test_the_pages_of_a_folder_can_be_seen_without_a_rehearsal(tmp_path):
+    write_study(tmp_path)
+    write_data(tmp_path, data("features"))
+    shown = here("agent", tmp_path, "--show")
+    assert shown.exit_code == 0, shown.output
+    assert all(shown.output.count(f"what {name} sends") == 1 for name in NAMES)
+    assert not list(tmp_path.glob("*/result"))
+    refused = here("agent", tmp_path, "--predict", tmp_path / "ada" / "data.csv")
+    assert isinstance(refused.exception, InvalidInput)
+    assert "predict with one party.toml at each party" in str(refused.exception)
+
+
+def test_a_part_of_a_model_does_not_predict_alone(tmp_path):
+    tables = data("features")
+    write_study(tmp_path, names=NAMES[:2], tol=1e-2)
+    write_data(tmp_path, tables[:2])
+    together(tmp_path, names=NAMES[:2])
+    model = tmp_path / "bea" / "result" / "model.npz"
+    assert load_model(model).part == "bea of test"
+    refused = here("predict", model, tmp_path / "bea" / "data.csv")
+    assert isinstance(refused.exception, InvalidInput)
+    assert "this is bea's part" in str(refused.exception)
+
+
+def test_another_key_is_not_signed_by_the_way(tmp_path):
+    write_study(tmp_path)
+    study = tmp_path / "study.toml"
+    first = json.loads(here("provision", study, "--party", "ada", "--json").stdout)
+    request = ["--sign", first["made"][0]]
+    for _ in range(2):
+        signed = here("provision", study, *request)
+        assert signed.exit_code == 0, signed.output
+        assert f"SHA-256 {first['keys']['ada']}" in signed.output
+    (tmp_path / "ada" / "key.pem").unlink()
+    second = json.loads(here("provision", study, "--party", "ada", "--json").stdout)
+    assert second["keys"] != first["keys"]
+    refused = here("provision", study, *request)
+    assert isinstance(refused.exception, InvalidInput)
+    assert "is of another key" in str(refused.exception)
+    assert here("provision", study, *request, "--replace").exit_code == 0
 
 
 def test_a_rehearsal_ends_when_a_party_cannot_begin(tmp_path):

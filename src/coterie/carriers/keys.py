@@ -11,6 +11,7 @@ read by their owner alone.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 from pathlib import Path
 
@@ -27,7 +28,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("`coterie provision`", "peers") from missing
 
-__all__ = ["load_keys", "make_authority", "make_request", "provide_all", "sign"]
+__all__ = ["fingerprint", "load_keys", "make_authority", "make_request", "provide_all", "sign"]
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY, AUTHORITY_KEY = (
     "key.pem",
@@ -85,10 +86,11 @@ def sign(folder: str | Path, request: bytes, parties: list[str], days: float = D
     if party not in parties:
         raise InvalidInput(f"{party!r} asks for a certificate, but the study's parties are {', '.join(parties)}.")
     issuer = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
+    _check_valid(issuer, f"the authority in {folder}", "move it away, and have all parties' requests signed anew")
     key = _key(folder / AUTHORITY_KEY)
     # Of the request only the public key counts: name and purposes are the study's.
     certificate = (
-        _builder(_name(party), issuer.subject, asked.public_key(), days)
+        _builder(_name(party), issuer.subject, asked.public_key(), days, issuer.not_valid_after_utc)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs=False), critical=True)
         .add_extension(
@@ -142,13 +144,27 @@ def load_keys(folder: str | Path, party: str) -> MutualTLS:
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if server_name(party) not in names.get_values_for_type(x509.DNSName):
         raise InvalidInput(f"the certificate in {folder} is not that of {party!r}.")
-    now = dt.datetime.now(dt.UTC)
-    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-        raise InvalidInput(
-            f"the certificate in {folder} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
-            f"{certificate.not_valid_after_utc:%Y-%m-%d} only; ask the coordinator to sign anew."
-        )
+    for what, checked in (("certificate", certificate), ("authority", authority)):
+        _check_valid(checked, f"the {what} in {folder}", "ask the coordinator to sign anew")
     return MutualTLS(content[KEY], content[CERTIFICATE], content[AUTHORITY])
+
+
+def fingerprint(content: bytes) -> str:
+    """SHA-256 of the public key in a request or a certificate, in groups of four to read aloud."""
+    read = x509.load_pem_x509_csr if b"CERTIFICATE REQUEST" in content else x509.load_pem_x509_certificate
+    try:
+        key = read(content).public_key()
+    except ValueError as error:
+        raise CorruptFile(f"this is neither a signing request nor a certificate ({error}).") from error
+    plain = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    digits = hashlib.sha256(plain).hexdigest()
+    return " ".join(digits[k : k + 4] for k in range(0, len(digits), 4))
+
+
+def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:
+    first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not first <= dt.datetime.now(dt.UTC) <= last:
+        raise InvalidInput(f"{what} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d} only; {fix}.")
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -171,8 +187,11 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common[:64])])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: object, days: float) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: object, days: float, latest: dt.datetime | None = None
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
+    last = now + dt.timedelta(days=days)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -180,7 +199,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: object, days: float) ->
         .public_key(key)  # type: ignore[arg-type]
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED if days > 0 else now + dt.timedelta(days=days - 1))
-        .not_valid_after(now + dt.timedelta(days=days))
+        .not_valid_after(last if latest is None else min(last, latest))
     )
 
 

@@ -18,6 +18,7 @@ message more. What engines tell each other beside the words (`least`, the sizes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ __all__ = ["Linked", "partners"]
 
 WHOLE_PRODUCT = 64
 """Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
+MOST_DIMENSIONS = 3
+"""Of a letter."""
 WISHES = 4
 """The adjournment is `WISHES` · round + wish; there are fewer wishes than this."""
 
@@ -288,6 +291,9 @@ class Linked(Lockstep):
 
     def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
         wire = self.links.receive(place, tag)
+        if wire.size < 1 or wire.dtype.kind != "f":
+            raise ProtocolError(f"{tag.word}: a letter of {wire.size} numbers of type {wire.dtype} is none of ours.")
+        wire = wire.reshape(-1)
         self._adjournment = self._adjournment or float(wire[-1])
         letter = wire[:-1]
         if size is not None and (letter.size != size or letter.dtype != dtype):
@@ -377,8 +383,17 @@ def _packed(letters: Iterable[FloatArray]) -> FloatArray:
 def _unpacked(flat: FloatArray) -> list[FloatArray]:
     letters, start = [], 0
     while start < len(flat):
-        body = start + 1 + int(flat[start])
-        shape = tuple(map(int, flat[start + 1 : body]))
-        start = body + int(np.prod(shape, dtype=int))
+        dimensions = flat[start]
+        # Comparisons are false for NaN; what is not finite is refused before it becomes an int.
+        if not 0 <= dimensions <= MOST_DIMENSIONS:
+            raise ProtocolError(f"Exchange: a letter of {dimensions} dimensions; at most {MOST_DIMENSIONS} are sent.")
+        body = start + 1 + int(dimensions)
+        sizes = flat[start + 1 : body]
+        if not ((sizes >= 0) & (sizes <= len(flat))).all():
+            raise ProtocolError("Exchange: a letter's shape is longer than the letter, or negative.")
+        shape = tuple(map(int, sizes))
+        start = body + math.prod(shape)
+        if start > len(flat):
+            raise ProtocolError(f"Exchange: a letter says that it has {start} numbers, and has {len(flat)}.")
         letters.append(flat[body:start].reshape(shape))
     return letters

@@ -330,6 +330,13 @@ class Streams:
 
     def _accept(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A neighbour dialled: check who it is before anything else, then talk."""
+        if isinstance(self.security, MutualTLS):
+            # Before a single frame is taken: only neighbours that dial are listened to.
+            dialling = {server_name(self.name(peer)).encode() for peer in self._edges if peer > self.me}
+            if dialling.isdisjoint(context.auth_context().get("x509_subject_alternative_name", [])):
+                self.rejected["no neighbour"] += 1
+                refusal = f"{self.name(self.me)} does not expect this caller's certificate."
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
         impatience = threading.Timer(self.deadline, context.cancel)
         impatience.start()
         try:

@@ -18,6 +18,9 @@ from coterie.files import write_atomically
 
 __all__ = ["Certificate", "Participant", "participants"]
 
+ROUNDING = 1e-14
+"""A gap below this share of the objective says that both are known no better than that."""
+
 
 @dataclass(frozen=True)
 class Participant:
@@ -55,6 +58,8 @@ class Certificate:
         """What the numbers mean, in one sentence."""
         claim = (
             f"is within {self.gap:.3g} of the best possible objective ({self.relative_gap:.2g} of its value at w = 0)"
+            if self.gap > ROUNDING * abs(self.primal)
+            else "is, up to rounding, the best possible one"
         )
         if self.radius is None:
             return f"This model {claim}."

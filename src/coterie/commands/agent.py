@@ -44,31 +44,48 @@ def agent(
 
     shaken = None if chaos is None else Chaos.parse(chaos)
     found = [party for file in files for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])]
-    if len(found) > 1:
-        raise typer.Exit(_rehearsal(found, shaken, as_json))
     if not found:
         raise InvalidInput(f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some.")
+    if len(found) > 1 and predict is not None:
+        raise InvalidInput("predict with one party.toml at each party: `coterie agent party.toml --predict new.csv`.")
+    if show:
+        _show_pages(found, as_json)
+        return
+    if len(found) > 1:
+        raise typer.Exit(_rehearsal(found, shaken, as_json))
     if predict is not None:
         predict_with_parties(found[0], predict, output, as_json, shaken)
         return
-    raise typer.Exit(_fit(found[0], shaken, show, as_json))
+    raise typer.Exit(_fit(found[0], shaken, as_json))
 
 
-def _fit(file: Path, chaos: Any, show: bool, as_json: bool) -> int:
+def _show_pages(files: list[Path], as_json: bool) -> None:
+    """What each of these parties would send; nothing is sent."""
+    from coterie.peers.agent import read_own
+    from coterie.peers.disclosure import disclosure
+    from coterie.peers.study import load_party
+
+    pages = []
+    for file in files:
+        own, study = load_party(file)
+        page = disclosure(study, own.party, read_own(own, study))
+        pages.append({"party": own.party, "run_id": study.run_id, "disclosure": page})
+        if not as_json:
+            console().print(page + "\n", markup=False)
+    if as_json:
+        print_json(pages[0] if len(pages) == 1 else {"parties": pages})
+
+
+def _fit(file: Path, chaos: Any, as_json: bool) -> int:
     from coterie.peers.agent import fit_together, read_own
     from coterie.peers.disclosure import disclosure
     from coterie.peers.study import load_party
 
     own, study = load_party(file)
     table = read_own(own, study)
-    page = disclosure(study, own.party, table)
     err = console(stderr=True)
-    if show and as_json:
-        print_json({"party": own.party, "run_id": study.run_id, "disclosure": page})
-    elif not as_json:
-        console().print(page + "\n", markup=False)
-    if show:
-        return 0
+    if not as_json:
+        console().print(disclosure(study, own.party, table) + "\n", markup=False)
 
     def say(text: str) -> None:
         err.print(f"[dim]{own.party}:[/dim] ", end="")

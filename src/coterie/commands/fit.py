@@ -32,6 +32,7 @@ def fit(
     config: Config = None,
 ) -> None:
     """Fit a model to data that is apart; write model, certificate and report."""
+    output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     result = solve(
         question.problem,
         question.data,

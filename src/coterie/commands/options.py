@@ -65,6 +65,8 @@ def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
         if isinstance(value, dict):
             value = [f"{key}={part}" for key, part in value.items()]
         several = getattr(parameter, "multiple", False) or parameter.nargs == -1
+        if isinstance(value, list) and not several:
+            value = ",".join(map(str, value))
         defaults[parameter.name] = [value] if several and not isinstance(value, list) else value
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
     return path

@@ -11,6 +11,7 @@ from coterie.commands.agent import predict_with_parties
 from coterie.commands.options import Config, Json, numbered
 from coterie.commands.output import console, print_json
 from coterie.data import read
+from coterie.errors import InvalidInput
 from coterie.files import write_atomically
 from coterie.models import PersonalModel, load_model
 
@@ -32,6 +33,9 @@ def predict(
         predict_with_parties(model, data, output, as_json)
         return
     fitted = load_model(model)
+    if part := getattr(fitted, "part", None):
+        owner = part.partition(" of ")[0]
+        raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
     names = fitted.columns or (None if isinstance(fitted, PersonalModel) else numbered(data, len(fitted.coef_)))
     table = read(data, id=users, columns=names)
     predictions = (fitted.predict(table.X) if users is None else fitted.predict(table.X, table.ids)).tolist()

@@ -22,12 +22,13 @@ def provision(
     all_local: Annotated[bool, typer.Option(help="Everything for all parties on one machine, for a try-out.")] = False,
     example: Annotated[bool, typer.Option(help="First write an example study, with data for three parties.")] = False,
     keys: Annotated[Path | None, typer.Option(help="Where keys go; beside the study if not given.")] = None,
+    replace: Annotated[bool, typer.Option(help="With --sign: sign although another key of that name was.")] = False,
     days: Annotated[int, typer.Option(min=1, help="How long certificates are valid.")] = 365,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Make keys and certificates; private keys never move."""
-    from coterie.carriers.keys import AUTHORITY, CERTIFICATE, make_authority, make_request, provide_all
+    from coterie.carriers.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, make_request, provide_all
     from coterie.carriers.keys import sign as sign_request
     from coterie.peers.example import write_example
     from coterie.peers.study import load_study
@@ -39,28 +40,38 @@ def provision(
     known = load_study(study)
     folder = keys or study.parent
     made: list[Path] = []
+    keys_of: dict[str, str] = {}
     if all_local:
         made = [own / CERTIFICATE for own in provide_all(folder, known.name, known.names, days).values()]
         text = "Keys and certificates for all parties, for a try-out. For real use, each party makes its own key."
     elif party is not None:
         known.index(party)
         made = [make_request(folder / party if keys is None else folder, party)]
+        keys_of[party] = fingerprint(made[0].read_bytes())
         text = f"Send {made[0]} to the coordinator. The key beside it stays here."
     elif sign:
         authority = make_authority(folder / "coordinator", known.name, days)
         for request in sign:
             name, certificate = sign_request(folder / "coordinator", request.read_bytes(), known.names, days)
-            made.append(write_atomically(folder / "signed" / name / CERTIFICATE, certificate))
+            keys_of[name], place = fingerprint(certificate), folder / "signed" / name / CERTIFICATE
+            if not replace and place.exists() and fingerprint(place.read_bytes()) != keys_of[name]:
+                raise InvalidInput(
+                    f"{place} is of another key. Ask {name} which one is its own; if it is SHA-256 {keys_of[name]}, "
+                    "sign with --replace."
+                )
+            made.append(write_atomically(place, certificate))
             write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes())
         text = "Send each party its certificate.pem and authority.pem; they go beside its key."
     else:
         raise typer.BadParameter("say what to make: --party NAME, --sign request.pem, or --all-local")
     if as_json:
-        print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made]})
+        print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made], "keys": keys_of})
         return
     out = console()
     for path in made:
         out.print(str(path), markup=False, soft_wrap=True)
+    for name, digits in keys_of.items():
+        out.print(f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True)
     out.print(text)
 
 

@@ -245,6 +245,9 @@ def _read_csv(path: Path, roles: _Roles, party: str) -> Table:
         table = csv.read_csv(path, convert_options=options)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, party, "CSV", error) from error
+    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
+    if twice:
+        raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
     read_table = _read_frame(nw.from_native(table, eager_only=True), roles, party)
     return replace(read_table, ids=None if read_table.ids is None else _integers_if_spelt_so(read_table.ids))
 

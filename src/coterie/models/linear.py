@@ -29,6 +29,8 @@ class LinearModel:
     problem: Problem
     classes_: npt.NDArray[Any] | None = None
     columns: tuple[str, ...] | None = None
+    part: str | None = None
+    """Whose part of which study's model this is, where the parties have different columns: "clinic of readmission"."""
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """The scores X·coef_ + intercept_. The columns of a frame are found by their names."""
@@ -67,6 +69,7 @@ class LinearModel:
             "problem": self.problem.settings(),
             "classes": None if self.classes_ is None else self.classes_.tolist(),
             "columns": self.columns,
+            "part": self.part,
             "digest": self.digest(),
         }
         return write_archive(path, header, {"coef": self.coef_, "intercept": np.array(self.intercept_)})
@@ -82,6 +85,7 @@ class LinearModel:
                 Problem.from_settings(header["problem"]),
                 None if header["classes"] is None else np.array(header["classes"]),
                 None if header["columns"] is None else tuple(header["columns"]),
+                header.get("part"),
             )
             untouched = model.digest() == header["digest"]
         except (ValueError, KeyError, TypeError) as error:

@@ -49,7 +49,7 @@ from coterie.personal import Personal, margins
 from coterie.problem import Problem
 from coterie.result import History, Result
 from coterie.rounds import Outcome, Watch, run
-from coterie.solve import LEARNED, check_fit, choose_method, make_limits, make_model, no_network, ties_of
+from coterie.solve import LEARNED, check_fit, choose_method, make_model, no_network, ties_of
 
 __all__ = ["MET", "fit_together", "predict_together", "read_own"]
 
@@ -173,6 +173,8 @@ def predict_together(
         holders = meeting.told(own.target is not None, "labels", bool)
         if sum(holders) != 1:
             raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
+        if holders[meeting.me] != (own.target is not None):
+            raise ProtocolError("labels: somebody changed whether this party has them.")
         rows = meeting.told(here.n, "rows", int)
         if len(set(rows)) > 1:
             raise _unequal_rows(study, rows)
@@ -332,7 +334,7 @@ def _classes(parts: Sequence[Part], problem: Problem) -> npt.NDArray[Any] | None
 def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Result:
     study, me, network = meeting.study, meeting.me, meeting.network
     problem = study.make_problem()
-    limits = make_limits(study.tol, study.max_rounds, study.max_seconds, study.max_bits, study.check_every)
+    limits = study.make_limits()
     table, parts, classes = _prepared(meeting, _matched(meeting, table), problem)
     say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
 
@@ -377,7 +379,9 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
         "classes": None if classes is None else classes.tolist(),
     }
     identity = digest(json.dumps({**settings, "limits": None}, sort_keys=True), *digests, meeting.own.party)
-    saved = None if meeting.own.checkpoint is None else Checkpoint(meeting.own.checkpoint, identity, VERSIONS)
+    # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
+    folder = meeting.own.checkpoint
+    saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
     carrier = Linked(network, Bill(network), meeting.links, range(len(parts)), me, study.names)
     outcome = run([agent], steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
@@ -386,6 +390,8 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
         if isinstance(problem, Personal)
         else make_model(outcome, [agent], agent.problem, classes)
     )
+    if features:
+        model = replace(model, part=f"{meeting.own.party} of {study.name}")
     certificate = _certificate(outcome, people, settings, model, me, study.tol)
     return Result(
         outcome.status, model, certificate, outcome.bill, History(outcome.history), graph, explanation, outcome.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coterie.data import Table
 from coterie.errors import InvalidInput
+from coterie.methods import METHODS
 from coterie.peers.study import Study
 
 __all__ = ["LETTERS", "check_labels", "disclosure"]
@@ -49,6 +50,14 @@ LETTERS = {
 }
 """What a round's letters are, by method; docs/disclosure.md says what can be learned from them."""
 
+_SETUP = {
+    "graph-cp": "before the first round the number of neighbours; about every tenth round five sums of squares, "
+    "added up; in the paper's variant also what tree sends before the first round",
+    "tree": "before the first round a few products of the own columns with known random vectors, one number per row, "
+    "added up: with one column this is the column",
+}
+"""What some methods send beside the letters of their rounds."""
+
 _TELL_LABELS = ("diffusion", "dynamic-diffusion", "pvrd2", "vrd2")
 
 
@@ -74,6 +83,7 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
         hears = [names[j] for j in network.neighbours(me)]
         route = f"over the network ({network.describe()})"
     chosen = method or study.method
+    problem = study.make_problem()
     lines = [
         f"Study {study.name!r}, run {study.run_id}: what {party} sends",
         "",
@@ -82,11 +92,12 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
-        "  - a SHA-256 digest of the data, which goes into the certificate",
+        "  - a SHA-256 digest of the data, and in the end one of the own model; both go into the certificate",
     ]
     if study.id is not None:
         how = (
-            "encrypted ids for a private set intersection: only ids that both sides have become known"
+            "encrypted ids for a private set intersection: ids that both sides have become known, and a parent can "
+            "test a suspected id by adding it to its own"
             if study.psi
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
@@ -96,15 +107,39 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
         lines += ["  - the number of rows, and the loss of the zero model, added up"]
     else:
         lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-    lines += [
-        "",
-        f"Sent in every round ({chosen}):",
-        f"  - {LETTERS.get(chosen, 'the letters of the method that is chosen when the parties have met')}",
-    ]
+    if study.split == "samples" and problem.family == "linear":
+        sums = "its sum, and its sum" if problem.intercept else "its sum"
+        lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
+    lines += ["", *_rounds(chosen, study)]
+    if study.acceleration != "none":
+        lines += ["", "Sent for acceleration, where the method allows it:"]
+        lines += ["  - sums of squares and products of the own changes of State, a few numbers, added up"]
     lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
+    if study.split == "features":
+        lines += ["", "Sent to predict:"]
+        lines += [
+            "  - ids as above, whether there are labels here, the number of rows, the own partial scores, added up"
+        ]
     lines += [
         "",
         f"Not sent: {_NOT_SENT[study.split]}",
         "This is neither differential privacy nor secure aggregation: see docs/disclosure.md.",
     ]
     return "\n".join(lines)
+
+
+def _rounds(chosen: str, study: Study) -> list[str]:
+    if chosen != "auto":
+        return [f"Sent in every round ({chosen}):", *(f"  - {letter}" for letter in _letters(chosen))]
+    family = study.make_problem().family
+    names = [
+        name
+        for name, entry in METHODS.items()
+        if (entry.split, entry.family) == (study.split, family) and (study.labels_shared or name not in _TELL_LABELS)
+    ]
+    lines = ["Sent in every round, by the method that is chosen when the parties have met, one of:"]
+    return lines + [f"  - {name}: {letter}" for name in names for letter in _letters(name)]
+
+
+def _letters(name: str) -> list[str]:
+    return [LETTERS.get(name, "see docs/disclosure.md"), *([_SETUP[name]] if name in _SETUP else [])]

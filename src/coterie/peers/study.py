@@ -43,7 +43,8 @@ from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.personal import Personal
 from coterie.problem import Problem
-from coterie.solve import make_network
+from coterie.rounds import Limits
+from coterie.solve import make_limits, make_network
 
 __all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
 
@@ -101,6 +102,10 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def make_problem(self) -> Problem:
         """The problem."""
         return Personal(**self.problem) if self.split == "users" else Problem(**self.problem)
+
+    def make_limits(self) -> Limits:
+        """When to stop."""
+        return make_limits(self.tol, self.max_rounds, self.max_seconds, self.max_bits, self.check_every)
 
     def make_network(self) -> Network:
         """Who talks to whom; split by users, who is alike."""
@@ -170,6 +175,7 @@ def load_study(path: str | Path) -> Study:
     if study.id is not None and study.split != "features":
         raise InvalidInput(f"{path}: rows are matched by id only where columns are apart; leave id out.")
     study.make_problem()
+    study.make_limits()
     _check_method(path, study)
     network = study.make_network()
     if network.agents != len(names):

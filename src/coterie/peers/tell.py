@@ -30,6 +30,14 @@ class Family:
             parent = [-1] + [0] * (self.count - 1)
         self.parent = parent[links.me] if parent[links.me] >= 0 else None
         self.children = [j for j, above in enumerate(parent) if above == links.me]
+        self._parents = parent
+
+    def branch(self, child: int) -> set[int]:
+        """That child and everybody below it."""
+        found = {child}
+        for _ in range(self.count):
+            found |= {j for j, above in enumerate(self._parents) if above in found}
+        return found
 
     def gathered(self, mine: bytes, about: str, merge: Callable[[list[bytes]], bytes]) -> bytes:
         """What the root made of everybody's bytes: `merge` is handed one's own first, then the children's."""
@@ -44,17 +52,28 @@ class Family:
 
 
 def told(family: Family, mine: bytes, about: str) -> list[bytes]:
-    """Everybody's bytes, in the order of the agents."""
+    """Everybody's bytes, in the order of the agents.
+
+    A party speaks for its own branch only, and finds its own words as it said them. What a party on the way makes of
+    the others' words is not checked: they are not signed.
+    """
+    me = family.links.me
 
     def merge(parts: list[bytes]) -> bytes:
-        everything: dict[int, bytes] = {family.links.me: parts[0]}
-        for part in parts[1:]:
-            everything |= _unpacked(part)
+        everything: dict[int, bytes] = {me: parts[0]}
+        for child, part in zip(family.children, parts[1:], strict=True):
+            found = _unpacked(part)
+            if found.keys() != family.branch(child):
+                who = family.links.name(child)
+                raise ProtocolError(f"{about}: {who} does not speak for its own branch, and for nobody else.")
+            everything |= found
         return msgspec.msgpack.encode(everything)
 
     found = _unpacked(family.gathered(mine, about, merge))
     if sorted(found) != list(range(family.count)):
         raise ProtocolError(f"{about}: only {sorted(found)} of {family.count} parties were heard.")
+    if found[me] != mine:
+        raise ProtocolError(f"{about}: somebody changed what this party said.")
     return [found[j] for j in range(family.count)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,20 +63,28 @@ CLEAR = 0.01
 """By how much an accuracy must be higher to count as higher: less is noise with 100 test rows a user."""
 
 
-def fit(data: Dataset, label: str, rounds: int, settings: Mapping[str, Any], seed: int, **changes: float) -> Result:
-    """One method for so many rounds: as many wake-ups of each user on average.
+def fit(
+    data: Dataset,
+    label: str,
+    rounds: int,
+    settings: Mapping[str, Any],
+    seed: int,
+    checkpoint: str | None = None,
+    **changes: float,
+) -> Result:
+    """One method for so many rounds: as many wake-ups of each user on average. Goes on from the checkpoint, if any.
 
-    Learned graphs may have a κ of their own, `settings["kappa"]`.
+    `settings["graph"]` may have other parameters for learning the graph.
     """
     name, options = METHODS[label]
     learned = "learned" in label or "graph" not in data.extras
-    if "learned" in label and "kappa" in settings:
-        options = {**options, "sample": settings["kappa"]}
+    if "learned" in label:
+        options = {**options, **settings.get("graph", {})}
     problem = Personal(**{**{key: settings[key] for key in ("count", "beta", "mu", "lam")}, **changes})
     return solve(
         problem, split_table(data.train, "users", data.extras["user_train"]), split="users", method=name,
         network="learned" if learned else data.extras["graph"], tol=1e-6, max_rounds=rounds, check_every=rounds,
-        seed=seed, progress=False, **options,
+        seed=seed, progress=False, checkpoint=checkpoint, **options,
     )  # fmt: skip
 
 
@@ -101,14 +110,15 @@ def progress(
         train, test, bits, near = (np.zeros(len(marks)) for _ in range(4))
         for seed in settings["seeds"]:
             data, rounds = make(seed), 0
-            for place, mark in enumerate(marks):
-                if min(mark, SETTLED.get(label, mark)) > rounds:
-                    rounds = min(mark, SETTLED.get(label, mark))
-                    result = fit(data, label, rounds, settings, seed)
-                train[place] += np.mean(accuracies(result, data, "train"))
-                test[place] += np.mean(accuracies(result, data))
-                bits[place] += result.bill.bits
-                near[place] += result.model.weights.nnz / len(result.model.users)
+            with TemporaryDirectory() as folder:
+                for place, mark in enumerate(marks):
+                    if min(mark, SETTLED.get(label, mark)) > rounds:
+                        rounds = min(mark, SETTLED.get(label, mark))
+                        result = fit(data, label, rounds, settings, seed, folder)
+                    train[place] += np.mean(accuracies(result, data, "train"))
+                    test[place] += np.mean(accuracies(result, data))
+                    bits[place] += result.bill.bits
+                    near[place] += result.model.weights.nnz / len(result.model.users)
             ends.setdefault(label, result)
         count, method = len(settings["seeds"]), METHODS[label][0]
         rounds_axis, known = np.array(marks, float), {"neighbours": float(near.max()) / count}

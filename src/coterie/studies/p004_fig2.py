@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -10,13 +11,14 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.models import LowRankModel
 from coterie.problem import Problem
+from coterie.result import Result
 from coterie.studies.p004 import METHODS, OURS, PAPER, low_rank_data, objective, run
 from coterie.studies.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure2"]
+__all__ = ["Figure2", "errors_at"]
 
 ERROR = ", top-5 error"
 WELL = 1.1
@@ -53,16 +55,10 @@ class Figure2(Study):
             for label in METHODS:
                 more: dict[str, Any] = {} if label == OURS else {"step": "classic"}
                 more |= {"log_factor": 0.5} if label == "DFW-log" else {}
-                errors = []
                 own = settings["ours"] if label == OURS else settings["marks"]
-                for mark in own:
-                    # From the same seed, so that each run goes through the points of the shorter ones.
-                    args = (problem, (X[:n], y[:n]), label, settings["agents"], mark, settings["seed"])
-                    result = run(*args, max(1, mark // 10), **more)
-                    errors.append(top_5_error(result.model, X[n:], y[n:]))
+                result, errors = errors_at(own, problem, (X[:n], y[:n]), (X[n:], y[n:]), label, settings, **more)
                 curves.append(objective(result, panel, label))
-                x = np.array(own, float)
-                curves.append(Curve(panel + ERROR, label, METHODS[label][0], x, np.array(errors)))
+                curves.append(Curve(panel + ERROR, label, METHODS[label][0], np.array(own, float), errors))
         return Numbers(curves, [f"d = {d}, {settings['classes']} classes", f"{settings['agents']} workers"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -109,6 +105,19 @@ class Figure2(Study):
         axes = dict.fromkeys(names, ("epochs", "F(W) / F(0)"))
         axes |= {name + ERROR: ("epochs", "top-5 error") for name in names}
         return panels(numbers, list(axes), axes, columns=3, stroke=lambda c: strokes.get(c.label, SOLID))
+
+
+def errors_at(
+    marks: Sequence[int], problem: Problem, data: Any, new: Any, label: str, settings: Mapping[str, Any], **more: Any
+) -> tuple[Result, FloatArray]:
+    """The run until the last mark, and the top-5 error on new rows at each."""
+    errors, every = [], max(1, marks[-1] // 10)
+    with TemporaryDirectory() as folder:
+        for mark in marks:
+            args = (problem, data, label, settings["agents"], mark, settings["seed"], every)
+            result = run(*args, checkpoint=folder, **more)
+            errors.append(top_5_error(result.model, *new))
+    return result, np.array(errors)
 
 
 def top_5_error(model: LowRankModel, X: FloatArray, y: Any) -> float:
