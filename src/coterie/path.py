@@ -128,8 +128,12 @@ def _along(problems: Sequence[Problem], tables: list[Table], settings: dict[str,
 
 def _folds(tables: Sequence[Table], split: str, cv: int, seed: int) -> list[npt.NDArray[np.intp]]:
     """The fold of every row, in equal parts: drawn by each party, or by all alike where they hold the same rows."""
-    streams = [np.random.default_rng([seed, 0 if split == "features" else index]) for index in range(len(tables))]
-    return [stream.permutation(np.arange(table.n) % cv) for stream, table in zip(streams, tables, strict=True)]
+    own = [0] * len(tables) if split == "features" else range(len(tables))
+    return [
+        # Parties with few rows begin with different folds, so that none stays empty.
+        np.random.default_rng([seed, index]).permutation((np.arange(table.n) + index) % cv)
+        for index, table in zip(own, tables, strict=True)
+    ]
 
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:

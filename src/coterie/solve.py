@@ -267,7 +267,7 @@ def points_of(
     for index, (agent, block) in enumerate(zip(members, blocks, strict=True)):
         w = model.coef_[block]
         if agent.design.intercept:
-            w = np.append(w, np.asarray(model.intercept_, w.dtype))
+            w = np.append(w, model.intercept_)
         v = None if witness is None or len(witness[index]) == 0 else witness[index]
         points.append(Point(w, v))
     if members[0].split == "features":

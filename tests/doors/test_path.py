@@ -97,3 +97,11 @@ def test_cross_validation_is_on_the_bill():
     fit = co.solve(problem, (X[: len(X) * 2 // 3], Y[: len(X) * 2 // 3]), agents=4, method="gram", tol=1e-6).bill.total
     assert found.validation == sum((fit + score for _ in range(cv)), Cost())
     assert found.total == plain.total + found.validation
+
+
+def test_parties_with_fewer_rows_than_folds_fill_every_fold():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((18, 3))
+    y = X @ [1.0, 2.0, 3.0]
+    parts = [(X[i : i + 3], y[i : i + 3]) for i in range(0, 18, 3)]
+    assert co.path(co.Problem("squared", "l2", 1.0), parts, [1.0, 0.1, 0.01], cv=5).best_strength == 0.01

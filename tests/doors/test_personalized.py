@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -234,3 +235,12 @@ def test_impossible_predictors():
         Stumps((0, 1), (0.5,))
     with pytest.raises(co.CoterieError, match="one finite number per row"):
         Given((lambda X: np.full(len(X), np.nan),)).values(np.ones((2, 2)))
+
+
+def test_the_columns_of_a_frame_are_found_by_their_names():
+    rng = np.random.default_rng(0)
+    X, users = rng.standard_normal((60, 3)), np.arange(60) % 3
+    frame = pd.DataFrame(X, columns=list("abc"))
+    labels = np.where(X @ [1, 2, 3] > 0, 1, -1)
+    model = co.solve(co.Personal(), (frame, labels, users), split="users", max_rounds=30).model
+    np.testing.assert_array_equal(model.predict(frame, users), model.predict(frame[["c", "a", "b"]], users))

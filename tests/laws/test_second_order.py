@@ -308,3 +308,21 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(tmp_path):
     resumed = co.solve(problem, (X, SIGNS), checkpoint=tmp_path, **run)
     assert (resumed.model.coef_ == whole.model.coef_).all()
     assert resumed.rounds == whole.rounds
+
+
+@pytest.mark.parametrize(
+    ("problem", "shift", "scales"),
+    [
+        (co.Problem("squared", "l2", 1e-3, intercept=True), 1e4, (1.0, 1.0, 1.0)),
+        (co.Problem("logistic", "l2", 1e-3, intercept=True), 1e4, (1.0, 1.0, 1.0)),
+        (co.Problem("squared", "none"), 0.0, (1e4, 1.0, 1e-4)),
+    ],
+)
+def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 3))
+    y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.standard_normal(200)
+    labels = np.sign(y) if problem.loss.kind == "classification" else y
+    result = co.solve(problem, (X * scales + shift, labels), agents=3, max_rounds=100)
+    assert result.status == "optimal"
+    assert result.rounds <= 15

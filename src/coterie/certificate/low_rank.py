@@ -73,7 +73,8 @@ def _parts(agent: Agent) -> Iterator[Information]:
     for block in task.blocks(agent.data):
         widened = backend(block.X).widened
         y = block.y if block.y is None else backend(block.y).widened(block.y)
-        yield task.stats(replace(block, X=widened(block.X), y=y), "implicit")
+        s = None if block.weights is None else block.weights.astype(np.float64)
+        yield task.stats(replace(block, X=widened(block.X), y=y, weights=s), "implicit")
 
 
 def _whole(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[float, float, float]]:

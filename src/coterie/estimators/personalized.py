@@ -127,7 +127,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if not (seed is None or isinstance(seed, int | np.integer)):
             seed = check_random_state(seed).randint(2**31 - 1)
         options = {} if self.method == "global" else {"local_steps": self.local_steps}
-        if self.method in ("dada", "perso-linear"):
+        if self.method in ("auto", "dada", "perso-linear"):
             options |= {"alternations": self.alternations, "sample": self.sample}
         return {
             "split": "users",
@@ -191,7 +191,7 @@ def cross_validated(
     network = how.get("network", "learned")
     lams = grids["lam"] if isinstance(network, str) and network == "learned" else (problem.lam,)
     stages: list[tuple[tuple[str, ...], list[tuple[float, ...]]]] = []
-    if how.get("method", "dada") in ("dada", "perso-linear"):
+    if how.get("method", "dada") in ("auto", "dada", "perso-linear"):
         stages.append((("mu", "lam"), list(itertools.product(grids["mu"], lams))))
     if not linear:
         stages.append((("beta",), [(beta,) for beta in grids["beta"]]))
@@ -213,7 +213,10 @@ def cross_validated(
 def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapping[str, Any]) -> float:
     """The share of right answers on rows that were kept back, over all users and folds."""
     seed, right, rows = how.get("seed", 0), 0, 0
-    fold_of = [np.random.default_rng([seed, FOLDS, k]).permutation(table.n) % folds for k, table in enumerate(tables)]
+    fold_of = [
+        np.random.default_rng([seed, FOLDS, k]).permutation(np.arange(table.n) + k) % folds
+        for k, table in enumerate(tables)
+    ]
     for fold in range(folds):
         parts = [t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)]
         result: Result = solve(

@@ -25,7 +25,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
-from coterie.methods.quadratic import minimiser, once, packed, rounded, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, once, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -97,7 +97,7 @@ class Gram(Method):
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual: at the minimum it is the best one."""
-        return Point(rounded(agent, state.w), kept=state.letter if state.letter.size else None)
+        return Point(*proven(agent, state.w), kept=state.letter if state.letter.size else None)
 
 
 def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -32,7 +32,7 @@ from coterie.errors import InvalidProblem
 from coterie.losses import Loss
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
-from coterie.methods.quadratic import diagonal, minimiser, once, packed, rounded, second_moment, unpacked
+from coterie.methods.quadratic import diagonal, minimiser, once, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -146,7 +146,7 @@ class Newton(Method):
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual: at the minimum it is the best one."""
-        return Point(rounded(agent, state.w))
+        return Point(*proven(agent, state.w))
 
     # -- three ways to the next target: (z, Σ s ℓ, ‖∇P‖) ---------------------------------------------------------------
 
@@ -188,8 +188,17 @@ class Newton(Method):
         pull[w != 0] = np.inf
         if problem.intercept:
             pull[-1] = np.inf
+        held = np.isinf(pull)
+        if 2 * held.sum() > IN_PLAY and (pull > threshold).sum() > IN_PLAY:
+            # More than may travel at once: those farthest from their optimum, and always the intercept.
+            ridge = problem.penalty.strong_convexity
+            pull[held] = np.abs(slope + ridge * w + threshold * np.sign(w))[held]
+            pull[~held] -= threshold
+            if problem.intercept:
+                pull[-1] = np.inf
+            return np.sort(np.argsort(-pull, kind="stable")[:IN_PLAY])
         wanted = int((pull > threshold).sum())
-        most = min(IN_PLAY, wanted, max(200, 2 * int(np.isinf(pull).sum())))
+        most = min(IN_PLAY, wanted, max(200, 2 * int(held.sum())))
         return np.sort(np.argsort(-pull, kind="stable")[:most])
 
     def _products(

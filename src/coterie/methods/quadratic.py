@@ -26,7 +26,7 @@ from coterie.kernels.coordinate_descent import coordinate_descent
 from coterie.kernels.second_moment import add_second_moment, add_squares
 from coterie.penalties import Penalty
 
-__all__ = ["diagonal", "minimiser", "once", "packed", "rounded", "second_moment", "solver", "unpacked"]
+__all__ = ["diagonal", "minimiser", "once", "packed", "proven", "rounded", "second_moment", "solver", "unpacked"]
 
 T = TypeVar("T")
 
@@ -137,6 +137,14 @@ def rounded(agent: Agent, w: FloatArray) -> FloatArray:
     return single if single is w else agent.problem.prox(single, 0.0)
 
 
+def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+    """w in the precision of the data and, where that is coarser, the slopes of the loss before rounding: its dual."""
+    single = rounded(agent, w)
+    if single is w:
+        return w, None
+    return single, agent.problem.loss.gradient(agent.design.forward(w), agent.labels.astype(float))
+
+
 def _sides(penalty: Penalty, d: int) -> list[tuple[FloatArray, float]] | None:
     """(λ₂, λ₁, lower, upper) per coordinate, each with what a free intercept has; None for another kind of penalty."""
     ridge, threshold, lower, upper = 0.0, 0.0, np.full(d, -np.inf), np.full(d, np.inf)
@@ -165,17 +173,21 @@ def solver(A: FloatArray, least_pivot: float = 1e-12) -> Callable[[FloatArray], 
 
     There are several if a squared pivot of Cholesky's factor is below `least_pivot` times the largest diagonal entry.
     """
+    # Columns on scales of their own would look dependent: all have a diagonal of 1.
+    scale = np.sqrt(np.diag(A))
+    scale = np.divide(1.0, scale, out=np.ones(len(A)), where=scale > 0)
+    A = A * scale * scale[:, None]
     try:
         factor = scipy.linalg.cho_factor(A, check_finite=False)
         pivots = np.diag(factor[0])
         if pivots.size and pivots.min() ** 2 > least_pivot * np.diag(A).max():
-            return lambda b: _refined(A, factor, b)
+            return lambda b: scale * _refined(A, factor, scale * b)
     except np.linalg.LinAlgError:
         pass
     values, vectors = np.linalg.eigh(A)
     kept = values > len(A) * np.finfo(float).eps * max(values.max(initial=0.0), 0.0)
     values, vectors = values[kept], vectors[:, kept]
-    return lambda b: np.asarray(vectors @ ((vectors.T @ b) / values))
+    return lambda b: scale * np.asarray(vectors @ ((vectors.T @ (scale * b)) / values))
 
 
 def _refined(A: FloatArray, factor: Any, b: FloatArray) -> FloatArray:

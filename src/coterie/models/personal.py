@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, digest
+from coterie.arrays import FloatArray, Matrix, digest, is_sparse
 from coterie.data import read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, UnknownName
 from coterie.files import read_archive, write_archive
@@ -90,7 +90,8 @@ class PersonalModel:
 
         `neighbours` says, for users that were not fitted, who their neighbours are.
         """
-        table = read(np.asarray(X) if isinstance(X, list) else X)
+        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
+        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
         rows = validated(table, classification=None).X
         labels = self._labels(users, rows.shape[0])
         h = self.problem.base.values(rows)
@@ -128,7 +129,9 @@ class PersonalModel:
         """The digest of everything that the model's predictions and its proof depend on."""
         names = json.dumps([self.classes_.tolist(), self.users, self.columns])
         problem = json.dumps(self.problem.settings(), sort_keys=True)
-        return digest(sp.csr_array(self.coef_), sp.csr_array(self.weights), problem, names)
+        return digest(
+            sp.csr_array(self.coef_), sp.csr_array(self.weights), self.confidence, self.losses, problem, names
+        )
 
     def save(self, path: str | Path) -> Path:
         """Write one `.npz` file: plain arrays and a JSON header with the digest."""
