@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from coterie.arrays import FloatArray, Matrix
 from coterie.data import Table
@@ -29,7 +29,16 @@ from coterie.result import Result
 from coterie.solve import DEFAULT_AGENTS, gather, solve
 from coterie.statuses import Status
 
-__all__ = ["Distributed", "class_weights", "linear_problem", "positive_weights", "rows_of", "two_classes_at_least"]
+__all__ = [
+    "Distributed",
+    "class_weights",
+    "linear_problem",
+    "positive_weights",
+    "rows_of",
+    "seed_of",
+    "two_classes_at_least",
+    "warn_unless_optimal",
+]
 
 
 class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
@@ -48,7 +57,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self, problem: Problem, X: Matrix, weights: FloatArray | None, labels: Sequence[npt.NDArray[Any]], tol: float
     ) -> list[Result]:
         """Split the rows over the agents as the parameters say, and solve the problem once for each kind of labels."""
-        seed = _seed(self.random_state)
+        seed = seed_of(self.random_state)
         names = getattr(self, "feature_names_in_", None)
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=None if names is None else tuple(map(str, names)))
         tables = gather(numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"]), seed)
@@ -66,7 +75,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             raise InvalidProblem("warm_start is for arrays; for Rows use co.solve(..., warm_start=result).")
         if getattr(self, "class_weight", None) is not None:
             raise InvalidProblem("class_weight is for arrays; give Rows a column of weights: co.Rows(..., weight=).")
-        (result,) = self._solve_each(problem, [rows], self.agents, [None], tol, _seed(self.random_state))
+        (result,) = self._solve_each(problem, [rows], self.agents, [None], tol, seed_of(self.random_state))
         self._kind = None
         self.n_features_in_ = result.model.coef_.shape[0]
         if result.model.columns is not None:
@@ -115,12 +124,15 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         if context is not None:
             context.call_on_fit_task_end(estimator=self)
         for result in results:
-            if result.status is not Status.OPTIMAL:
-                told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
-                warnings.warn(told, ConvergenceWarning, stacklevel=4)
+            warn_unless_optimal(result, stacklevel=5)
         self._results = tuple(results)
         self._keep(results)
         return results
+
+    def _checked(self, X: Any) -> Matrix:
+        """X as it was in `fit`: the columns, dense or sparse, in single or double precision."""
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _checkpoint(self, place: int, problems: int) -> Any:
         if self.checkpoint is None or problems == 1:
@@ -159,11 +171,18 @@ def _at_most(agents: Any, size: int) -> Any:
     return min(count, size) if isinstance(count, int | np.integer) else count
 
 
-def _seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """The seed of `solve`; None is 0, so that the same call gives the same numbers."""
     if random_state is None or isinstance(random_state, int | np.integer):
         return int(random_state or 0)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def warn_unless_optimal(result: Result, stacklevel: int) -> None:
+    """Say in scikit-learn's way that a limit came before the tolerance."""
+    if result.status is not Status.OPTIMAL:
+        told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
+        warnings.warn(told, ConvergenceWarning, stacklevel=stacklevel)
 
 
 def positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from coterie.arrays import FloatArray, Matrix
+from coterie.arrays import FloatArray
 from coterie.engines import Engine
 from coterie.estimators.callbacks import with_callbacks
 from coterie.estimators.distributed import Distributed, linear_problem, positive_weights, rows_of
@@ -135,9 +135,7 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
 
     def predict(self, X: Any) -> FloatArray:
         """X·coef_ + intercept_."""
-        check_is_fitted(self)
-        checked: Matrix = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        scores: FloatArray = checked @ self.coef_ + self.intercept_
+        scores: FloatArray = self._checked(X) @ self.coef_ + self.intercept_
         return scores
 
 

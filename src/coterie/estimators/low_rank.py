@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
-
-from coterie.arrays import FloatArray, Matrix
+from coterie.arrays import FloatArray
 from coterie.estimators.distributed import Distributed
 from coterie.models import LowRankModel
 
@@ -25,7 +22,5 @@ class LowRank(Distributed):
         self.coef_ = self._right @ self._left.T
 
     def _scores(self, X: Any) -> FloatArray:
-        check_is_fitted(self)
-        checked: Matrix = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
-        scores: FloatArray = (checked @ self._left) @ self._right.T
+        scores: FloatArray = (self._checked(X) @ self._left) @ self._right.T
         return scores

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -13,18 +12,16 @@ import networkx as nx
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from coterie.arrays import FloatArray
 from coterie.data import Table
 from coterie.errors import InvalidInput
+from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.personal import Personal
 from coterie.result import Result
 from coterie.solve import gather, solve
-from coterie.statuses import Status
 
 __all__ = ["PersonalizedClassifier", "Trial", "cross_validated"]
 
@@ -112,9 +109,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             grids = {name: _several(getattr(self, name), name) for name in GRIDS}
             problem, self.trials_ = cross_validated(problem, tables, grids, self.cv, **how)
         result = solve(problem, tables, **how)
-        if result.status is not Status.OPTIMAL:
-            told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
-            warnings.warn(told, ConvergenceWarning, stacklevel=2)
+        warn_unless_optimal(result, stacklevel=3)
         self.result_, self.model_, self.certificate_ = result, result.model, result.certificate
         self.bill_, self.history_, self.dual_gap_ = result.bill, result.history, result.certificate.gap
         self.n_iter_ = result.rounds
@@ -123,9 +118,6 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def _how(self) -> dict[str, Any]:
-        seed = self.random_state
-        if not (seed is None or isinstance(seed, int | np.integer)):
-            seed = check_random_state(seed).randint(2**31 - 1)
         options = {} if self.method == "global" else {"local_steps": self.local_steps}
         if self.method in ("auto", "dada", "perso-linear"):
             options |= {"alternations": self.alternations, "sample": self.sample}
@@ -135,7 +127,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             "engine": self.engine,
             "tol": self.tol,
             "max_rounds": self.max_rounds,
-            "seed": int(seed or 0),
+            "seed": seed_of(self.random_state),
             **options,
         }
 
