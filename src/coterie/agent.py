@@ -24,7 +24,7 @@ class Facts:
     primal_at_zero: float
     """P(0): the unit of the relative gap."""
     reach: float
-    """P(0) / ‖∇P(0)‖, or less: a length on the scale of the model, and the least radius of a bounded claim."""
+    """P(0) / ‖∇P(0)‖, or less: a length on the scale of the model."""
     residual: float
     """‖∇ℓ(0)‖ over all samples: a length on the scale of the dual."""
     largest: float = 0.0
@@ -33,6 +33,8 @@ class Facts:
     """Split by samples and with an intercept, the mean of every column."""
     unit: float = 1.0
     """How far, in the root of the mean of the squares, the columns are from it."""
+    span: float = 0.0
+    """At least `reach`, and for columns on scales of their own far more: the least radius of a bounded claim."""
 
 
 @dataclass(frozen=True)

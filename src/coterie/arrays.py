@@ -101,6 +101,14 @@ class Design:
         self.X, self.intercept = X, intercept
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self.dtype: np.dtype[Any] = X.dtype
+        self._transposed: Matrix = None
+
+    @property
+    def transposed(self) -> Matrix:
+        """Xᵀ as a view, made once: scipy takes longer for it than for a short product."""
+        if self._transposed is None:
+            self._transposed = self.X.T
+        return self._transposed
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
@@ -126,10 +134,10 @@ class Design:
                 start += len(block)
         elif self.intercept:
             result = np.empty(self.shape[1], np.result_type(self.dtype, v.dtype))
-            result[:-1] = self.X.T @ v
+            result[:-1] = self.transposed @ v
             result[-1] = v.sum()
         else:
-            result = self.X.T @ v
+            result = self.transposed @ v
         return result
 
     def _differs(self, vector: FloatArray) -> bool:
@@ -159,12 +167,23 @@ class Design:
         squares = self.X.multiply(self.X).sum(axis=1) if is_sparse(self.X) else np.einsum("ij,ij->i", self.X, self.X)
         return float(weights @ squares)
 
+    def squares(self, weights: FloatArray | None = None) -> FloatArray:
+        """Σ_i s_i x_ij² of every column as it is stored, without the intercept's."""
+        result: FloatArray
+        if is_sparse(self.X):
+            squares = self.X.multiply(self.X)
+            result = squares.sum(axis=0) if weights is None else squares.T @ weights
+        elif weights is None:
+            result = np.einsum("ij,ij->j", self.X, self.X)
+        else:
+            result = np.einsum("i,ij,ij->j", weights, self.X, self.X)
+        return result
+
     def squared_lengths(self) -> FloatArray:
         """‖x_j‖² of every column."""
-        squares = np.ones(self.shape[1]) * self.shape[0]
-        own = squares[: self.X.shape[1]]
-        own[:] = self.X.multiply(self.X).sum(axis=0) if is_sparse(self.X) else np.einsum("ij,ij->j", self.X, self.X)
-        return squares.astype(self.dtype, copy=False)
+        lengths = np.full(self.shape[1], float(self.shape[0]))
+        lengths[: self.X.shape[1]] = self.squares()
+        return lengths.astype(self.dtype, copy=False)
 
     def squared_norm(
         self, scale: FloatArray | None = None, tolerance: float = 1e-4, columns: FloatArray | float = 1.0

@@ -57,6 +57,21 @@ IN_PYTHON = {
     "a wrong column": (lambda: co.read(FRAME, target="prise"), "Did you mean 'price'"),
     "a file that is not there": (fit(data="prices.csv"), "'prices.csv' does not exist", "Check the path"),
     "numbers where classes belong": (fit(LOGISTIC), "40 classes", "use a regression loss"),
+    "a start from other columns": (
+        lambda: fit(warm_start=fit(data=(X[:, :2], Y))())(),
+        "has 2 coefficients",
+        "ask for 3",
+        "same columns",
+    ),
+    "a start from another family": (
+        lambda: fit(warm_start=fit(co.Problem("squared", "traceball", radius=1.0), (X, X))())(),
+        "a low-rank one",
+        "asks for linear",
+    ),
+    "a space in words": (
+        fit(co.Problem("squared", "traceball", radius=1.0), (X, X), method="dfw-subspace", space="a"),
+        "space must be a number from 1",
+    ),
     "three classes": (fit(LOGISTIC, (X, np.arange(40) % 3)), "3 classes", "LinearClassifier"),
     "one class": (fit(LOGISTIC, (X, np.ones(40))), "1 class", "add rows"),
     "text where numbers belong": (fit(data=(X, FRAME["town"])), "'York'", "use a classification loss"),
@@ -198,6 +213,7 @@ ON_THE_COMMAND_LINE = {
         "{0, 1}, {2, 3}",
         "Add edges",
     ),
+    "figures of an unknown kind": ("fit good.csv --target price --figures gif", 3, "figure format", "svg"),
     "columns missing to predict": ("predict answer/model.npz narrow.csv", 3, "no column called 'weight'"),
     "data in place of the model": ("predict good.csv good.csv", 4, "not a readable model", "no .npz file"),
     "model and certificate swapped": (

@@ -9,6 +9,11 @@ from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.arrays import CentredDesign
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.networks import network as find_network
+from coterie.rounds import introduced
+from coterie.solve import gather, make_agents, prepared
 
 RNG = np.random.default_rng(0)
 N, D = 90, 6
@@ -98,3 +103,17 @@ def test_a_warm_start_knows_where_the_intercept_is(method):
     cold = co.solve(problem, data, **settings)
     warm = co.solve(problem, data, warm_start=cold, **settings)
     assert warm.rounds <= max(2, cold.rounds // 5)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("split", ["samples", "features"])
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_a_claim_about_models_of_bounded_norm_holds_the_optimum_whatever_the_units_are(split, scale, intercept):
+    """Where the penalty does not grow, even the first certificate's radius must have room for the pooled optimum."""
+    scaled = X * np.where(np.arange(D) == 1, scale, 1.0)
+    design = np.column_stack([scaled, np.ones(N)]) if intercept else scaled
+    best = np.linalg.lstsq(design, NUMBERS, rcond=None)[0][:D]
+    problem, network = co.Problem("squared", "none", intercept=intercept), find_network("complete", 3)
+    tables, _ = prepared(gather((scaled, NUMBERS), split, 3), problem, split)
+    agents = introduced(make_agents(tables, problem, split, network, 0), InProcess(network, Bill(network)), "setup")
+    assert all(agent.facts.span >= np.linalg.norm(best) for agent in agents)

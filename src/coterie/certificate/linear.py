@@ -45,12 +45,15 @@ def introduce(agent: Agent) -> Talk[Facts]:
     if agent.split == "features":
         # ∇ℓ(0) would tell everybody the labels; ‖∇P(0)‖ ≤ ‖X‖_F ‖∇ℓ(0)‖ / n tells a length without them.
         lengths = design.squared_lengths()[: agent.data.d]
-        total, losses, squares, spread = yield Sum(np.array([*mine, lengths.sum(dtype=float)]))
+        numbers = np.array([*mine, lengths.sum(dtype=float), _inverses(lengths)])
+        total, losses, squares, spread, inverses = yield Sum(numbers)
         slope_squared, centre, unit = squares * spread, None, 1.0
     else:
         width, numbers = design.shape[1], np.array([*mine, design.squared_frobenius(s)])
         columns = design.adjoint(agent.weighted(np.ones(len(y))))[:-1] if intercept else np.empty(0)
-        sums = yield Sum(np.concatenate([design.adjoint(agent.weighted(slopes)), numbers, columns]))
+        lengths = np.empty(0) if agent.problem.penalty.coercive else design.squares(s)
+        sums = yield Sum(np.concatenate([design.adjoint(agent.weighted(slopes)), numbers, columns, lengths]))
+        sums, lengths = np.split(sums, [len(sums) - len(lengths)])
         (total, losses, squares, spread), slope, centre, unit = sums[width : width + 4], sums[:width], None, 1.0
         if intercept:
             # In the coordinates of `CentredDesign`: for constant columns the unit is that of their values.
@@ -59,12 +62,24 @@ def introduce(agent: Agent) -> Talk[Facts]:
             spread = about if about > ROUNDING * spread else spread
             unit = math.sqrt(spread / (total * len(centre))) or 1.0
             slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
+            about = lengths - total * centre[: len(lengths)] ** 2
+            lengths = np.where(about > ROUNDING * lengths, about, 0.0)
         # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
         slope_squared = max(slope @ slope, 1e-4 * spread * squares)
+        inverses = _inverses(lengths)
     steepness = math.sqrt(slope_squared) / total
     at_zero = agent.problem.primal(float(losses), float(total), 0.0)
     reach = at_zero / steepness if steepness > 0 else 0.0
-    return Facts(float(total), at_zero, float(reach), math.sqrt(squares), centre=centre, unit=unit)
+    # A column alone may need a coefficient of 2 P(0) n / (‖x_j‖ ‖∇ℓ(0)‖): for the squared loss ‖y‖ / ‖x_j‖.
+    span = 2.0 * at_zero * total * math.sqrt(inverses / squares) if squares > 0 else 0.0
+    residual, span = math.sqrt(squares), max(float(reach), span)
+    return Facts(float(total), at_zero, float(reach), residual, centre=centre, unit=unit, span=span)
+
+
+def _inverses(lengths: FloatArray) -> float:
+    """Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
+    kept = lengths[lengths > ROUNDING**2 * lengths.max(initial=0.0)].astype(float)
+    return float((1.0 / kept).sum())
 
 
 def certify(agent: Agent, point: Point) -> Talk[Bound]:
@@ -155,7 +170,7 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
 
 def _radius(agent: Agent, norm: float) -> float:
     assert agent.facts is not None
-    return max(10.0 * norm, agent.facts.reach)
+    return max(10.0 * norm, agent.facts.span)
 
 
 def _or_zeros(x: FloatArray, size: int) -> FloatArray:

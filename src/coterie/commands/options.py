@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
@@ -23,6 +23,7 @@ from coterie.networks import TOPOLOGIES
 from coterie.penalties import PENALTIES
 from coterie.personal import Personal
 from coterie.problem import Problem
+from coterie.report import FORMATS
 from coterie.tasks import TASKS
 
 __all__ = [
@@ -77,6 +78,13 @@ def known(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
+def _drawable(format: str | None) -> str | None:
+    """Refused before a long fit rather than after it."""
+    if format is not None and format not in FORMATS:
+        raise UnknownName("figure format", format, FORMATS)
+    return format
+
+
 def among(*names: str, also: str = "") -> Any:
     """An option whose value is one of these names: they are in its help, and the shell completes them."""
 
@@ -110,7 +118,10 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-p", help="A parameter of loss, penalty or method, e.g. rho=1.0. Can be repeated."),
 ]
-Figures = Annotated[str | None, typer.Option(help="Also write every figure of the report as a file: svg, pdf or png.")]
+Figures = Annotated[
+    str | None,
+    typer.Option(callback=_drawable, help="Also write every figure of the report as a file: svg, pdf or png."),
+]
 
 
 @dataclass(frozen=True)
@@ -292,9 +303,11 @@ def tables(
     return found if id is None else align(found)[0]
 
 
-def by_user(paths: list[Path], target: str | None, users: str | None, columns: str | None) -> list[Table]:
+def by_user(
+    paths: list[Path], target: str | None, users: str | None, columns: str | Sequence[str] | None
+) -> list[Table]:
     """One table per user: the rows of one file by a column that names them, or one file each."""
-    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     if users is None and len(paths) == 1:
         raise InvalidData("one file holds the rows of all users: name the column that tells them apart with --users.")
     if users is None:

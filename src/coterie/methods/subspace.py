@@ -95,7 +95,7 @@ class DfwSubspace(Method):
 
     def __post_init__(self) -> None:
         check_power(self.name, self.power, self.log_factor)
-        for name in ("block", "inner"):
+        for name in ("block", "space", "inner"):
             if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
                 raise InvalidProblem(f"dfw-subspace: {name} must be a number from 1, not {getattr(self, name)!r}.")
         if self.information not in INFORMATION:

@@ -110,6 +110,10 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
     if study.split == "samples" and problem.family == "linear":
         sums = "its sum, and its sum" if problem.intercept else "its sum"
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
+        if not problem.penalty.coercive:
+            lines += ["  - for every column the sum of its squares"]
+    if study.split == "features":
+        lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
     lines += ["", *_rounds(chosen, study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
