@@ -2,6 +2,7 @@
 
     python benchmarks/graph_cp.py                 n = 512, 16 agents: seconds
     python benchmarks/graph_cp.py --paper-size    16384 × 2048, 64 and 256 agents: some minutes
+    python benchmarks/graph_cp.py --cost          the time and the memory of a round at that size: a minute
 
 The error is that of the paper's Fig. 1: (𝓛_t − 𝓛*) / (𝓛_0 − 𝓛*), of the current model for the default and of the
 average, which Theorem 1 and the figure speak of, for the paper's form. An exchange is one vector of n
@@ -15,10 +16,12 @@ import math
 import time
 import tracemalloc
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 import coterie as co
+from coterie.arrays import FloatArray
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
@@ -84,9 +87,23 @@ def compare(data: LeastSquares, graphs: list[Network], rounds: int, papers_round
         print(f"{title:24} {found} {sent[0]:>12,g} {sent[1]:>14,g}", flush=True)
 
 
-def cost_of_a_round(data: LeastSquares, graph: Network, repeat: int = 30) -> None:
-    """CPU time of a round against the products X_jᵀλ_j and X_jθ_j of all blocks, in turns, and the memory it takes."""
-    agents = make_agents(data.shards(graph), co.Problem("squared"), "features", graph, 0)
+class Cost(NamedTuple):
+    """The least CPU seconds of a round and of the products X_jᵀλ_j, X_jθ_j in it, and the memory of a round."""
+
+    in_turn: float
+    """First all X_jᵀλ_j, then all X_jθ_j."""
+    by_block: float
+    """Both products block by block: the second finds its block in the cache."""
+    round: float
+    vectors: float
+    """On top of X, in units of m n numbers, the engine's letters among them."""
+
+
+def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 30) -> Cost:
+    """What a round costs beside its products, measured in turns."""
+    agents = make_agents(
+        split_table(read((X, y)), "features", graph.agents), co.Problem("squared"), "features", graph, 0
+    )
     carrier, steps = InProcess(graph, Bill(graph)), method("graph-cp")
     facts = carrier.converse([introduce(agent) for agent in agents], "setup")
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
@@ -108,7 +125,8 @@ def cost_of_a_round(data: LeastSquares, graph: Network, repeat: int = 30) -> Non
             agent.design.forward(theta)
         best[1] = min(best[1], time.process_time() - began)
         began = time.process_time()
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(agents, states, strict=True)], "rounds")
+        # As a run does it, which hands the States over and keeps none.
+        states = carrier.converse([steps.round(agent, states.pop(0), t) for agent in agents], "rounds")
         best[2] = min(best[2], time.process_time() - began)
     del states
     carrier = InProcess(graph, Bill(graph))
@@ -116,30 +134,37 @@ def cost_of_a_round(data: LeastSquares, graph: Network, repeat: int = 30) -> Non
     states = carrier.converse([steps.start(agent) for agent in agents], "setup")
     tracemalloc.reset_peak()
     for t in range(1, 13):
-        # As a run does it, which hands the States over and keeps none.
         talks = [steps.round(agent, states.pop(0), t) for agent in agents]
         states = carrier.converse(talks, "rounds")
         del talks
     vectors = tracemalloc.get_traced_memory()[1] / (8 * duals[0].size * len(agents))
     tracemalloc.stop()
+    return Cost(*best, vectors)
+
+
+def print_cost(data: LeastSquares, graph: Network) -> None:
+    """One line per graph."""
+    cost = cost_of_a_round(data.X, data.y, graph, 60)
     print(
-        f"{graph.name}, {graph.agents} agents: a round takes {1e3 * best[2]:.1f} ms, {best[2] / best[0]:.2f} × the two "
-        f"products one after the other, {best[2] / best[1]:.2f} × both block by block (the second then finds its block "
-        f"in the cache); {vectors:.1f} m n numbers of memory on top of X, the engine's letters among them"
+        f"{graph.name}, {graph.agents} agents: a round takes {1e3 * cost.round:.1f} ms, "
+        f"{cost.round / cost.in_turn:.2f} × its two products one after the other, {cost.round / cost.by_block:.2f} × "
+        f"both block by block; {cost.vectors:.1f} m n numbers of memory on top of X",
+        flush=True,
     )
 
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--paper-size", action="store_true", help="16384 × 2048, as in the paper")
+    arguments.add_argument("--cost", action="store_true", help="only the time and the memory of a round at that size")
     arguments.add_argument("--papers-rounds", type=int, default=None, help="rounds to give the paper's form")
     chosen = arguments.parse_args()
-    if chosen.paper_size:
+    if chosen.paper_size or chosen.cost:
         data = LeastSquares(16384, 2048)
-        for graph, rounds in ((complete(64), 320), (star(64), 440), (lattice(256), 900)):
+        for graph, rounds in () if chosen.cost else ((complete(64), 320), (star(64), 440), (lattice(256), 900)):
             compare(data, [graph], rounds, chosen.papers_rounds or 0, 10)
         for graph in (ring(64), star(64), lattice(64), complete(64)):
-            cost_of_a_round(data, graph)
+            print_cost(data, graph)
     else:
         papers_rounds = 3000 if chosen.papers_rounds is None else chosen.papers_rounds
         for seed in range(3):

@@ -598,6 +598,16 @@ def test_a_run_needs_six_vectors_per_agent():
     assert peak <= 8 * n * (6 * m + 9) + 8192 * m
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", [ring(64), star(64), complete(64)], ids=repr)
+def test_a_round_takes_little_more_than_its_products(graph):
+    """At the paper's size, and even with the second product finding its block in the cache."""
+    bench, rng = pytest.importorskip("benchmarks.graph_cp"), np.random.default_rng(0)
+    cost = bench.cost_of_a_round(rng.standard_normal((16384, 2048)), rng.standard_normal(16384), graph, 40)
+    assert cost.round <= 1.5 * cost.by_block
+    assert cost.vectors <= 6.2
+
+
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
@@ -656,6 +666,17 @@ def test_the_bill_of_a_round(graph):
     np.testing.assert_array_equal(spent(method="graph-cp", variant="paper"), 4 * graph.n_edges * N)
     np.testing.assert_array_equal(spent(method="graph-cp"), 2 * graph.n_edges * N + 5 * tree * (rounds % 10 == 0))
     np.testing.assert_array_equal(spent(method="tree"), 2 * tree * N + 4 * tree * (rounds % 10 == 9))
+
+
+@pytest.mark.parametrize("method", [GraphCP(), GraphCP(variant="paper"), Tree()], ids=["default", "paper", "tree"])
+def test_certificates_are_a_twentieth_of_the_traffic(method):
+    """After the first eight; a proof sends the scores up and λ down a tree."""
+    problem, limits = co.Problem("absolute", "l1", 1e-3), {"max_rounds": 800, "tol": 1e-14}
+    result = co.solve(problem, (X, NUMBERS), **FEATURES, network="ring", method=method, **limits)
+    proofs, looks = result.bill.per_purpose["proof"].bits, len(result.history)
+    assert looks > 8
+    assert proofs >= looks * 64 * 2 * (M - 1) * N
+    assert proofs <= 0.05 * result.bill.bits + 9 * proofs / looks
 
 
 @pytest.mark.parametrize("method", [GraphCP(), GraphCP(variant="paper"), Tree()], ids=["default", "paper", "tree"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from functools import partial
 from itertools import pairwise
 
 import cvxpy as cp
@@ -21,6 +23,7 @@ from coterie.data import Table
 from coterie.errors import CorruptFile, CoterieError
 from coterie.factors import decomposed, orthonormal, stacked
 from coterie.methods import METHODS
+from coterie.methods import method as make_method
 from coterie.methods.frank_wolfe import DfwTrace, power_iterations
 from coterie.methods.subspace import best_in_ball
 from coterie.models import load_model
@@ -134,6 +137,25 @@ def test_iterates_are_those_of_a_dense_central_frank_wolfe(task, method, informa
     W = dense_frank_wolfe(task, method, 6, power=2, search=step == "search")
     exact = step == "classic" or task != "multinomial"
     np.testing.assert_allclose(result.model.coef_, W, atol=1e-10 if exact else 1e-3)
+
+
+@by_information
+@pytest.mark.parametrize("block", [1, 2])
+def test_subspace_iterates_are_those_of_a_dense_central_twin(block, information):
+    """For least squares: whole gradients and any orthonormal bases of the same spaces give the same matrices."""
+    W, left, right, last = np.zeros((D, M)), np.zeros((D, 0)), np.zeros((M, 0)), np.zeros((D, 0))
+    for t in range(1, 4):
+        G = loss_and_gradient("squared", W)[1]
+        start = np.random.default_rng([0, 0, t]).standard_normal((D, block))
+        R = G.T @ (last if last.size else start)
+        L = G @ np.linalg.qr(R)[0]
+        last = L if block > 1 else last
+        left, right = np.linalg.qr(np.hstack([left, L]))[0], np.linalg.qr(np.hstack([right, R]))[0]
+        curvature = left.T @ X.T @ X @ left
+        W = left @ best_in_ball(left.T @ G @ right, curvature, left.T @ W @ right, MU) @ right.T
+        found = solve("squared", "dfw-subspace", rounds=t, block=block, information=information, check_every=t)
+        np.testing.assert_allclose(found.model.coef_, W, atol=1e-9)
+    assert 0.5 * MU < np.linalg.norm(W, "nuc") <= MU * (1 + 1e-9)
 
 
 def assert_same(task, method, settings):
@@ -472,6 +494,18 @@ def test_subspace_is_far_ahead_on_the_papers_problem():
     assert block < 1e-6
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("d", [300, 1000])
+def test_subspace_at_the_papers_size(d):
+    """Rank 10, n = 100000: 1e-6 in 40 epochs with one power vector each, in 8 with a warm block of ten."""
+    bench = pytest.importorskip("benchmarks.low_rank")
+    data = bench.shards("squared", 100_000, d, 20)
+    assert bench.reached(data, 40, "dfw-subspace", block=1)[0] <= 1e-6
+    assert bench.reached(data, 8, "dfw-subspace", block=10)[0] <= 1e-6
+    assert bench.reached(data, 40, "dfw-trace", power=2)[0] >= 1e-2
+
+
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 
@@ -579,8 +613,20 @@ def test_predictions_of_numbers_and_entries():
         model.predict(X[:, :3])
     completed = solve("completion", rounds=5).model
     np.testing.assert_allclose(completed.predict(PAIRS), completed.coef_[PAIRS[:, 0], PAIRS[:, 1]])
-    with pytest.raises(CoterieError, match="inside the 7 × 6 matrix"):
-        completed.predict(PAIRS + 5)
+    np.testing.assert_array_equal(completed.predict(PAIRS.tolist()), completed.predict(PAIRS))
+    assert completed.predict(PAIRS[:0]).shape == (0,)
+    hole = PAIRS.astype(float)
+    hole[1, 0] = np.nan
+    for pairs, message in (
+        (PAIRS + 5, r"not inside the 7 × 6 matrix \(first at row"),
+        (PAIRS - 1, "not inside the 7 × 6 matrix"),
+        (PAIRS + 0.5, r"first at row 0: \[.*\.5, .*\.5\]\)\. Count whole numbers from 0"),
+        (hole, "column 0 has 1 value that is not finite"),
+        (PAIRS[:, :1], r"pairs .* shape \(n, 2\)"),
+        (sp.csr_array(PAIRS), "sparse"),
+    ):
+        with pytest.raises(CoterieError, match=message):
+            completed.predict(pairs)
     with pytest.raises(CoterieError, match="pairs"):
         completed.decision_function(X)
 
@@ -670,6 +716,45 @@ def test_bad_input_names_party_and_fix(name):
 def test_bad_problems_are_refused(arguments, word):
     with pytest.raises(CoterieError, match=word):
         co.Problem(**arguments)
+
+
+def growing(epoch, *, most):
+    return min(1 + epoch, most)
+
+
+class Doubled:
+    def __call__(self, epoch):
+        return 2
+
+
+@pytest.mark.parametrize("method", ["dfw-trace", "dfw-subspace"])
+@pytest.mark.parametrize(
+    ("power", "same_as", "name"),
+    [
+        (partial(growing, most=2), lambda epoch: min(1 + epoch, 2), ".growing, most=2)"),
+        (partial(max, 2), lambda epoch: max(2, epoch), "partial(builtins.max, 2)"),
+        (Doubled(), 2, ".Doubled"),
+        (np.int64(2), 2, 2),
+        (lambda epoch: 2.9, 2, ".<lambda>"),
+    ],
+    ids=["partial", "builtin", "object", "numpy", "fraction"],
+)
+def test_any_schedule_of_power_iterations(method, power, same_as, name, tmp_path):
+    """It runs, gives the iterates of the plain one, and has a name that a checkpoint and a JSON file can hold."""
+    found, expected = (solve("squared", method, rounds=4, power=schedule) for schedule in (power, same_as))
+    np.testing.assert_array_equal(found.model.coef_, expected.model.coef_)
+    written = make_method(method, power=power).settings()["power"]
+    assert written == name if isinstance(name, int) else written.endswith(name)
+    assert json.loads(json.dumps(written)) == written
+    solve("squared", method, rounds=2, power=power, checkpoint=tmp_path)
+    resumed = solve("squared", method, rounds=4, power=power, checkpoint=tmp_path)
+    np.testing.assert_array_equal(resumed.model.coef_, found.model.coef_)
+
+
+@pytest.mark.parametrize("answer", [None, float("nan"), float("inf"), "two", [2]])
+def test_a_schedule_that_gives_no_number_is_refused(answer):
+    with pytest.raises(CoterieError, match=r"power=.*lambda.* gave no number in epoch 0"):
+        solve("squared", "dfw-trace", rounds=2, power=lambda epoch: answer)
 
 
 def test_a_backend_knows_numpy():

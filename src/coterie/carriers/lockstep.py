@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -21,6 +22,27 @@ T = TypeVar("T")
 
 DENSE_ABOVE = 0.2
 """A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
+EVEN_FROM = 16
+"""From so many agents on, a `Mix` that weighs everybody else alike is made from the sum of all letters."""
+
+
+class Even:
+    """The matrix c 11ᵀ + diag(own): a complete graph with one weight, m² n additions less than its product."""
+
+    def __init__(self, matrix: FloatArray):
+        self.common = matrix[0, 1]
+        self.own = (matrix.diagonal() - self.common)[:, np.newaxis]
+
+    def __matmul__(self, stack: FloatArray) -> FloatArray:
+        mixed: FloatArray = stack * self.own
+        mixed += self.common * stack.sum(axis=0)
+        return mixed
+
+    @staticmethod
+    def fits(matrix: FloatArray) -> bool:
+        """Whether all entries beside the diagonal are equal, of enough agents to be worth it."""
+        m = len(matrix)
+        return m >= EVEN_FROM and bool((matrix[~np.eye(m, dtype=bool)] == matrix[0, 1]).all())
 
 
 class Lockstep(ABC):
@@ -66,6 +88,23 @@ class Lockstep(ABC):
             if results or any(type(word) is not kind for word in words):
                 raise self._disagreement(words, silent)
             replies = self._answers[kind](words, purpose)
+
+    @property
+    def free(self) -> bool:
+        """Whether agents that gossip do so in real time."""
+        return False
+
+    def memory(self) -> dict[str, Any]:
+        """What a snapshot needs beside the States: nothing, where agents do not gossip."""
+        return {}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
+        assert not memory, "only agents that gossip remember something"
+
+    def roam(self, *how: Any) -> Any:
+        """Only where processes are apart do clocks run in real time."""
+        raise NotImplementedError
 
     def agreed(self, t: int, wish: int) -> int:
         """The wish to stop that takes effect after round t, or 0; all processes of a run must agree on it."""
@@ -132,7 +171,7 @@ class Lockstep(ABC):
     def _finite(self, word: str, result: FloatArray, letters: Sequence[FloatArray]) -> None:
         flat = result.reshape(-1)
         # ‖x‖² is finite unless an entry is not, or is huge: one pass, and a closer look only in doubt.
-        if np.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
+        if math.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
             return
         for agent, letter in zip(self.here, letters, strict=True):
             if bad := int(np.size(letter) - np.isfinite(letter).sum()):
@@ -148,8 +187,11 @@ class Lockstep(ABC):
         if key not in self._matrices:
             matrix = sp.csr_array(self.network.mixing(rule)).astype(dtype)
             dense = matrix.nnz > DENSE_ABOVE * matrix.shape[0] ** 2
+            if dense:
+                matrix = matrix.toarray()
+                matrix = Even(matrix) if Even.fits(matrix) else matrix
             # The rule is kept beside its matrix, so that its id stays its own.
-            self._matrices[key] = rule, matrix.toarray() if dense else matrix
+            self._matrices[key] = rule, matrix
         return self._matrices[key][1]
 
     def _disagreement(self, words: Sequence[Word], silent: Sequence[int]) -> ProtocolError:

@@ -31,13 +31,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, as_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.factors import apart, decomposed, once, stacked, within
@@ -265,14 +266,16 @@ def power_iterations(power: Power, epoch: int, log_factor: float = 1.0) -> int:
     """K(t) in epoch t = 0, 1, ...: never 0. "log" is base 10, as the break after ten epochs in figure 1 says."""
     if power == "log":
         return 1 + int(log_factor * math.log10(epoch + 0.99))
-    count = power(epoch) if callable(power) else power
+    count = as_number(power(epoch) if callable(power) else power)
+    if not math.isfinite(count):
+        raise InvalidProblem(f"power={named(power)} gave no number in epoch {epoch}. Let it return one from 1.")
     return max(1, int(count))
 
 
 def check_power(method: str, power: Power, log_factor: float) -> None:
     """Refuse what is no schedule."""
-    fine = power == "log" or callable(power) or (isinstance(power, int) and not isinstance(power, bool) and power >= 1)
-    if not fine:
+    whole = isinstance(power, int | np.integer) and not isinstance(power, bool) and power >= 1
+    if not (whole or callable(power) or power == "log"):
         raise InvalidProblem(f"{method}: power is a number from 1, 'log', or a function of the epoch, not {power!r}.")
     if not 0 < log_factor < math.inf:
         raise InvalidProblem(f"{method}: log_factor must be a positive number, not {log_factor!r}.")
@@ -280,7 +283,13 @@ def check_power(method: str, power: Power, log_factor: float) -> None:
 
 def named(power: Power) -> int | str:
     """The schedule as a plain value."""
-    return f"{power.__module__}.{power.__qualname__}" if callable(power) else power
+    if isinstance(power, partial):
+        given = [*map(repr, power.args), *(f"{name}={value!r}" for name, value in power.keywords.items())]
+        return f"partial({', '.join([str(named(power.func)), *given])})"
+    if callable(power):
+        known = power if hasattr(power, "__qualname__") else type(power)
+        return f"{known.__module__}.{known.__qualname__}"
+    return power if isinstance(power, str) else int(power)
 
 
 def local_pair(agent: Agent, information: Information) -> Pair:

@@ -217,28 +217,27 @@ class GraphCP(Method):
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
         theta = block_step(agent, state.theta, lam, c / s_j / state.norms)
         theta_change = theta - state.theta
-        # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ
-        u_ahead = agent.design.forward(2.0 * theta_change)
-        blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
-        # λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
-        here, v = agent.data.y is not None, state.v
-        if here:
-            v = dual_step(agent, lam + s_j * u_ahead, s_j)
-
-        first, shares = state.first, state.shares
-        if k == 0 or (t + 1) % LOOK_EVERY == 0:
-            lam_change = v - lam if here else s_j * u_ahead
-            shares = residual_shares(state, theta_change, lam_change, 0.5 * (u_ahead - u), lam, mixed)
-            first = float(shares[-1]) if k == 0 else first
-
+        # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ,  λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
         # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
+        u_ahead, lam_next = agent.design.forward(2.0 * theta_change), np.empty_like(lam)
         old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
-        lam_next = np.empty_like(lam)
-        if here:
-            blend(lam_next, 2.0 * new, v, -new, lam, old, state.lam_0)
+        here, looks = agent.data.y is not None, k == 0 or (t + 1) % LOOK_EVERY == 0
+        v, first, shares = state.v, state.first, state.shares
+        if here or looks:
+            blend(u_ahead, 1.0, u_ahead, 1.0, u, -2.0 * b, mixed)
+            if here:
+                v = dual_step(agent, lam + s_j * u_ahead, s_j)
+            if looks:
+                lam_change = v - lam if here else s_j * u_ahead
+                shares = residual_shares(state, theta_change, lam_change, 0.5 * (u_ahead - u), lam, mixed)
+                first = float(shares[-1]) if k == 0 else first
+            if here:
+                blend(lam_next, 2.0 * new, v, -new, lam, old, state.lam_0)
+            else:
+                blend(lam_next, new, lam, 2.0 * new * s_j, u_ahead, old, state.lam_0)
+            blend(u_ahead, new, u_ahead, old, state.u_0, 0.0, u_ahead)
         else:
-            blend(lam_next, new, lam, 2.0 * new * s_j, u_ahead, old, state.lam_0)
-        blend(u_ahead, new, u_ahead, old, state.u_0, 0.0, u_ahead)
+            advance(u_ahead, lam_next, u, mixed, lam, state.u_0, state.lam_0, -2.0 * b, s_j, new, old)
         return replace(
             state,
             theta=new * (state.theta + 2.0 * theta_change) + old * state.theta_0,
@@ -346,6 +345,27 @@ def blend(out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: 
     # numpy would need five passes and two temporary arrays, which at 16384 × 2048 is felt beside the matrix products.
     for i in range(out.size):
         out[i] = a * x[i] + b * y[i] + c * z[i]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def advance(
+    u_next: FloatArray,
+    lam_next: FloatArray,
+    u: FloatArray,
+    mixed: FloatArray,
+    lam: FloatArray,
+    u_0: FloatArray,
+    lam_0: FloatArray,
+    b: float,
+    s: float,
+    new: float,
+    old: float,
+) -> None:
+    """All of a round that follows 2X(θ⁺ − θ), which lies in u_next, in one pass: away from the labels."""
+    for i in range(u.size):
+        ahead = u_next[i] + u[i] + b * mixed[i]
+        lam_next[i] = new * lam[i] + 2.0 * new * s * ahead + old * lam_0[i]
+        u_next[i] = new * ahead + old * u_0[i]
 
 
 def residual_shares(

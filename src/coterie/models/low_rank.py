@@ -12,11 +12,12 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
-from coterie.data import read, validated
+from coterie.data import Table, read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem
 from coterie.factors import decomposed
 from coterie.files import read_archive, write_archive
 from coterie.problem import Problem
+from coterie.tasks.completion import Completion
 
 __all__ = ["LowRankModel"]
 
@@ -73,10 +74,7 @@ class LowRankModel:
         """One row of scores X·W per row. The columns of a frame are found by their names."""
         if self.problem.loss.name == "completion":
             raise InvalidProblem("a completed matrix has no scores; use predict with pairs (row, column).")
-        X = host(X)
-        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
-        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
-        X = validated(table, classification=None).X
+        X = self._read(X).X
         if X.shape[1] != len(self.U):
             raise InvalidData(f"the model has {len(self.U)} columns, but the data has {X.shape[1]}.")
         scores: FloatArray = ((X @ self.U) * self.s) @ self.V.T
@@ -84,8 +82,10 @@ class LowRankModel:
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
         """A row of numbers per row, or the most probable class; for completion, the entries at pairs (row, column)."""
-        if self.problem.loss.name == "completion":
-            return self._entries(np.asarray(host(X)))
+        if isinstance(self.problem.loss, Completion):
+            rows, columns = self.problem.loss.places(self._read(X)).T
+            entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
+            return entries
         scores = self.decision_function(X)
         return scores if self.classes_ is None else self.classes_[scores.argmax(axis=1)]
 
@@ -107,13 +107,11 @@ class LowRankModel:
             raise InvalidProblem(f"{what} needs classes, and this model fits numbers; use loss='multinomial'.")
         return self.classes_
 
-    def _entries(self, pairs: npt.NDArray[Any]) -> FloatArray:
-        size = np.array([len(self.U), len(self.V)])
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or (pairs < 0).any() or (pairs >= size).any():
-            raise InvalidData(f"give pairs (row, column) inside the {size[0]} × {size[1]} matrix, one per row.")
-        rows, columns = pairs.astype(np.intp).T
-        entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
-        return entries
+    def _read(self, X: Matrix) -> Table:
+        X = host(X)
+        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
+        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
+        return validated(table, classification=None)
 
     def digest(self) -> str:
         """The digest of everything that the model's predictions depend on."""

@@ -16,9 +16,10 @@ from coterie.result import Result
 from coterie.solve import solve
 from coterie.studies.study import Curve, spent
 
-__all__ = ["FAMILIES", "PAPER", "LeastSquares", "label_owner"]
+__all__ = ["FAMILIES", "PAPER", "ROTATED", "LeastSquares", "label_owner"]
 
 PAPER = "000: Decentralized feature-distributed optimization (Ancelin, Bahmani, Romberg)"
+ROTATED = "the runs, and so the bills, are of the d + 1 rows into which a rotation brings all n: the same errors"
 
 FAMILIES: Mapping[str, tuple[Callable[[int, int], Network], int]] = {
     "complete": (lambda m, seed: complete(m), 2),
@@ -39,14 +40,22 @@ def label_owner(graph: Network) -> int:
 
 
 class LeastSquares:
-    """X, θ* and the noise all standard normal, and no penalty."""
+    """X, θ* and the noise all standard normal, and no penalty.
+
+    For the squared loss every step of `graph-cp` commutes with a rotation of the rows, so the runs see [X y] rotated
+    into its triangle, whose d + 1 rows have the same θ and the same errors as all n, at the work of d + 1.
+    """
 
     def __init__(self, n: int, d: int, seed: int):
         rng = np.random.default_rng(seed)
-        self.X: FloatArray = rng.standard_normal((n, d))
-        self.y: FloatArray = self.X @ rng.standard_normal(d) + rng.standard_normal(n)
-        self.theta: FloatArray = np.linalg.solve(self.X.T @ self.X, self.X.T @ self.y)
-        self.norm = float(np.sqrt(np.linalg.eigvalsh(self.X.T @ self.X)[-1]))
+        X = rng.standard_normal((n, d))
+        y = X @ rng.standard_normal(d) + rng.standard_normal(n)
+        triangle: FloatArray = np.asarray(np.linalg.qr(np.column_stack([X, y]), mode="r"))
+        self.n = n
+        self.X: FloatArray = triangle[:, :-1]
+        self.y: FloatArray = triangle[:, -1]
+        self.theta: FloatArray = np.linalg.solve(self.X[:-1], self.y[:-1])
+        self.norm = float(np.linalg.norm(self.X, 2))
         self.best = 0.5 * float(np.mean((self.X @ self.theta - self.y) ** 2))
         self.zero = 0.5 * float(np.mean(self.y**2))
 
@@ -56,7 +65,9 @@ class LeastSquares:
 
     def papers_form(self, graph: Network, rounds: int, every: int) -> Result:
         """Equations (9) to (14) with the exact R, χ, δ, D."""
-        exact: dict[str, Any] = {"R": float(np.linalg.norm(self.theta)), "chi": self.norm}
+        # The number of rows enters in √n / R alone, the step of Theorem 1: this is the R that makes it that of n rows.
+        R = float(np.linalg.norm(self.theta)) * np.sqrt(len(self.y) / self.n)
+        exact: dict[str, Any] = {"R": float(R), "chi": self.norm}
         if graph.agents > 1:
             exact |= {"delta": 1.0 / graph.laplacian_pinv_norm(), "D": graph.laplacian_norm()}
         return self._run(graph, rounds, every, variant="paper", iterate="average", **exact)

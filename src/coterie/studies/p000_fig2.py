@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.networks import Network, complete
-from coterie.studies.p000 import FAMILIES, PAPER, LeastSquares
+from coterie.studies.p000 import FAMILIES, PAPER, ROTATED, LeastSquares
 from coterie.studies.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Figure2(Study):
             # Both forms have the same two products; the default has one exchange less, which this count leaves aside.
             ours = data.improved(graph, min(rounds, settings["our_rounds"]), 10)
             curves.append(data.curve(ours, family, f"{OURS}{graph.agents} agents", cost))
-        return Numbers(curves)
+        return Numbers(curves, [ROTATED])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         most = max(

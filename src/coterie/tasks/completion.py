@@ -48,21 +48,28 @@ class Completion(Task):
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
         for table in tables:
-            if is_sparse(table.X) or table.d != 2:
-                raise InvalidData(
-                    f"party {table.name!r}: completion takes X as pairs (row, column) of observed entries, but X has "
-                    f"{table.d} columns. Give an array of shape (n, 2), and the values as y."
-                )
+            self.places(table)
             if table.y is None or table.y.ndim != 1 or table.y.dtype.kind in "US":
                 raise InvalidData(f"party {table.name!r}: completion takes one number per observed entry as y.")
-            outside = (np.floor(table.X) != table.X) | (table.X < 0) | (np.array(self._size) <= table.X)
-            bad = np.flatnonzero(outside.any(axis=1))
-            if bad.size:
-                raise InvalidData(
-                    f"party {table.name!r}: {bad.size} entries lie outside the {self._size[0]} × {self._size[1]} "
-                    f"matrix (first at row {bad[0]}: {table.X[bad[0]].tolist()}). Count whole numbers from 0."
-                )
         return list(tables), None
+
+    def places(self, table: Table) -> npt.NDArray[np.intp]:
+        """The pairs of a table as rows and columns of the matrix; refuses what is no place in it."""
+        if is_sparse(table.X) or table.d != 2:
+            raise InvalidData(
+                f"party {table.name!r}: completion takes X as pairs (row, column) of entries, but X is "
+                f"{'sparse' if is_sparse(table.X) else 'dense'} with {table.d} columns. Give a dense array of shape "
+                "(n, 2); the values of observed entries are y."
+            )
+        outside = (np.floor(table.X) != table.X) | (table.X < 0) | (np.array(self._size) <= table.X)
+        bad = np.flatnonzero(outside.any(axis=1))
+        if bad.size:
+            raise InvalidData(
+                f"party {table.name!r}: {bad.size} of the pairs are not inside the {self._size[0]} × {self._size[1]} "
+                f"matrix (first at row {bad[0]}: {table.X[bad[0]].tolist()}). Count whole numbers from 0."
+            )
+        places: npt.NDArray[np.intp] = table.X.astype(np.intp)
+        return places
 
     @property
     def _size(self) -> tuple[int, int]:
