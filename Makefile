@@ -1,5 +1,5 @@
 # make demo   installs Coterie into .venv and shows a distributed fit, its certificate, its bill and a picture
-# make bench  runs Coterie beside its peers and writes docs/benchmarks.md (make bench-quick: minutes)
+# make bench  runs Coterie beside its peers and writes docs/benchmarks.md (make bench-quick: minutes; WITH=--resume goes on)
 # make test   installs what the tests need into .venv, then checks style, types and behaviour (this is what CI runs)
 # make gallery   runs every study in its quick size and redraws docs/gallery.md
 # make docs   builds the documentation as a website into site/
@@ -33,11 +33,11 @@ test-slow: $(VENV)/.installed-dev
 
 bench: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py
-	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py $(WITH)
 
 bench-quick: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py
-	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py --quick
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py --quick $(WITH)
 
 gallery: $(VENV)/.installed
 	$(BIN)/coterie reproduce all --quick --gallery docs/gallery -o $(VENV)/studies

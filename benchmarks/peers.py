@@ -1,6 +1,6 @@
-"""Other people's solvers on our objective (1/n) Σ ℓ + g, without intercept: each a function (case, level) → w.
+"""Other people's solvers on our objective (1/n) Σ ℓ + g, without intercept: each a function (case, tol) → w.
 
-`level` 1, 2, ... asks for a tolerance of 10⁻ˡᵉᵛᵉˡ in the solver's own terms. A package that is not installed, or that
+`tol` is a tolerance in the solver's own terms. A package that is not installed, or that
 does not import, is left out with its reason.
 """
 
@@ -32,6 +32,8 @@ class Peer:
     fit: Callable[[Case, float], np.ndarray]
     cluster: bool = False
     """Whether it brings its own cluster: started before the clock, and timed beside it."""
+    dense: bool = False
+    """Whether it makes a dense copy of sparse data."""
 
 
 PEERS: list[Peer] = []
@@ -48,11 +50,11 @@ def missing(peer: Peer) -> str | None:
     return None
 
 
-def peer(name: str, package: str, *knows: str, cluster: bool = False) -> Callable[[Any], Any]:
+def peer(name: str, package: str, *knows: str, cluster: bool = False, dense: bool = False) -> Callable[[Any], Any]:
     """Enter a function into the list."""
 
     def enter(fit: Callable[[Case, float], np.ndarray]) -> Callable[[Case, float], np.ndarray]:
-        PEERS.append(Peer(name, package, frozenset(knows), fit, cluster))
+        PEERS.append(Peer(name, package, frozenset(knows), fit, cluster, dense))
         return fit
 
     return enter
@@ -156,7 +158,7 @@ def _snapml(case: Case, tol: float) -> np.ndarray:
     return np.ravel(model.fit(X, np.where(case.y > 0, 1.0, -1.0)).coef_)
 
 
-@peer("rehline", "rehline", "hinge l2", "huber l2")
+@peer("rehline", "rehline", "hinge l2", "huber l2", dense=True)
 def _rehline(case: Case, tol: float) -> np.ndarray:
     from rehline import ReHLine_solver
 
@@ -203,12 +205,12 @@ def _copt(case: Case, tol: float) -> np.ndarray:
     return done.x
 
 
-@peer("dask-glm admm", "dask_glm", "logistic l2", "logistic l1", cluster=True)
+@peer("dask-glm admm", "dask_glm", "logistic l2", "logistic l1", cluster=True, dense=True)
 def _dask_admm(case: Case, tol: float) -> np.ndarray:
     return _dask(case, tol, "admm")
 
 
-@peer("dask-glm proximal-grad", "dask_glm", "logistic l2", "logistic l1", cluster=True)
+@peer("dask-glm proximal-grad", "dask_glm", "logistic l2", "logistic l1", cluster=True, dense=True)
 def _dask_proximal(case: Case, tol: float) -> np.ndarray:
     return _dask(case, tol, "proximal_grad")
 
@@ -222,7 +224,7 @@ def _dask(case: Case, tol: float, solver: str) -> np.ndarray:
     labels = (case.y > 0).astype(float)
     blocks = da.from_array(X, chunks=(rows, X.shape[1])), da.from_array(labels, chunks=rows)
     options = {"abstol": tol, "reltol": tol} if solver == "admm" else {"tol": tol}
-    options["max_iter"] = 250 if tol > 1e-4 else 1000
+    options |= {"max_iter": 250 if tol > 1e-4 else 1000, "normalize": False}
     lam = len(case.y) * _strength(case)
     return np.asarray(
         getattr(algorithms, solver)(*blocks, regularizer=case.problem.penalty.name, lamduh=lam, **options)
@@ -235,7 +237,11 @@ def _mllib(case: Case, tol: float) -> np.ndarray:
     from pyspark.ml.linalg import Vectors
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    from coterie.engines.spark import prepare_environment
+
+    prepare_environment()
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.shuffle.partitions", str(case.agents)).getOrCreate()
     key = (id(case.X), case.agents)
     if _FRAMES.get("key") != key:
         csr = sp.csr_matrix(case.X)

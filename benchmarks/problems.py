@@ -1,23 +1,24 @@
-"""The problems of the benchmarks, with their data: what is solved, by how many agents."""
+"""The problems of the benchmarks by name; their data is made, or read, when it is asked for."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 import coterie as co
-from coterie.data import datasets
+from coterie.data import Table, datasets
 
-__all__ = ["Case", "cases"]
+__all__ = ["PROBLEMS", "Case", "available", "case"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the tables."""
+    """A problem and its data."""
 
     name: str
     problem: co.Problem
@@ -31,29 +32,66 @@ class Case:
         return self.problem.loss.value(self.X @ w, self.y) / len(self.y) + self.problem.penalty.value(w)
 
 
-def cases(quick: bool) -> Iterator[Case]:
-    """Dense and ill-conditioned ones that need no file; then those on the papers' files, if `COTERIE_DATA` has them."""
-    ridge, lasso = datasets.experiment2().train, datasets.experiment2(sparse=True).train
-    n, largest = ridge.n, float(np.abs(lasso.X.T @ lasso.y).max()) / lasso.n
-    yield Case("ridge, 3000 × 500", co.Problem("squared", "l2", 1 / n), ridge.X, ridge.y)
-    yield Case("lasso, 3000 × 500", co.Problem("squared", "l1", 0.01 * largest), lasso.X, lasso.y)
+@cache
+def _dense(kind: str) -> tuple[co.Problem, Any, np.ndarray]:
+    """Experiment 2 of paper 002, ill-conditioned; for Huber and quantile with outliers in a tenth of the labels."""
+    table = datasets.experiment2(sparse=kind != "ridge").train
+    X, y, n = table.X, table.y, table.n
+    if kind == "ridge":
+        return co.Problem("squared", "l2", 1 / n), X, y
+    if kind == "lasso":
+        return co.Problem("squared", "l1", 0.01 * float(np.abs(X.T @ y).max()) / n), X, y
     rng = np.random.default_rng(0)
     wild = np.where(rng.random(n) < 0.1, 10 * rng.standard_normal(n), 0.0)
-    spread = float(np.std(lasso.y))
-    noisy = (lasso.y / spread + wild).astype(float)
-    yield Case("Huber l2, 3000 × 500", co.Problem("huber", "l2", 1e-3, threshold=1.0), lasso.X, noisy)
-    few = slice(0, 1500), slice(0, 60)
-    yield Case("quantile l1, 1500 × 60", co.Problem("quantile", "l1", 1e-3, level=0.7), lasso.X[few], noisy[few[0]])
-    if not os.environ.get("COTERIE_DATA"):
-        print("(no COTERIE_DATA: the problems on a1a, w8a and the text set are left out)")
-        return
-    sets = [("a1a", datasets.a1a), ("w8a", datasets.w8a)] + ([] if quick else [("text", datasets.text_like)])
-    for name, make in sets:
-        table = make().train
-        X, y, n = table.X, table.y.astype(float), table.n
-        size = f"{name}, {n} × {table.d}"
-        yield Case(f"logistic l2, {size}", co.Problem("logistic", "l2", 1 / n), X, y)
-        yield Case(f"logistic l1, {size}", co.Problem("logistic", "l1", 10 / n), X, y)
-        yield Case(f"hinge l2, {size}", co.Problem("hinge", "l2", 1 / n), X, y)
-        if name == "a1a":
-            yield Case(f"hinge l1, {size}", co.Problem("hinge", "l1", 1 / n), X, y)
+    noisy = (y / float(np.std(y)) + wild).astype(float)
+    if kind == "huber":
+        return co.Problem("huber", "l2", 1e-3, threshold=1.0), X, noisy
+    return co.Problem("quantile", "l1", 1e-3, level=0.7), X[:1500, :60], noisy[:1500]
+
+
+@cache
+def _table(name: str) -> Table:
+    if name == "mnist":
+        # Even digits against odd ones, every fifth row; pixels that are 0 everywhere stay.
+        train = datasets.mnist().train
+        rows = slice(None, None, 5)
+        return Table(np.ascontiguousarray(train.X[rows]), np.where(train.y[rows] % 2 == 0, 1.0, -1.0))
+    table = {"a1a": datasets.a1a, "w8a": datasets.w8a, "text": datasets.text_like}[name]().train
+    return replace(table, y=table.y.astype(float))
+
+
+def _classes(name: str, loss: str, penalty: str, strength: float) -> tuple[co.Problem, Any, np.ndarray]:
+    table = _table(name)
+    return co.Problem(loss, penalty, strength / table.n), table.X, table.y
+
+
+SIZES = {"a1a": "1605 × 119", "w8a": "49749 × 300", "text": "72309 × 20958", "mnist": "12000 × 784"}
+_CLASSIFICATION = {
+    "a1a": [("logistic", "l2", 1.0), ("logistic", "l1", 10.0), ("hinge", "l2", 1.0), ("hinge", "l1", 1.0)],
+    "w8a": [("logistic", "l2", 1.0), ("logistic", "l1", 10.0), ("hinge", "l2", 1.0)],
+    "text": [("logistic", "l2", 1.0), ("logistic", "l1", 10.0), ("hinge", "l2", 1.0)],
+    "mnist": [("logistic", "l2", 10.0), ("logistic", "l1", 10.0)],
+}
+PROBLEMS: dict[str, Callable[[], tuple[co.Problem, Any, np.ndarray]]] = {
+    "ridge, 3000 × 500": partial(_dense, "ridge"),
+    "lasso, 3000 × 500": partial(_dense, "lasso"),
+    "Huber l2, 3000 × 500": partial(_dense, "huber"),
+    "quantile l1, 1500 × 60": partial(_dense, "quantile"),
+} | {
+    f"{loss} {penalty}, {'MNIST' if name == 'mnist' else name}, {SIZES[name]}": partial(
+        _classes, name, loss, penalty, strength
+    )
+    for name, problems in _CLASSIFICATION.items()
+    for loss, penalty, strength in problems
+}
+"""Strengths are 1/n, and 10/n for l1 with the logistic loss and on MNIST."""
+
+
+def available(name: str) -> bool:
+    """Whether its data is here: all but the dense ones and the text need the folder that `COTERIE_DATA` names."""
+    return bool(os.environ.get("COTERIE_DATA")) or any(part in name for part in ("3000", "1500 ×", "text"))
+
+
+def case(name: str, agents: int = 8) -> Case:
+    """That problem, for so many agents."""
+    return Case(name, *PROBLEMS[name](), agents)

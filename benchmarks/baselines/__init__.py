@@ -6,6 +6,7 @@ They are not in the catalogue: they bring no certificate. `run` counts their rou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,9 +26,21 @@ __all__ = ["local_slope", "local_smoothness", "run"]
 
 
 def run(
-    baseline: Any, case: Case, network: Network, best: float, targets: Sequence[float], max_rounds: int
+    baseline: Any,
+    case: Case,
+    network: Network,
+    best: float,
+    targets: Sequence[float],
+    max_rounds: int,
+    max_seconds: float = np.inf,
+    limit: dict[str, float] | None = None,
 ) -> list[tuple[float, float]]:
-    """(rounds, megabytes) to each relative suboptimality of the mean model; infinite where it is not reached."""
+    """(rounds, megabytes) to each relative suboptimality of the mean model; infinite where it is not reached.
+
+    Patience ends after `max_seconds` of CPU time, or up to four times as many until there were `limit["least"]` rounds;
+    `limit["limit"]` is told how many there were.
+    """
+    began, least = time.process_time(), (limit or {}).get("least", 0.0)
     tables = split(Table(case.X, case.y), baseline.split, network.agents)
     if baseline.split == "features":  # CoLA lets everybody know the labels
         tables = [Table(t.X, case.y, cols=t.cols, name=t.name) for t in tables]
@@ -42,13 +55,16 @@ def run(
         talks = [baseline.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
         states = carrier.converse(talks, "rounds")
         carrier.bill.end_round()
+        if limit is not None:
+            limit["limit"] = t
         value = case.objective(baseline.model(states))
         if not np.isfinite(value) or value > 1e6 * best:
             break
         for place, target in enumerate(targets):
             if value <= best * (1 + target) and np.isinf(reached[place][0]):
                 reached[place] = (t, carrier.bill.bits / 8e6)
-        if np.isfinite(reached[-1][0]):
+        spent = time.process_time() - began
+        if np.isfinite(reached[-1][0]) or spent > (max_seconds if t > least else 4 * max_seconds):
             break
     return reached
 

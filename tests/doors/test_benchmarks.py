@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
 import pytest
 from benchmarks.baselines import run
 from benchmarks.baselines.cola import Cola
 from benchmarks.baselines.decentralised import Extra, Subgradient, Tracking
-from benchmarks.bench import PAGE, WHY, lost, number, page, rounds_table, seconds_table, solvers
-from benchmarks.peers import PEERS, missing
+from benchmarks.bench import Cell, Store, cells
+from benchmarks.bench import run as run_cell
+from benchmarks.measures import Settings, Worker, rounds, solvers
+from benchmarks.page import PAGE, WHY, WHY_ROUNDS, lost, lost_rounds, number, page, rounds_table, seconds_table, targets
+from benchmarks.peers import PEERS, Peer, missing
 from benchmarks.problems import Case
 from tests.reference import pooled_optimum
 
@@ -65,7 +71,7 @@ def test_a_peer_that_is_not_there_is_left_out_with_its_reason():
     if absent is None:
         pytest.skip("every peer is installed")
     out: dict[str, str] = {}
-    found = solvers(case(*next(iter(absent.knows)).split()), out)
+    found = solvers(case(*next(iter(absent.knows)).split()), True, out)
     assert absent.name not in found
     assert "Error" in out[absent.name]
     assert "Coterie" in found
@@ -85,7 +91,79 @@ def test_tables_and_losing_rows():
     counted = {"rounds to 1e-03": 3, "MB to 1e-03": 0.5, "rounds to 1e-06": np.inf, "MB to 1e-06": np.inf}
     rows.append({"table": "rounds", "problem": problem, "solver": "ours", **counted})
     assert rounds_table(rows[-1:])[-1] == f"| {problem} | ours | 3 | 0.5 | – | – |"
-    whole = page(rows, {"somebody": "not installed"}, quick=True)
+    rows[-1]["limit"] = 70
+    assert rounds_table(rows[-1:])[-1] == f"| {problem} | ours | 3 | 0.5 | > 70 | – |"
+    rows.append({"table": "out", "problem": "somebody", "solver": "not installed"})
+    whole = page(rows, quick=True)
     assert whole.startswith(PAGE[:14])
     assert "somebody: not installed" in whole
+    assert "not finished" not in whole
+    assert "not finished: growth" in page(rows, quick=True, unfinished=["growth"])
     assert number(1234.5) == "1234"
+
+
+def test_targets_are_judged_by_the_rows():
+    counted = [("Coterie (auto)", 4, 6), ("CoCoA", 3, np.inf), ("EXTRA, ring", 50, 11)]
+    rows = [
+        {"table": "rounds", "problem": "hinge l2, x", "solver": name, "rounds to 1e-03": a, "rounds to 1e-06": b}
+        for name, a, b in counted
+    ]
+    told = "\n".join(targets(rows))
+    assert "| rounds to 1e-6, rows apart: at most half of the best other | 0 of 1 | hinge l2, x (0.55×) |" in told
+    assert "| rounds to 1e-3, rows apart: at most 1.1 × the best other | 0 of 1 | hinge l2, x (1.3×) |" in told
+    assert lost_rounds(rows) == [
+        f"- hinge l2, x: to 1e-3 CoCoA needs 3 rounds, Coterie 4: {WHY_ROUNDS['hinge']}.",
+        f"- hinge l2, x: to 1e-6 EXTRA, ring needs 11 rounds, Coterie 6: {WHY_ROUNDS['hinge']}.",
+    ]
+    rows[0]["rounds to 1e-06"], rows[1]["limit"] = 5, 9
+    assert "| 0 of 1 | hinge l2, x (open: another was stopped at 9) |" in "\n".join(targets(rows))
+    rows[1]["limit"] = 10
+    assert "at most half of the best other | 1 of 1 | – |" in "\n".join(targets(rows))
+
+
+def test_a_solver_that_hangs_dies_or_fails_is_a_reason():
+    def fit(one, tol):
+        if tol == 0.5:
+            raise ValueError("no\nthank you")
+        if tol == 0.25:
+            os._exit(1)
+        time.sleep(0 if tol == 1.0 else 60)
+        return np.zeros(10)
+
+    one = case("squared", "l2")
+    peer = Peer("x", "", frozenset(), fit)
+    with Worker(peer, one) as worker:
+        answer = worker.fit(1.0, 10.0, memory=True)
+        assert answer["value"] == one.objective(np.zeros(10))
+        assert answer["seconds"] < 1
+        assert worker.fit(0.5, 10.0) == "ValueError: no"
+        assert worker.fit(0.125, 0.2) == "more than 0 s for one fit"
+        assert worker.fit(1.0, 10.0) == "its process died"
+    with Worker(peer, one) as worker:
+        assert worker.fit(0.25, 10.0) == "its process died"
+
+
+def test_cells_have_names_of_their_own_and_the_rows_of_a_stopped_run_stay(tmp_path, monkeypatch):
+    names = [cell.name for cell in cells()]
+    assert len(names) == len(set(names))
+    monkeypatch.setattr("benchmarks.bench.ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    first = Cell("rounds: small", lambda settings, out: rounds("quantile l1, 1500 × 60", 8, Settings(rounds=50)), True)
+    store = Store(True)
+    for row in run_cell(first, True):
+        store.add(row | {"cell": first.name, "quick": True})
+    store.write()
+    again = Store(True)
+    again.load()
+    assert again.done() == {first.name}
+    assert again.rows.keys() == store.rows.keys()
+    auto = again.rows["rounds", "quantile l1, 1500 × 60, 8 agents", "Coterie (auto)"]
+    assert 1 < auto["rounds to 1e-03"] < auto["rounds to 1e-06"] < 25
+    again.forget(first)
+    assert not again.rows
+    broken = Cell("broken", lambda settings, out: rounds("no such problem", 8, settings), True)
+    assert [row["table"] for row in run_cell(broken, True)] == ["out", "stopped"]
+    other = Store(False)
+    other.load()
+    assert not other.rows
+    assert "Coterie (auto)" in (tmp_path / "docs/benchmarks.md").read_text()

@@ -13,7 +13,7 @@ from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from tests.reference import pooled_optimum
 
 import coterie as co
-from coterie.arrays import Design
+from coterie.arrays import CentredDesign, Design
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.data import Table, datasets, split
@@ -144,6 +144,35 @@ def test_only_the_columns_in_play_travel():
     np.testing.assert_allclose(result.model.coef_, twin.coef_[0], atol=1e-3)
 
 
+def test_sparse_least_squares_send_a_few_columns_in_place_of_all():
+    wide = RNG.standard_normal((300, 400))
+    y = wide[:, 0] - 2 * wide[:, 1] + 0.1 * RNG.standard_normal(300)
+    problem = co.Problem("squared", "l1", 0.4)
+    few, all_of_them = (co.solve(problem, (wide, y), agents=3, method=name) for name in ("newton", "gram"))
+    np.testing.assert_allclose(few.model.coef_, all_of_them.model.coef_, atol=1e-10)
+    assert 10 * few.bill.scalars < all_of_them.bill.scalars
+
+
+@pytest.mark.parametrize("name", ["huber", "squared_hinge"])
+def test_what_changed_of_the_hessian_adds_up_to_all_of_it(name):
+    """Curvatures go up and down, between 0, the floor and 1."""
+    server = star(K, server=True)
+    carrier, newton = InProcess(server, Bill(server)), method("newton")
+    tables = split(Table(3 * X, labels(name), WEIGHTS), "samples", K)
+    members = make_agents(tables, co.Problem(name, "l2", 1e-3), "samples", server, 0)
+    members = introduced(members, carrier, "setup")
+    states = carrier.converse([newton.start(agent) for agent in members], "setup")
+    curvatures = []
+    for t in range(1, 6):
+        states = carrier.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        curvatures.append(np.concatenate([state.curvature for state in states]))
+        expected = 9 * X.T @ (curvatures[-1][:, None] * X)
+        np.testing.assert_allclose(unpacked(states[0].letter, D), expected, atol=1e-9)
+    changes = np.diff(curvatures, axis=0)
+    assert (changes < -0.5).any()
+    assert name == "squared_hinge" or (changes > 0.5).any()
+
+
 def test_newton_converges_quadratically():
     history = co.solve(
         co.Problem("logistic", "l2", 1e-3), (X, SIGNS), agents=K, method="newton", tol=1e-14, check_every=1
@@ -184,7 +213,7 @@ def test_rounding_to_float32_keeps_to_the_bounds(which, penalty):
     assert problem.penalty.value(result.model.coef_.astype(float)) == 0
 
 
-@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("intercept", [False, True, "centred"])
 @pytest.mark.parametrize("columns", [None, [0, 3, 7]])
 @pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
 def test_second_moments_are_those_of_numpy(storage, columns, intercept):
@@ -193,7 +222,14 @@ def test_second_moments_are_those_of_numpy(storage, columns, intercept):
     chosen = None if columns is None else np.array([*columns, D] if intercept else columns)
     expected = full.T @ (WEIGHTS[:, None] * full)
     expected = expected if chosen is None else expected[np.ix_(chosen, chosen)]
-    design = Design(storage(holes), intercept)
+    centre = RNG.standard_normal(D)
+    if intercept == "centred":
+        full = np.column_stack([holes - centre, np.full(N, 3.0)])
+        expected = full.T @ (WEIGHTS[:, None] * full)
+        expected = expected if chosen is None else expected[np.ix_(chosen, chosen)]
+        design = CentredDesign(storage(holes), True, centre, 3.0)
+    else:
+        design = Design(storage(holes), intercept)
     found = second_moment(design, WEIGHTS, chosen)
     np.testing.assert_allclose(unpacked(packed(found), len(found)), expected, atol=1e-10)
     np.testing.assert_allclose(diagonal(design, WEIGHTS), np.einsum("ij,ij,i->j", full, full, WEIGHTS), atol=1e-10)
@@ -238,6 +274,7 @@ def test_mistakes_name_the_fix(problem, options, words):
     ("name", "penalty", "columns", "link", "expected"),
     [
         ("squared", "l1", 100, Link(), "gram"),
+        ("squared", "l1", 1_000, Link(), "newton"),
         ("squared", "l1", 20_000, Link(), "newton"),
         ("squared", "box", 20_000, Link(), "proximal-1"),
         ("logistic", "l2", 100, Link(), "newton"),
@@ -287,6 +324,17 @@ def test_a_real_machine_in_a_few_rounds(penalty):
     assert result.rounds <= 25
 
 
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+@pytest.mark.parametrize("name", KINKS)
+def test_weights_of_eight_orders_of_magnitude(name, penalty):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((400, 10))
+    y = rows @ rng.standard_normal(10) + rng.standard_normal(400)
+    data = rows, np.sign(y) if name == "hinge" else y, 10.0 ** rng.uniform(-4, 4, 400)
+    result = co.solve(co.Problem(name, penalty, 1e-3), data, agents=K, method="interior-point", tol=1e-8, max_rounds=60)
+    assert result.status == "optimal"
+
+
 def test_auto_says_what_it_reckoned_with():
     result = co.solve(co.Problem("squared", "l1", 0.1), (X, NUMBERS), agents=K, link=(0.5, 1e6))
     assert "Method gram" in result.explanation
@@ -301,11 +349,12 @@ def test_any_network_can_add(where):
     np.testing.assert_allclose(there.model.coef_, here.model.coef_, atol=1e-9)
 
 
-def test_a_run_that_stopped_goes_on_as_if_it_had_not(tmp_path):
-    problem, run = co.Problem("logistic", "l1", 0.01), {"agents": K, "method": "newton", "tol": 1e-12}
-    whole = co.solve(problem, (X, SIGNS), **run)
-    co.solve(problem, (X, SIGNS), checkpoint=tmp_path, max_rounds=3, **run)
-    resumed = co.solve(problem, (X, SIGNS), checkpoint=tmp_path, **run)
+@pytest.mark.parametrize(("name", "penalty"), [("logistic", "l1"), ("huber", "l2")])
+def test_a_run_that_stopped_goes_on_as_if_it_had_not(name, penalty, tmp_path):
+    problem, run = co.Problem(name, penalty, 0.01), {"agents": K, "method": "newton", "tol": 1e-12}
+    whole = co.solve(problem, (X, labels(name)), **run)
+    co.solve(problem, (X, labels(name)), checkpoint=tmp_path, max_rounds=2, **run)
+    resumed = co.solve(problem, (X, labels(name)), checkpoint=tmp_path, **run)
     assert (resumed.model.coef_ == whole.model.coef_).all()
     assert resumed.rounds == whole.rounds
 
@@ -315,6 +364,9 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(tmp_path):
     [
         (co.Problem("squared", "l2", 1e-3, intercept=True), 1e4, (1.0, 1.0, 1.0)),
         (co.Problem("logistic", "l2", 1e-3, intercept=True), 1e4, (1.0, 1.0, 1.0)),
+        (co.Problem("squared", "l2", 1e-3, intercept=True), 1e8, (1.0, 1.0, 1.0)),
+        (co.Problem("huber", "l2", 1e-3, intercept=True), 1e8, (1.0, 1.0, 1.0)),
+        (co.Problem("absolute", "l2", 1e-3, intercept=True), 1e6, (1.0, 1.0, 1.0)),
         (co.Problem("squared", "none"), 0.0, (1e4, 1.0, 1e-4)),
     ],
 )

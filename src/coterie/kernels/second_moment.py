@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["add_second_moment", "add_squares"]
+__all__ = ["add_second_moment", "add_squares", "pack", "unpack"]
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -43,3 +43,22 @@ def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any
     for i in range(weights.size):
         for p in range(indptr[i], indptr[i + 1]):
             squares[indices[p]] += weights[i] * data[p] * data[p]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def pack(moment: Any, letter: Any) -> None:
+    """Write the upper triangle, row by row, to the beginning of `letter`."""
+    d, start = moment.shape[0], 0
+    for i in range(d):
+        letter[start : start + d - i] = moment[i, i:]
+        start += d - i
+
+
+@numba.njit(cache=True, error_model="numpy")
+def unpack(letter: Any, matrix: Any) -> None:
+    """Make the symmetric `matrix` whose upper triangle stands, row by row, at the beginning of `letter`."""
+    d, start = matrix.shape[0], 0
+    for i in range(d):
+        for j in range(i, d):
+            matrix[i, j] = matrix[j, i] = letter[start + j - i]
+        start += d - i

@@ -45,18 +45,22 @@ class Huber(Loss):
 
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         r = u - y
-        slope = np.clip(r, *self.domain(y))
+        slope = self._clipped(r, y)
         return slope * (r - slope / 2)
 
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return np.clip(u - y, *self.domain(y))
+        return self._clipped(u - y, y)
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         return (np.abs(u - y) <= self.threshold).astype(u.dtype)
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
-        inside = np.clip(v, *self.domain(y))
+        inside = self._clipped(v, y)
         return np.where(inside == v, inside * (inside / 2 + y), np.inf)
+
+    def _clipped(self, r: FloatArray, y: FloatArray) -> FloatArray:
+        bound = towards_zero(self.threshold, y.dtype)
+        return np.clip(r, -bound, bound)
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         bound = towards_zero(self.threshold, y.dtype)

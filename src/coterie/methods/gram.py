@@ -73,19 +73,19 @@ class Gram(Method):
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
-        return State(agent.first_model().astype(float), np.empty(0))
+        return State(agent.centred.inner(agent.first_model().astype(float)), np.empty(0))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         """With the letter of an earlier run on the same data, the answer is there before the first round."""
         if point.kept is None:
-            return replace(state, w=point.w.astype(float))
-        return State(_solved(agent, point.kept, point.w.astype(float)), point.kept)
+            return replace(state, w=agent.centred.inner(point.w.astype(float)))
+        return State(_solved(agent, point.kept, agent.centred.inner(point.w.astype(float))), point.kept)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        design, n = agent.design, agent.total
+        design, n = agent.centred, agent.total
         if not state.letter.size:
             border = design.adjoint(agent.weighted(agent.labels.astype(float)))
-            letter = yield Sum(np.concatenate([packed(second_moment(design, agent.data.weights)), border]))
+            letter = yield Sum(packed(second_moment(design, agent.data.weights), border))
             return State(_solved(agent, letter, state.w), letter)
         if t == 1:
             return state  # it was warmed
@@ -105,7 +105,7 @@ def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
     width = agent.design.shape[1]
 
     def divided() -> tuple[FloatArray, FloatArray]:
-        return unpacked(letter[:-width], width) / agent.total, letter[-width:] / agent.total
+        return unpacked(letter, width) / agent.total, letter[-width:] / agent.total
 
     return once("normal", letter, width, divided)
 

@@ -52,6 +52,10 @@ BLOCKED = 1e-3
 """After a shorter step along the path it is approached anew."""
 INSIDE = 0.99
 """Which share of the longest step is taken."""
+ROUNDING = 1e-15
+"""A smaller μ, in units of P(0), is 0."""
+LEAST_ROOM = 1e-14
+"""How far from their bounds duals are at least when the path is reached, in units of the interval's length."""
 NEGLIGIBLE = {True: 1e-7, False: 1e-13}
 """Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps; with a
 ridge more of them, because every direction has some curvature then."""
@@ -119,11 +123,11 @@ class InteriorPoint(Method):
                 f"{agent.design.shape[1]}. Use proximal-1."
             )
         empty = np.empty(0)
-        w = agent.first_model().astype(float)
+        w = agent.centred.inner(agent.first_model().astype(float))
         return State(w, FIRST_MU * (agent.primal_at_zero or 1.0), *[empty] * 6)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        return replace(state, w=point.w.astype(float))
+        return replace(state, w=agent.centred.inner(point.w.astype(float)))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         terms = _Terms(agent, state.w)
@@ -142,10 +146,10 @@ class InteriorPoint(Method):
         w, n, mu = state.w, agent.total, state.mu
         v, theta = terms.centred(mu)
         u, theta_u = terms.penalty_centred(mu)
-        total = yield Sum(np.append(terms.hessian(theta), agent.design.adjoint(terms.weights * v)))
+        total = yield Sum(terms.hessian(theta, agent.centred.adjoint(terms.weights * v)))
         slope = total[-len(w) :] / n + terms.l1 * u + terms.ridge * w
-        dw = once("interior", total, agent.problem, lambda: terms.equations(total[: -len(w)], theta_u)(-slope))
-        dr, values, own = agent.design.forward(dw), np.zeros(len(STEPS)), np.zeros(len(STEPS))
+        dw = once("interior", total, agent.problem, lambda: terms.equations(total, theta_u)(-slope))
+        dr, values, own = agent.centred.forward(dw), np.zeros(len(STEPS)), np.zeros(len(STEPS))
         smoothed: Any = barrier.smoothed
         smoothed(terms.r, dr, mu, terms.lower, terms.upper, terms.weights, STEPS, values)
         smoothed(w, dw, mu, -terms.one, terms.one, terms.l1, STEPS, own)
@@ -155,24 +159,26 @@ class InteriorPoint(Method):
             return replace(state, w=w)
         terms = _Terms(agent, w)
         v, u = terms.centred(mu)[0], terms.penalty_centred(mu)[0]
+        room = LEAST_ROOM * (terms.upper - terms.lower)
+        v, u = np.clip(v, terms.lower + room, terms.upper - room), np.clip(u, LEAST_ROOM - 1, 1 - LEAST_ROOM)
         sides = mu / (terms.upper - v), mu / (v - terms.lower)
         return State(w, mu, v, *sides, u, mu / (1 - u), mu / (1 + u))
 
     # -- 2. ------------------------------------------------------------------------------------------------------------
 
     def _along(self, agent: Agent, state: State, terms: _Terms, t: int) -> Talk[State]:
-        w, n, width, design = state.w, agent.total, len(state.w), agent.design
+        w, n, width, design = state.w, agent.total, len(state.w), agent.centred
         own = _Pair(terms.r, state.v, state.s, state.t, terms.lower, terms.upper, terms.weights)
         shared = _Pair(w, state.u, state.s_u, state.t_u, -terms.one, terms.one, n * terms.l1)
         # Predictor: as far as possible towards μ = 0.
         own.pull(0.0)
         shared.pull(0.0)
         slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * own.g)
-        total = yield Sum(np.concatenate([terms.hessian(own.theta), *slopes, [own.complementarity()]]))
+        total = yield Sum(terms.hessian(own.theta, *slopes, np.array([own.complementarity()])))
         residual = total[-2 * width - 1 : -width - 1] / n + terms.l1 * state.u + terms.ridge * w
         pulled = total[-width - 1 : -1] / n + terms.l1 * shared.g
-        triangle, theta_u = total[: -2 * width - 1], shared.theta
-        solve = once("interior", total, agent.problem, lambda: terms.equations(triangle, theta_u))
+        theta_u = shared.theta
+        solve = once("interior", total, agent.problem, lambda: terms.equations(total, theta_u))
         dw = once("predictor", total, agent.problem, lambda: solve(-residual - pulled))
         longest, linear, quadratic = own.move(design.forward(dw), 0.0)
         told = yield Sum(np.concatenate([agent.one_hot(longest), [linear, quadratic]]))
@@ -182,6 +188,8 @@ class InteriorPoint(Method):
         after = before + alpha * (told[-2] + more_linear) + alpha**2 * (told[-1] + more_quadratic)
         pairs = 2 * (n + shared.weights.sum())
         mu = before / pairs
+        if mu <= ROUNDING * agent.primal_at_zero:
+            return state  # the end of the path, as far as float64 sees
         target = mu * min(1.0, max(float(after) / before, 0.0) ** 3)
         # Corrector: back to the middle, with the predictor's second-order term.
         own.pull(target)
@@ -202,16 +210,11 @@ class _Terms:
     """What follows from w and the problem: residuals, bounds, weights, and the penalty's parts per coordinate."""
 
     def __init__(self, agent: Agent, w: FloatArray):
-        y, penalty = agent.labels.astype(float), agent.problem.penalty
-        self.agent, self.w, self.one = agent, w, np.ones(len(w))
-        self.r = agent.design.forward(w) - y
-        self.lower, self.upper = (side.astype(float) for side in agent.problem.loss.domain(y))
-        self.weights = np.ones(len(y)) if agent.data.weights is None else agent.data.weights.astype(float)
-        ridge = penalty.strong_convexity
-        l1 = penalty.value(self.one[:1]) - 0.5 * ridge
-        free = [0.0] if agent.problem.intercept else []
-        d = len(w) - len(free)
-        self.ridge, self.l1 = np.append(np.full(d, ridge), free), np.append(np.full(d, l1), free)
+        self.agent, self.w = agent, w
+        if "terms" not in agent.scratch:
+            agent.scratch["terms"] = _fixed(agent)
+        y, self.lower, self.upper, self.weights, self.one, self.ridge, self.l1 = agent.scratch["terms"]
+        self.r = agent.centred.forward(w) - y
 
     def centred(self, mu: float) -> tuple[FloatArray, FloatArray]:
         """v on the central path, and how it changes with r."""
@@ -221,17 +224,29 @@ class _Terms:
         """u on the central path, and how it changes with w."""
         return _centred(self.w, mu, -self.one, self.one)
 
-    def hessian(self, theta: FloatArray) -> FloatArray:
-        """The own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter."""
+    def hessian(self, theta: FloatArray, *more: FloatArray) -> FloatArray:
+        """A letter: the own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
         scale = self.weights * theta
-        scale[scale < NEGLIGIBLE[bool(self.ridge.min(initial=1.0) > 0)] * scale.max(initial=0.0)] = 0.0
-        return packed(second_moment(self.agent.design, scale))
+        scale[theta < NEGLIGIBLE[bool(self.ridge.min(initial=1.0) > 0)] * theta.max(initial=0.0)] = 0.0
+        return packed(second_moment(self.agent.centred, scale), *more)
 
-    def equations(self, triangle: FloatArray, theta_u: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    def equations(self, letter: FloatArray, theta_u: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """What multiplies by (X̃ᵀ(ωθ)X̃/n + λ₁θ_u + λ₂)⁻¹."""
-        H = unpacked(triangle, len(self.w)) / self.agent.total
+        H = unpacked(letter, len(self.w)) / self.agent.total
         # Near the optimum θ is huge or tiny by nature: what looks singular is not.
         return solver(H + np.diag(self.l1 * theta_u + self.ridge), least_pivot=0.0)
+
+
+def _fixed(agent: Agent) -> tuple[FloatArray, ...]:
+    """What does not follow from w: labels, bounds, weights, ones, and the ridge and l1 of every coordinate."""
+    y, penalty, width = agent.labels.astype(float), agent.problem.penalty, agent.design.shape[1]
+    lower, upper = (side.astype(float) for side in agent.problem.loss.domain(y))
+    weights = np.ones(len(y)) if agent.data.weights is None else agent.data.weights.astype(float)
+    one, ridge = np.ones(width), np.full(width, penalty.strong_convexity)
+    l1 = np.full(width, penalty.value(one[:1]) - 0.5 * penalty.strong_convexity)
+    if agent.problem.intercept:
+        ridge[-1] = l1[-1] = 0.0
+    return y, lower, upper, weights, one, ridge, l1
 
 
 def _centred(r: FloatArray, mu: float, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -2,7 +2,7 @@
 
     f(w) = (1/n) Σ_i s_i ℓ(x_iᵀw; y_i),   P = f + g
     z    = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)          H = ∇²f(w), see `hessian`
-    w⁺   = w + θ (z − w)                                              θ the best of a few trial steps, θ = 1 at last
+    w⁺   = w + θ (z − w)                                              θ = 1, or the best of a few trial steps
 
 ∇f, H and the trial values are sums over samples, so they travel as words; all else is computed by every agent alike.
 
@@ -12,15 +12,20 @@
 | `products` | many columns, `l2`, `none`       | one of ∇f and diag H, and one of d for every conjugate gradient    |
 | `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and one of the triangle of H on the columns in play     |
 
-and then, in each case, a `Sum` of the trial values. Losses may be flat far from the minimum (`huber`, `squared_hinge`):
-there ℓ'' is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's.
+and then, in each case, a `Sum` of f(z). Unless P falls by a quarter of ⟨∇f(w), z − w⟩ + g(z) − g(w), a half of which is
+what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken.
+
+Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows are there, their ℓ''
+is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's. Their ℓ'' is
+constant by pieces, so that after the first round an agent only multiplies out the rows whose ℓ'' has changed, and says
+by how much H has.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +44,9 @@ from coterie.words import Sum, Talk
 
 __all__ = ["Newton", "State"]
 
-TRIALS = np.array([1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
+TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
+ENOUGH = 0.25
+"""The share of the linear decrease from which on a full step is taken without looking at shorter ones."""
 ROUNDING = 1e-13
 """Values of P that differ by less, relatively, are equal."""
 FIRST_FLOOR = 1e-3
@@ -48,19 +55,44 @@ FULL = 1500
 """Columns up to which "auto" adds up whole Hessians."""
 IN_PLAY = 1500
 """Columns that may be in play at once."""
-EXPECTED_ROUNDS, EXPECTED_IN_PLAY = 8, 500
-"""What "auto" reckons with: rounds, and columns in play."""
+SPARSE = 200
+"""Columns from which on "auto" adds up only those in play, if the penalty makes models sparse."""
+EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
+"""What "auto" reckons with, by ℓ''."""
+EXPECTED_IN_PLAY = 300
+"""How many columns in play."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds; all of it is the same at every agent."""
+    """Where one agent stands between two rounds; all but the last is the same at every agent."""
 
     w: FloatArray
     floor: float
     """ℓ'' is raised to this share of its largest value."""
     steepest: float
     """‖∇P‖ in the first round, from which conjugate gradients know how exact to be; 0 before."""
+    letter: FloatArray
+    """The upper triangle of n H as it was last, if it is kept."""
+    curvature: FloatArray
+    """The ℓ'' of the own rows that are in it."""
+
+
+class Aim(NamedTuple):
+    """What the agents found out together about where to go."""
+
+    target: FloatArray
+    slope: FloatArray
+    """∇f(w)."""
+    losses: float
+    """Σ s ℓ at w."""
+    steepest: float
+    """‖∇P‖, or ‖∇f‖."""
+    letter: FloatArray
+    """The upper triangle of n H, if it is to be kept."""
+
+
+NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -91,10 +123,11 @@ class Newton(Method):
         mode = _mode(problem, d)
         if mode is None:
             return None
-        m = d if mode == "full" else EXPECTED_IN_PLAY if mode == "active" else 0
+        m = d if mode == "full" else min(d, EXPECTED_IN_PLAY) if mode == "active" else 0
         triangle, work = m * (m + 3) / 2, products_work(sizes, m) + 10 * sizes.rows_work
         sums, scalars = {"full": (2, triangle), "active": (3, triangle + d), "products": (8, 7 * d)}[mode]
-        rounds = EXPECTED_ROUNDS
+        pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
+        rounds = EXPECTED_ROUNDS["constant" if problem.loss.name == "squared" else pieces]
         return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
 
     def check(self, problem: Problem, network: Network) -> None:
@@ -117,60 +150,76 @@ class Newton(Method):
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
         self._mode(agent)
-        return State(agent.first_model().astype(float), FIRST_FLOOR, 0.0)
+        return State(agent.centred.inner(agent.first_model().astype(float)), FIRST_FLOOR, 0.0, NOTHING, NOTHING)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        return replace(state, w=point.w.astype(float))
+        return replace(state, w=agent.centred.inner(point.w.astype(float)))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, y, s, w = agent.problem.loss, agent.labels.astype(float), agent.data.weights, state.w
-        scores = agent.design.forward(w)
-        slopes = agent.design.adjoint(agent.weighted(loss.gradient(scores, y)))
-        curvature = agent.weighted(np.maximum(loss.curvature(scores, y), state.floor * loss.smoothness))
+        scores = agent.centred.forward(w)
+        slopes = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
+        curvature = agent.weighted(_raised(loss, loss.curvature(scores, y), state.floor * loss.smoothness))
         known = np.append(slopes, loss.value(scores, y, s))
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
-        target, f, steepest = yield from find(agent, state, known, curvature)
+        aim = yield from find(agent, state, known, curvature)
 
-        way = target - w
-        image = agent.design.forward(way)
-        values = yield Sum(np.array([loss.value(scores + theta * image, y, s) for theta in TRIALS]))
-        before = self._objective(agent, f, w)
-        after = np.array([self._objective(agent, v, w + theta * way) for v, theta in zip(values, TRIALS, strict=True)])
-        # The longest of the steps that are best, up to rounding.
-        good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
-        theta = float(TRIALS[good[0]]) if good.size else 0.0
+        way = aim.target - w
+        image = agent.centred.forward(way)
+        there = yield Sum(np.array([loss.value(scores + image, y, s)]))
+        penalty, penalty_there = (self._penalty(agent, model) for model in (w, aim.target))
+        before = agent.problem.primal(aim.losses, agent.total, penalty)
+        full = agent.problem.primal(float(there[0]), agent.total, penalty_there)
+        promised = float(aim.slope @ way) + penalty_there - penalty
+        theta = 1.0
+        if not full - before <= ENOUGH * promised + ROUNDING * abs(before):
+            losses = yield Sum(np.array([loss.value(scores + share * image, y, s) for share in TRIALS]))
+            penalties = [self._penalty(agent, w + share * way) for share in TRIALS]
+            pairs = zip(losses, penalties, strict=True)
+            after = np.array([full, *(agent.problem.primal(float(f), agent.total, g) for f, g in pairs)])
+            # The longest of the steps that are best, up to rounding.
+            good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
+            theta = float([1.0, *TRIALS][good[0]]) if good.size else 0.0
         floor = state.floor / 10 if theta == 1.0 else state.floor
         if theta <= 1 / 8:
             floor = min(1.0, 10 * max(floor, 1e-6))
-        return State(target if theta == 1.0 else w + theta * way, floor, state.steepest or steepest)
+        kept = curvature if aim.letter.size else NOTHING
+        return State(
+            aim.target if theta == 1.0 else w + theta * way, floor, state.steepest or aim.steepest, aim.letter, kept
+        )
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual: at the minimum it is the best one."""
         return Point(*proven(agent, state.w))
 
-    # -- three ways to the next target: (z, Σ s ℓ, ‖∇P‖) ---------------------------------------------------------------
+    # -- three ways to the next target ---------------------------------------------------------------------------------
 
-    def _full(
-        self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray
-    ) -> Talk[tuple[FloatArray, float, float]]:
-        total = yield Sum(np.append(packed(second_moment(agent.design, curvature)), known))
+    def _full(self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray) -> Talk[Aim]:
+        change = curvature - state.curvature if state.letter.size else curvature
+        total = yield Sum(packed(second_moment(agent.centred, change), known))
         w, n, width = state.w, agent.total, len(state.w)
         slope = total[-width - 1 : -1] / n
+        triangle: FloatArray = total[: -width - 1]
+
+        def added_up() -> FloatArray:
+            return np.add(state.letter, triangle) if state.letter.size else triangle.copy()
+
+        letter = once("hessian", total, agent.problem, added_up) if _by_pieces(agent.problem.loss) else NOTHING
 
         def solved() -> FloatArray:
-            H = unpacked(total[: -width - 1], width) / n
+            H = unpacked(letter if letter.size else triangle, width)
+            H /= n
             return minimiser(agent, H, slope, w)
 
-        return once("newton", total, agent.problem, solved), float(total[-1]), float(np.linalg.norm(slope))
+        target = once("newton", total, agent.problem, solved)
+        return Aim(target, slope, float(total[-1]), float(np.linalg.norm(slope)), letter)
 
-    def _active(
-        self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray
-    ) -> Talk[tuple[FloatArray, float, float]]:
+    def _active(self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray) -> Talk[Aim]:
         total = yield Sum(known)
         w, n = state.w, agent.total
         slope = total[:-1] / n
         columns = self._in_play(agent, w, slope)
-        letter = yield Sum(packed(second_moment(agent.design, curvature, columns)))
+        letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
 
         def solved() -> FloatArray:
             H = unpacked(letter, len(columns)) / n
@@ -178,7 +227,8 @@ class Newton(Method):
             target[columns] = minimiser(agent, H, slope[columns], w[columns])
             return target
 
-        return once("newton", letter, agent.problem, solved), float(total[-1]), float(np.linalg.norm(slope))
+        target = once("newton", letter, agent.problem, solved)
+        return Aim(target, slope, float(total[-1]), float(np.linalg.norm(slope)), NOTHING)
 
     def _in_play(self, agent: Agent, w: FloatArray, slope: FloatArray) -> npt.NDArray[np.intp]:
         """Columns that are not 0, or want to leave it: those with the steepest slopes, at most twice as many."""
@@ -201,11 +251,9 @@ class Newton(Method):
         most = min(IN_PLAY, wanted, max(200, 2 * int(held.sum())))
         return np.sort(np.argsort(-pull, kind="stable")[:most])
 
-    def _products(
-        self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray
-    ) -> Talk[tuple[FloatArray, float, float]]:
+    def _products(self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray) -> Talk[Aim]:
         """Preconditioned conjugate gradients on (H + λI) p = −∇P, one `Sum` of d numbers for each step."""
-        design, n, w = agent.design, agent.total, state.w
+        design, n, w = agent.centred, agent.total, state.w
         ridge = np.full(len(w), agent.problem.penalty.strong_convexity)
         if agent.problem.intercept:
             ridge[-1] = 0.0
@@ -229,7 +277,7 @@ class Newton(Method):
             scaled = left / scale
             before, size = size, float(left @ scaled)
             direction = scaled + size / before * direction
-        return w + p, float(total[-1]), steepness
+        return Aim(w + p, slope - ridge * w, float(total[-1]), steepness, NOTHING)
 
     def _mode(self, agent: Agent) -> str:
         if self.hessian != "auto":
@@ -242,9 +290,8 @@ class Newton(Method):
             )
         return mode
 
-    def _objective(self, agent: Agent, losses: float, w: FloatArray) -> float:
-        problem = agent.problem
-        return problem.primal(float(losses), agent.total, problem.penalty.value(problem.coefficients(w)))
+    def _penalty(self, agent: Agent, w: FloatArray) -> float:
+        return agent.problem.penalty.value(agent.problem.coefficients(w))
 
 
 PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
@@ -255,8 +302,19 @@ def _has_curvature(loss: Loss) -> bool:
     return type(loss).curvature is not Loss.curvature
 
 
+def _raised(loss: Loss, curvature: FloatArray, floor: float) -> FloatArray:
+    """ℓ'' with that floor; where it is constant by pieces, only if most of the own rows are below it."""
+    if _by_pieces(loss) and 2 * np.count_nonzero(curvature < floor) <= curvature.size:
+        return curvature
+    return np.maximum(curvature, floor)
+
+
+def _by_pieces(loss: Loss) -> bool:
+    """Whether ℓ'' is constant by pieces."""
+    return loss.conjugate_curvature is not None
+
+
 def _mode(problem: Problem, width: int) -> str | None:
     """What suits that many columns and that penalty, if anything."""
-    if width <= FULL:
-        return "full"
-    return next((mode for mode, names in PENALTIES_OF.items() if problem.penalty.name in names), None)
+    suiting = next((mode for mode, names in PENALTIES_OF.items() if problem.penalty.name in names), None)
+    return "full" if width <= (SPARSE if suiting == "active" else FULL) else suiting

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,9 +20,9 @@ import numpy.typing as npt
 import scipy.linalg
 
 from coterie.agent import Agent
-from coterie.arrays import Design, FloatArray, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.coordinate_descent import coordinate_descent
-from coterie.kernels.second_moment import add_second_moment, add_squares
+from coterie.kernels.second_moment import add_second_moment, add_squares, pack, unpack
 from coterie.penalties import Penalty
 
 __all__ = ["diagonal", "minimiser", "once", "packed", "proven", "rounded", "second_moment", "solver", "unpacked"]
@@ -43,32 +42,52 @@ GRADIENT_STEPS = 50_000
 def second_moment(
     design: Design, weights: FloatArray | None, columns: npt.NDArray[np.intp] | None = None
 ) -> FloatArray:
-    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃, in ascending order."""
+    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃, in ascending order.
+
+    X̃ may be centred. Weights may be negative: differences of curvatures are.
+    """
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
     scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
     moment = np.zeros((len(chosen), len(chosen)))
     here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
-    d = len(here)
+    d, centre = len(here), design.centre[here] if isinstance(design, CentredDesign) else None
+    sums = design.adjoint(scale)[here] if d < len(chosen) or centre is not None else np.empty(0)
     if is_sparse(design.X):
         X, place = design.X.tocsr(), np.full(design.X.shape[1], -1, np.int64)
         place[here] = np.arange(d)
         add: Any = add_second_moment
         add(X.data, X.indices, X.indptr, scale, place, moment)
+        if centre is not None:
+            # Σ s (x − c)(x − c)ᵀ = Σ s x xᵀ − Σ s (x − c) cᵀ − c (Σ s (x − c))ᵀ − (Σ s) c cᵀ
+            half = np.outer(sums + 0.5 * scale.sum() * centre, centre)
+            moment[:d, :d] -= np.triu(half + half.T)
     else:
-        rows = np.flatnonzero(scale)
-        for part in np.array_split(rows, -(-len(rows) * d // BLOCK) or 1):
-            # Rows that do not count are left out; where all do, a slice spares a copy.
-            some: Any = slice(part[0], part[-1] + 1) if len(part) and part[-1] - part[0] + 1 == len(part) else part
-            X = design.X[some]
-            X = X.astype(float, copy=False) if columns is None else X[:, here].astype(float)
-            A = X if weights is None else X * np.sqrt(scale[some])[:, None]
-            moment[:d, :d] += A.T @ A  # which BLAS does for one triangle only
+        moment[:d, :d] = _dense_moment(design.X, None if columns is None else here, scale, centre)
     if d < len(chosen):
-        # The column of ones: sums of the others, and of the weights.
-        moment[:d, d] = design.adjoint(scale)[here]
-        moment[d, d] = scale.sum()
+        # The column of the intercept: sums of the others, and of the weights.
+        unit = design.unit if isinstance(design, CentredDesign) else 1.0
+        moment[:d, d] = unit * sums
+        moment[d, d] = unit**2 * scale.sum()
     return moment
+
+
+def _dense_moment(
+    X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None
+) -> FloatArray:
+    d = X.shape[1] if columns is None else len(columns)
+    moment = np.zeros((d, d), order="F")
+    for sign in (1.0, -1.0):
+        rows = np.flatnonzero(sign * scale > 0)
+        for part in np.array_split(rows, -(-len(rows) * d // BLOCK)) if rows.size and d else ():
+            # Rows that do not count are left out; where all do, a slice spares a copy.
+            some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
+            A = X[some].astype(float, copy=False) if columns is None else X[some][:, columns].astype(float)
+            A = A if centre is None else A - centre
+            shares = sign * scale[some]
+            A = A if (shares == 1).all() else A * np.sqrt(shares)[:, None]
+            moment = scipy.linalg.blas.dsyrk(sign, A.T, beta=1.0, c=moment, lower=1, overwrite_c=1)
+    return moment.T
 
 
 def diagonal(design: Design, weights: FloatArray) -> FloatArray:
@@ -83,28 +102,33 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
         rows = max(1, BLOCK // max(d, 1))
         for start in range(0, len(weights), rows):
             squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
+    if isinstance(design, CentredDesign):
+        # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
+        squares[:d] -= design.centre * (2 * design.adjoint(weights)[:d] + design.centre * weights.sum())
+        np.maximum(squares, 0.0, out=squares)
     if design.intercept:
-        squares[d] = weights.sum()
+        squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
     return squares
 
 
-def packed(moment: FloatArray) -> FloatArray:
-    """The upper triangle, row by row."""
-    return moment[_triangle(len(moment))]
+def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
+    """A letter: the upper triangle, row by row, and then more numbers."""
+    triangle = len(moment) * (len(moment) + 1) // 2
+    letter = np.empty(triangle + sum(part.size for part in more))
+    write: Any = pack
+    write(moment, letter)
+    for part in more:
+        letter[triangle : triangle + part.size] = part
+        triangle += part.size
+    return letter
 
 
 def unpacked(letter: FloatArray, width: int) -> FloatArray:
-    """The symmetric matrix of that upper triangle."""
+    """The symmetric matrix of the upper triangle with which that letter begins."""
     matrix = np.empty((width, width))
-    rows, columns = _triangle(width)
-    matrix[rows, columns] = letter
-    matrix[columns, rows] = letter
+    read: Any = unpack
+    read(letter, matrix)
     return matrix
-
-
-@lru_cache(maxsize=2)
-def _triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    return np.triu_indices(width)
 
 
 _heard: dict[str, tuple[Any, Any, Any]] = {}
@@ -127,22 +151,25 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
         return _by_gradients(agent, H, slope, w)
     ridge, threshold, lower, upper = (np.append(side, free) if intercept else side for side, free in sides)
     if not threshold.any() and np.isinf(lower).all() and np.isinf(upper).all():
-        return w + solver(H + np.diag(ridge))(-slope - ridge * w)
+        A = H.copy()
+        A.flat[:: len(w) + 1] += ridge
+        return w + solver(A)(-slope - ridge * w)
     return _by_coordinates(H, slope, w, ridge, threshold, lower, upper)
 
 
 def rounded(agent: Agent, w: FloatArray) -> FloatArray:
-    """w in the precision of the data, put back where the penalty is finite if rounding has left that."""
-    single = w.astype(agent.design.dtype, copy=False)
-    return single if single is w else agent.problem.prox(single, 0.0)
+    """w as people know it, in the precision of the data, put back where the penalty is finite if rounding left that."""
+    plain = agent.centred.plain(w)
+    single = plain.astype(agent.design.dtype, copy=False)
+    return single if single is plain else agent.problem.prox(single, 0.0)
 
 
 def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
     """w in the precision of the data and, where that is coarser, the slopes of the loss before rounding: its dual."""
     single = rounded(agent, w)
-    if single is w:
-        return w, None
-    return single, agent.problem.loss.gradient(agent.design.forward(w), agent.labels.astype(float))
+    if single.dtype == w.dtype:
+        return single, None
+    return single, agent.problem.loss.gradient(agent.centred.forward(w), agent.labels.astype(float))
 
 
 def _sides(penalty: Penalty, d: int) -> list[tuple[FloatArray, float]] | None:
@@ -176,7 +203,8 @@ def solver(A: FloatArray, least_pivot: float = 1e-12) -> Callable[[FloatArray], 
     # Columns on scales of their own would look dependent: all have a diagonal of 1.
     scale = np.sqrt(np.diag(A))
     scale = np.divide(1.0, scale, out=np.ones(len(A)), where=scale > 0)
-    A = A * scale * scale[:, None]
+    A = A * scale
+    A *= scale[:, None]
     try:
         factor = scipy.linalg.cho_factor(A, check_finite=False)
         pivots = np.diag(factor[0])
