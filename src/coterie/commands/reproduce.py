@@ -44,17 +44,21 @@ def reproduce(
     from coterie.studies.reproduce import reproduce as run
 
     records: list[dict[str, Any]] = []
-    for name in chosen(which):
+    names = chosen(which)
+    for place, name in enumerate(names, start=1):
         study = STUDIES[name]()
         try:
-            record = run(study, output, quick, gallery)
+            with console(stderr=True).status(f"{place} of {len(names)}: {name}, {study.title}"):
+                record = run(study, output, quick, gallery)
         except MissingData as missing:
             record = {"study": name, "skipped": str(missing), "claims": []}
         records.append(record)
         if not as_json:
-            _show(record, output)
+            _show(record)
     if as_json:
         print_json({"studies": records})
+    else:
+        _conclude(records, output)
     open_claims = [c for record in records for c in record["claims"] if not (c["holds"] or c["reason"])]
     raise typer.Exit(UNEXPLAINED if open_claims else 0)
 
@@ -68,17 +72,25 @@ def _list(as_json: bool) -> None:
         console().print(f"[bold]{name:12}[/bold] {study.title}")
 
 
-def _show(record: dict[str, Any], output: Path) -> None:
+def _show(record: dict[str, Any]) -> None:
     out = console()
     if "skipped" in record:
         out.print(f"[bold]{record['study']}[/bold]  [yellow]skipped[/yellow]: {escape(record['skipped'])}")
         return
-    place = output / record["study"].replace(" ", "-")
-    out.print(f"[bold]{record['study']}[/bold]  {record['title']} ({record['seconds']} s, {place})")
+    out.print(f"[bold]{record['study']}[/bold]  {record['title']} ({record['seconds']} s)")
     for claim in record["claims"]:
         mark = "[green]✓[/green]" if claim["holds"] else "[red]✗[/red]"
         reason = "" if claim["holds"] or not claim["reason"] else f" {claim['reason']}"
         out.print(f"  {mark} {escape(claim['text'])} [dim]({escape(claim['evidence'])})[/dim]{escape(reason)}")
+
+
+def _conclude(records: list[dict[str, Any]], output: Path) -> None:
+    claims = [claim for record in records for claim in record["claims"]]
+    failing = [claim for claim in claims if not claim["holds"]]
+    unexplained = sum(not claim["reason"] for claim in failing)
+    reasons = f"{unexplained} of them without a known reason" if unexplained else "for the reasons above"
+    rest = f"; {len(failing)} do not, {reasons}" if failing else ""
+    console().print(f"{len(claims) - len(failing)} of {len(claims)} claims hold{rest}. Numbers and figures: {output}")
 
 
 def register(app: typer.Typer) -> None:

@@ -65,6 +65,7 @@ COLOURS = {
     "cocoa": VERMILION,
     "gram": OCHRE,
     "newton": GREY,
+    "interior-point": GREY,
     "graph-cp": BLUE,
     "tree": GREEN,
     "diffusion": GREY,

@@ -26,8 +26,8 @@ LADDER = (SKY, BLUE, GREEN, OCHRE, VERMILION, PURPLE, GREY)
 PALE = "#e5e7eb"
 """What text turns to on a dark ground."""
 PANEL_INCHES = (2.7, 2.15)
-FEW_DECADES = 1.7
-"""On a logarithmic axis with fewer decades than this, more than powers of ten are labelled."""
+FEW_DECADES, HARDLY_ANY = 1.7, 0.6
+"""On a logarithmic axis with fewer decades than these, 2 and 5 times a power of ten are labelled, or every multiple."""
 FLOOR = 1e-16
 """Values at or below it are drawn there: rounding is all that is left of them."""
 
@@ -56,13 +56,13 @@ def panels(
     hue: Hue | None = None,
     stroke: Stroke = lambda curve: SOLID,
     log_x: bool | Collection[str] = False,
-    by_row: bool = False,
     floor: float = FLOOR,
     log_y: bool = True,
+    key: Mapping[str, Any] | None = None,
 ) -> Figure:
     """One panel per name, curves in their method's colour or in what `hue` says, and one legend below.
 
-    `by_row`: a legend beside each row, of its methods; strokes are left to the caption. `log_x`: all panels, or some.
+    `key`: names of strokes for the legend below; methods are then beside each row. `log_x`: all panels, or some.
     `floor`: what is below leaves the frame.
     """
     rows = math.ceil(len(names) / columns)
@@ -83,15 +83,15 @@ def panels(
             lines(ax, curves, across, up, hue, stroke, logarithmic, floor, log_y)
             ax.set_title(name, loc="left", size=9)
             for curve in curves:
-                style: Any = SOLID if by_row else stroke(curve)
+                style: Any = SOLID if key else stroke(curve)
                 line = Line2D([], [], color=hue(curve), linestyle=style, linewidth=1.4)
-                shown.setdefault(curve.method if by_row else curve.label, line)
-            if by_row and place % columns == columns - 1:
+                shown.setdefault(curve.method if key else curve.label, line)
+            if key and place % columns == columns - 1:
                 beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, "fontsize": 8}
                 ax.legend(shown.values(), shown.keys(), **beside)
                 shown = {}
-        if by_row:
-            return figure
+        if key:
+            shown = {name: Line2D([], [], color=INK, linestyle=style, linewidth=1.4) for name, style in key.items()}
         letters = 13.5 * PANEL_INCHES[0] * columns
         fit = max(1, min(len(shown), int(letters / (max(map(len, shown)) + 6))))
         figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=fit, frameon=False, fontsize=8)
@@ -128,6 +128,8 @@ def lines(
             color=hue(curve),
             linestyle=stroke(curve),
             linewidth=1.4,
+            marker="o" if len(curve.x) == 1 else None,
+            markersize=3.0,
             label=curve.label,
         )
     if log_y:
@@ -157,9 +159,10 @@ def _scale_heights(ax: Axes, curves: Sequence[Curve], floor: float) -> None:
 
 
 def _label_decades(axis: Axis, decades: float, most: int) -> None:
-    """Powers of ten, and where there are hardly any, 2 and 5 times them as well."""
+    """Powers of ten, and where there are few of them, some or all of their multiples as well."""
     if decades < FEW_DECADES:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+        multiples = (1.0, 2.0, 5.0) if decades >= HARDLY_ANY else range(1, 10)
+        axis.set_major_locator(LogLocator(subs=multiples, numticks=12))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
         axis.set_major_locator(LogLocator(numticks=most))
@@ -170,5 +173,5 @@ def themed_svg(figure: Figure) -> bytes:
     """The figure as an SVG on no ground, whose text is dark in a light theme and pale in a dark one."""
     drawing = rendered(figure, "svg", ground="none").decode()
     drawing = drawing.replace(INK, "currentColor")
-    rule = f"svg {{ color: {INK} }} @media (prefers-color-scheme: dark) {{ svg {{ color: {PALE} }} }}"
+    rule = f"svg {{ color: {INK} }} @media screen and (prefers-color-scheme: dark) {{ svg {{ color: {PALE} }} }}"
     return re.sub(r"(<svg[^>]*>)", rf"\1<style>{rule}</style>", drawing, count=1).encode()

@@ -39,15 +39,16 @@ class Everything(Study):
     quick: ClassVar[Mapping[str, Any]] = {"agents": 6, "rounds": 400, "epochs": 40, "target": 1e-3, "seed": 0}
     full: ClassVar[Mapping[str, Any]] = {"agents": 6, "rounds": 5000, "epochs": 1000, "target": 1e-5, "seed": 0}
     remark: ClassVar[str] = (
-        "Dotted: as published, with ρ = 1 where there is a ρ; dashed: self-tuned; solid: accelerated too, where that "
-        "is offered. A round of the diffusion methods is a pass over the data, so compare bits."
+        "As published means ρ = 1 where there is a ρ; methods are accelerated where that is offered. A round of the "
+        "diffusion methods is a pass over the data, so compare bits."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
         curves, remarks = [], []
         for title, (problem, data, place) in problems(settings["agents"]).items():
+            refused = []
             for name, method in METHODS.items():
-                if method.split != place["split"]:
+                if (method.split, method.family) != (place["split"], problem.family):
                     continue
                 for variant, options in variants(name).items():
                     try:
@@ -56,10 +57,12 @@ class Everything(Study):
                             max_rounds=settings["epochs" if by_epoch(name) else "rounds"], seed=settings["seed"],
                             progress=False, **place, **options,
                         )  # fmt: skip
-                    except InvalidProblem as refusal:
-                        remarks.append(f"{title} without {name}: {str(refusal).split('. ')[0].split('; ')[0]}")
+                    except InvalidProblem:
+                        refused.append(name)
                         break
                     curves += _curves(result, title, variant, settings["target"])
+            if refused:
+                remarks.append(f"{title} without {', '.join(refused)}, which refuse it")
         return Numbers(curves, remarks)
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -117,7 +120,7 @@ class Everything(Study):
         labels = {name: (AXES[name.rsplit(", ", 1)[1]], "relative gap") for name in numbers.panels}
         return panels(
             numbers, numbers.panels, labels, columns=3, stroke=lambda c: strokes[c.label.split(", ", 1)[1]], log_x=True,
-            by_row=True,
+            key=strokes,
         )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from coterie.data import Dataset, datasets
 from coterie.studies.p001 import (
-    CLEAR,
     EXACT,
     FIXED,
     LEARNED,
@@ -19,6 +18,7 @@ from coterie.studies.p001 import (
     SETTLED,
     UNSETTLED,
     accuracies,
+    common_claims,
     drawn,
     fit,
     progress,
@@ -73,9 +73,7 @@ class Figure9(Study):
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         train, test, near, good = (numbers.panel(name) for name in (TRAIN, TEST, SPARSE, GOOD))
-        over = {label: train[label].last - test[label].last for label in (FIXED, LEARNED, "local")}
         ends = ", ".join(f"{label} {test[label].last:.3f}" for label in SHOWN)
-        others = max(test[label].last for label in ("global", LINEAR))
         alone = test["local"].last
         # A trend, and one that matters: half the neighbours from the largest λ to the smallest.
         sparser = bool(np.all(np.diff(near[LEARNED].y) >= 0) and near[LEARNED].y[0] <= 0.5 * near[LEARNED].y[-1])
@@ -84,28 +82,7 @@ class Figure9(Study):
             points = zip(near[label].x, near[label].y, good[label].y, strict=True)
             listed[label] = ", ".join(f"{x:g}: {n:.1f}, {a:.3f}" for x, n, a in points)
         return [
-            Claim(
-                "Dada reduces the overfitting of Local.",
-                max(over[FIXED], over[LEARNED]) < over["local"],
-                "training less test accuracy: " + ", ".join(f"{k} {v:.3f}" for k, v in over.items()),
-            ),
-            Claim(
-                "Dada-Fixed has a higher test accuracy than Global and Perso-linear.",
-                test[FIXED].last >= others + CLEAR,
-                f"test accuracy: {ends}",
-            ),
-            Claim(
-                "Dada-Learned has a higher test accuracy than Global and Perso-linear.",
-                test[LEARNED].last >= others + CLEAR,
-                "the same numbers",
-                UNSETTLED,
-            ),
-            Claim(
-                "The learned graph is sparser than the true one (43 against 61 neighbours in the paper).",
-                test[LEARNED].chosen["neighbours"] < near[LEARNED].chosen["truth"],
-                f"{test[LEARNED].chosen['neighbours']:.1f} against {near[LEARNED].chosen['truth']:.1f}",
-                UNSETTLED,
-            ),
+            *common_claims(train, test, f"test accuracy: {ends}", near[LEARNED].chosen["truth"]),
             Claim(
                 "The smaller λ, the sparser the graph.",
                 sparser,

@@ -29,14 +29,11 @@ class Figure2(Study):
     name: ClassVar[str] = "002 fig2"
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "the effect of η₁, η₂, τ, ρ and β"
-    quick: ClassVar[Mapping[str, Any]] = {
-        "rows": 600, "agents": 10, "rounds": 100, "every": 2, "shares": (2.0, 1.0, 0.8, 0.5, 0.1),
-        "steps": (0.01, 0.1, 1.0, 10.0, 100.0), "middle": 10.0, "seed": 0,
-    }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
         "rows": None, "agents": 10, "rounds": 500, "every": 5, "shares": (2.0, 1.0, 0.8, 0.5, 0.1),
         "steps": (0.01, 0.1, 1.0, 10.0, 100.0), "middle": 10.0, "seed": 0,
     }  # fmt: skip
+    quick: ClassVar[Mapping[str, Any]] = full
     remark: ClassVar[str] = (
         "Above, η₁, η₂ and τ as multiples of the recommended K, Kτ and λmax, with ρ fixed; below, ρ (or 1/(βK)) with "
         "the recommended values. The paper does not print its values; these are ours."

@@ -140,7 +140,9 @@ class Study(ABC):
     def draw(self, numbers: Numbers) -> Figure:
         """The figure, in the paper's axes."""
 
-    def record(self, numbers: Numbers, settings: Mapping[str, Any], size: str, seconds: float) -> dict[str, Any]:
+    def record(
+        self, numbers: Numbers, settings: Mapping[str, Any], size: str, seconds: float, processor_seconds: float
+    ) -> dict[str, Any]:
         """Everything but the curves, as plain values."""
         return {
             "study": self.name,
@@ -153,6 +155,7 @@ class Study(ABC):
             "claims": [asdict(claim) for claim in self.claims(numbers)],
             "bills": numbers.bills(),
             "seconds": round(seconds, 1),
+            "processor_seconds": round(processor_seconds, 1),
             "version": version("coterie"),
             "machine": machine(),
         }
