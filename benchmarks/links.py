@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import multiprocessing as mp
 import tempfile
 import threading
@@ -124,6 +125,8 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
         links.connect(pipe.recv())
         links.wait()
         carriers.append(Linked(network, Bill(network), links, homes, me, names))
+    if keys is not None:
+        carriers[1].transcript = hashlib.sha256()  # as between organisations
     kind = Sum if word == "Sum" else Exchange
     for size in sizes:
         x = np.random.default_rng(me).standard_normal(size)

@@ -20,6 +20,8 @@ from coterie.files import read_archive, write_archive
 
 __all__ = ["Checkpoint", "Snapshot"]
 
+MEMORY = "memory/"
+
 
 @dataclass
 class Snapshot:
@@ -31,6 +33,10 @@ class Snapshot:
     history: list[list[Any]] = field(default_factory=list)
     bound: list[Any] = field(default_factory=list)
     best: list[Point] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+    """Arrays by name: what the carrier keeps beside the States."""
+    next_look: int | None = None
+    """The round after which the next certificate was due."""
 
 
 class Checkpoint:
@@ -48,6 +54,7 @@ class Checkpoint:
             "bill": snapshot.bill,
             "history": snapshot.history,
             "bound": snapshot.bound,
+            "next_look": snapshot.next_look,
             "states": [],
         }
         arrays: dict[str, Any] = {}
@@ -57,6 +64,7 @@ class Checkpoint:
             arrays[f"{index}/best w"] = point.w
             if point.v is not None:
                 arrays[f"{index}/best v"] = point.v
+        arrays |= {f"{MEMORY}{name}": array for name, array in snapshot.memory.items()}
         path = write_archive(self.folder / f"round-{snapshot.round:010d}.npz", header, arrays)
         for old in self._files()[: -self.keep]:
             old.unlink(missing_ok=True)
@@ -84,7 +92,7 @@ class Checkpoint:
         for path in reversed(self._files()):
             try:
                 header, arrays = read_archive(path, "checkpoint")
-            except CorruptFile as error:
+            except (CorruptFile, InvalidInput) as error:
                 damage = error
                 continue
             if header.get("identity") != self.identity:
@@ -133,4 +141,6 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[t
     best = None
     if header["bound"]:
         best = [Point(arrays[f"{index}/best w"], arrays.get(f"{index}/best v")) for index in range(len(states))]
-    return Snapshot(header["round"], states, header["bill"], header["history"], header["bound"], best)
+    memory = {name.removeprefix(MEMORY): array for name, array in arrays.items() if name.startswith(MEMORY)}
+    kept = (header["bill"], header["history"], header["bound"], best, memory, header.get("next_look"))
+    return Snapshot(header["round"], states, *kept)

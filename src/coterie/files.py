@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.errors import CorruptFile
+from coterie.errors import CorruptFile, InvalidInput
 
-__all__ = ["read_archive", "write_archive", "write_atomically"]
+__all__ = ["read_archive", "read_bytes", "write_archive", "write_atomically"]
 
 
 def write_atomically(path: str | Path, content: bytes) -> Path:
@@ -41,6 +41,14 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
     return path
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file; one that is not there, or cannot be read, is the caller's mistake and not the file's."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}). Is the path right?") from error
+
+
 def _umask() -> int:
     """The process's file mode mask, which can only be read by setting it."""
     mask = os.umask(0)
@@ -57,8 +65,8 @@ def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[s
 
 def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and arrays of a file that `write_archive` wrote; anything else is refused as no readable `kind`."""
+    content = read_bytes(path)
     try:
-        content = Path(path).read_bytes()
         if not zipfile.is_zipfile(io.BytesIO(content)):
             raise ValueError("it is no .npz file, or it was cut short")
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:

@@ -17,7 +17,7 @@ from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.errors import CorruptFile, CoterieError, UnknownName
-from coterie.files import write_atomically
+from coterie.files import read_bytes, write_atomically
 from coterie.models import load_model
 from coterie.networks import Network
 from coterie.rounds import Record
@@ -80,8 +80,9 @@ class Result:
         """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
         folder = Path(folder)
         model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")
+        text = read_bytes(folder / "run.json")
         try:
-            content = json.loads((folder / "run.json").read_text())
+            content = json.loads(text)
             untouched = content.pop("seal") == _seal(content)
             if content["coterie_run"] != 1:
                 raise CorruptFile(f"{folder / 'run.json'} is of a newer kind; update coterie to read it.")
@@ -93,7 +94,7 @@ class Result:
             rows = [Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)]
             error = None if content["error"] is None else CoterieError(content["error"])
             status, explanation, owner = Status(content["status"]), str(content["explanation"]), content["model"]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
             raise CorruptFile(
                 f"{folder / 'run.json'} is not a readable run ({type(wrong).__name__}: {wrong})."
             ) from wrong

@@ -11,7 +11,7 @@ from typing import Any
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
-from coterie.certificate import Certificate, certify, participants
+from coterie.certificate import Bound, Certificate, certify, participants
 from coterie.errors import CorruptFile, InvalidInput, NumericalError
 from coterie.methods import METHODS
 from coterie.models import LinearModel, LowRankModel, PersonalModel
@@ -20,7 +20,7 @@ from coterie.problem import Problem
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, points_of, prepared
 
-__all__ = ["Verification", "verify"]
+__all__ = ["Verification", "contradictions", "differences", "verify"]
 
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to P(0)."""
@@ -73,7 +73,8 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
         )
     if model.digest() != certificate.model_digest:
         objections.append("the model is not the model that was certified")
-    objections += _contradictions(certificate, model)
+    classes = getattr(model, "classes_", None)
+    objections += contradictions(certificate, model.problem, None if classes is None else classes.tolist())
     if objections:
         return Verification(tuple(objections), math.nan, math.nan, math.nan)
 
@@ -85,6 +86,11 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
     bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
     unit = agents[0].primal_at_zero
+    return Verification(tuple(differences(certificate, bound, unit)), bound.primal, bound.dual, bound.gap)
+
+
+def differences(certificate: Certificate, bound: Bound, unit: float) -> Iterator[str]:
+    """Which of its numbers are others when they are computed from the data; `unit` is P(0)."""
     for name, written, found in (
         ("primal", certificate.primal, bound.primal),
         ("dual", certificate.dual, bound.dual),
@@ -94,19 +100,17 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
         ("radius", certificate.radius or 0.0, bound.radius or 0.0),
     ):
         if not abs(written - found) <= AGREEMENT * max(unit, abs(found)):
-            objections.append(f"{name} is {found!r} when computed from the data, but the certificate says {written!r}")
-    return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
+            yield f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
 
 
-def _contradictions(certificate: Certificate, model: Any) -> Iterator[str]:
+def contradictions(certificate: Certificate, problem: Problem, classes: list[Any] | None) -> Iterator[str]:
     """What the certificate says of the run that cannot be, or that the model says otherwise."""
     settings = certificate.settings
-    if _plain(settings["problem"]) != _plain(model.problem.settings()):
+    if _plain(settings["problem"]) != _plain(problem.settings()):
         yield "the certificate is about another problem than the model's"
     if settings["limits"]["tol"] != certificate.tolerance:
         yield f"the tolerance is {certificate.tolerance!r}, but the run was asked for {settings['limits']['tol']!r}"
-    classes = getattr(model, "classes_", None)
-    if _plain(settings["classes"]) != _plain(None if classes is None else classes.tolist()):
+    if _plain(settings["classes"]) != _plain(classes):
         yield "the certificate names other classes than the model"
     method = settings["method"]["name"]
     if method not in METHODS or METHODS[method].split != settings["split"]:

@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
@@ -100,7 +101,7 @@ class Party:
         self.start()
 
     def start(self):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
         self.log = (self.folder / self.name / "log").open("a")
         self.process = subprocess.Popen(
             self.command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=environment
@@ -115,8 +116,14 @@ class Party:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def wait(self, timeout=120):
-        printed, _ = self.process.communicate(timeout=timeout)
+    def wait(self, timeout=200):
+        """Its exit code, and what it printed; one that does not end says where it hangs."""
+        try:
+            printed, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGABRT)
+            self.process.communicate()
+            raise AssertionError((self.folder / self.name / "log").read_text()[-20_000:]) from None
         self.log.close()
         return self.process.returncode, json.loads(printed or "{}")
 
@@ -130,8 +137,12 @@ class Party:
         return int(found[-1].stem.removeprefix("round-")) if found else 0
 
     def is_saving(self):
-        folder = self.folder / self.name / "checkpoint"
-        return any(True for _ in folder.glob("*/.round-*"))
+        """What it has begun to write, and not yet put in its place."""
+        return list((self.folder / self.name / "checkpoint").glob("*/.round-*"))
+
+    def is_frozen(self):
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return "State:\tT" in status
 
 
 @contextlib.contextmanager

@@ -166,6 +166,7 @@ def test_who_leaves_says_why(opened):
 
 def test_letters_that_were_sent_arrive_before_the_end(opened):
     a, b, _ = places(opened)
+    a.wait()
     for step in range(50):
         a.send(1, np.full(10_000, float(step)), Tag("rounds", step, "Sum"))
     a.close()
@@ -266,7 +267,7 @@ def test_an_expired_certificate_is_refused_on_both_sides(opened, keys, tmp_path)
     caller = Streams(1, [0], "run", good, 0.8, names=["bea", "ada"])
     opened += [server, caller]
     caller.connect([server.address, caller.address])
-    with pytest.raises(PartyLost, match="bea"):
+    with pytest.raises(ProtocolError, match="cannot prove that it is bea"):
         caller.wait()
     assert not server.connections
     assert not server.rejected
@@ -286,11 +287,13 @@ def test_a_party_cannot_speak_for_another(opened, keys, certificate, claims, rea
 
 def test_a_server_with_another_partys_certificate_is_not_talked_to(opened, keys):
     impostor = Streams(0, [1], "run", keys["cyd"], 1.0, names=NAMES)
-    b = Streams(1, [0], "run", keys["bea"], 0.6, names=NAMES)
+    b = Streams(1, [0], "run", keys["bea"], 60.0, names=NAMES)
     opened += [impostor, b]
     b.connect([impostor.address, b.address])
-    with pytest.raises(PartyLost, match="ada"):
+    began = time.monotonic()
+    with pytest.raises(ProtocolError, match="cannot prove that it is ada"):
         b.wait()
+    assert time.monotonic() - began < 20
     assert not impostor.connections
 
 

@@ -5,7 +5,7 @@
                  sign            certificate.pem, authority.pem       ─→ back to the party
 
 A certificate holds the party's name and what TLS needs to know of it, nothing about its data. Files with keys can be
-read by their owner alone.
+read by their owner alone. With the same keys parties sign what others pass on for them (`signature`, `known_key`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 
 from coterie.carriers.streams import MutualTLS, server_name
-from coterie.errors import CorruptFile, InvalidInput, MissingExtra
+from coterie.errors import CorruptFile, InvalidInput, MissingExtra, ProtocolError
 from coterie.files import write_atomically
 
 try:
@@ -28,7 +28,20 @@ try:
 except ImportError as missing:
     raise MissingExtra("`coterie provision`", "peers") from missing
 
-__all__ = ["fingerprint", "load_keys", "make_authority", "make_request", "provide_all", "sign"]
+__all__ = [
+    "PublicKey",
+    "check_signature",
+    "fingerprint",
+    "known_key",
+    "load_keys",
+    "make_authority",
+    "make_request",
+    "provide_all",
+    "sign",
+    "signature",
+]
+
+PublicKey = ec.EllipticCurvePublicKey
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY, AUTHORITY_KEY = (
     "key.pem",
@@ -147,6 +160,39 @@ def load_keys(folder: str | Path, party: str) -> MutualTLS:
     for what, checked in (("certificate", certificate), ("authority", authority)):
         _check_valid(checked, f"the {what} in {folder}", "ask the coordinator to sign anew")
     return MutualTLS(content[KEY], content[CERTIFICATE], content[AUTHORITY])
+
+
+def signature(keys: MutualTLS, content: bytes) -> bytes:
+    """The party's signature under something it says."""
+    key = serialization.load_pem_private_key(keys.key, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey), "`load_keys` has seen it"
+    return key.sign(content, ec.ECDSA(hashes.SHA256()))
+
+
+def known_key(keys: MutualTLS, certificate: bytes, party: str) -> PublicKey:
+    """The public key in another party's certificate, if the same authority signed it for that party."""
+    try:
+        shown = x509.load_pem_x509_certificate(certificate)
+        shown.verify_directly_issued_by(x509.load_pem_x509_certificate(keys.authority))
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        key = shown.public_key()
+        now = dt.datetime.now(dt.UTC)
+        genuine = server_name(party) in names.get_values_for_type(x509.DNSName)
+        if not (genuine and shown.not_valid_before_utc <= now <= shown.not_valid_after_utc):
+            raise ValueError("it is another party's, or out of date")
+        if not isinstance(key, PublicKey):
+            raise ValueError("its key is of another kind")
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+        raise ProtocolError(f"the certificate that was passed on for {party} does not hold ({error}).") from error
+    return key
+
+
+def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -> None:
+    """Refuse words that are not that party's."""
+    try:
+        key.verify(signed, content, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature as error:
+        raise ProtocolError(f"somebody changed what {party} said: its signature does not match.") from error
 
 
 def fingerprint(content: bytes) -> str:

@@ -46,10 +46,15 @@ class Links(Protocol):
         """Put a letter of one of this place's agents where others can `ask` for it."""
         ...
 
-    def ask(self, place: int, agent: int) -> FloatArray | None:
+    def poll(self, source: int, tag: Tag) -> FloatArray | None:
+        """The next letter of that place, if it has arrived; like `receive`, but does not wait."""
+        ...
+
+    def ask(self, place: int, agent: int, patience: float | None = None) -> FloatArray | None:
         """What that agent, who lives at that place, last published; None if nothing yet.
 
-        It is answered in the background: the agent may be busy, or done, as long as its process lives.
+        It is answered in the background: the agent may be busy, or done, as long as its process lives. With `patience`,
+        so many seconds at most, and not at all where the connection is broken: None then, too.
         """
         ...
 

@@ -9,6 +9,7 @@ so that all name the same party.
     what comes in                                             what happens
     a certificate of nobody, another CA, or out of date       refused by TLS; no code of ours runs
     a hello of a stranger, of no neighbour, of another run    refused and counted
+    from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
     a letter twice                                            dropped and counted
     a letter too early, changed, too large, of another epoch  refused and counted; the connection begins anew
@@ -40,13 +41,14 @@ from coterie.arrays import FloatArray, digest, sealed
 from coterie.carriers.frames import LARGEST, Header, Kind, decode, encode
 from coterie.carriers.links import Tag
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
+from coterie.statuses import Status
 
 try:
     import grpc
 except ImportError as missing:
     raise MissingExtra("the carrier between processes", "peers") from missing
 
-__all__ = ["MutualTLS", "Restarted", "Streams", "TrustedCluster", "server_name"]
+__all__ = ["MutualTLS", "Restarted", "Streams", "TrustedCluster", "printable", "server_name"]
 
 METHOD = "/coterie.Links/Converse"
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -56,6 +58,10 @@ SUSPICIOUS_BEATS = 3
 ACKNOWLEDGE_BYTES = 2**20
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
+UNTRUSTED = ("handshake failed", "verification check failed")
+"""What gRPC says, somewhere in its details, when the other side's certificate does not hold."""
+MOST_UNTRUSTED = 3
+"""After so many such attempts in a row a neighbour that has never been there is given up."""
 
 Line: TypeAlias = "SimpleQueue[bytes | None]"
 """Frames on their way into a connection; None ends it."""
@@ -163,8 +169,8 @@ class Streams:
 
     def wait(self) -> None:
         """Until all neighbours are there; whoever does not come within the patience is lost."""
-        for edge in self._edges.values():
-            edge.wait()
+        while not all(edge.here() for edge in self._edges.values()):
+            time.sleep(0.01)
 
     # -- Links ---------------------------------------------------------------------------------------------------------
 
@@ -178,28 +184,36 @@ class Streams:
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
         """The next letter of that neighbour; see `Links`."""
-        found: Tag
-        letter: FloatArray
-        found, letter = self._edge(source).next_letter()
-        if found != tag:
-            raise ProtocolError(f"{self.name(source)} sent {found} where {self.name(self.me)} expects {tag}.")
-        return letter
+        return self._expected(source, self._edge(source).next_letter(), tag)
+
+    def poll(self, source: int, tag: Tag) -> FloatArray | None:
+        """The next letter of that neighbour, if there is one; see `Links`."""
+        found = self._edge(source).letter_at_hand()
+        return None if found is None else self._expected(source, found, tag)
+
+    def _expected(self, source: int, found: tuple[Tag, FloatArray], tag: Tag) -> FloatArray:
+        if found[0] != tag:
+            raise ProtocolError(f"{self.name(source)} sent {found[0]} where {self.name(self.me)} expects {tag}.")
+        return found[1]
 
     def publish(self, agent: int, letter: FloatArray) -> None:
         """Put a letter where others can `ask` for it."""
         self._published[agent] = sealed(np.array(letter))
 
-    def ask(self, place: int, agent: int) -> FloatArray | None:
+    def ask(self, place: int, agent: int, patience: float | None = None) -> FloatArray | None:
         """What that agent last published."""
         if place == self.me:
             return self._published.get(agent)
-        return self._edge(place).ask(agent)
+        return self._edge(place).ask(agent, patience)
 
-    def close(self, reason: str = "", lost: str = "") -> None:
-        """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did."""
+    def close(self, reason: str = "", lost: str = "", status: str = "") -> None:
+        """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did.
+
+        With the `status` of a protocol error all others end with that one, and not as if a party were lost.
+        """
         if self._closing.is_set():
             return
-        tag = Tag("", 0, lost[:80])
+        tag = Tag(status, 0, lost[:80])
         for edge in self._edges.values():
             edge.post(Kind.LEAVE, np.empty(0), tag, note=reason[:1000])
         until = time.monotonic() + min(self.deadline, 5.0)
@@ -293,7 +307,7 @@ class Streams:
 
     def _dial(self, edge: _Edge, address: str) -> None:
         """Keep a connection to that neighbour, until the end."""
-        pause = FIRST_PAUSE
+        pause, untrusted = FIRST_PAUSE, 0
         while not self._closing.is_set():
             line: Line = SimpleQueue()
             line.put(self._hello(edge))
@@ -312,8 +326,11 @@ class Streams:
                 edge.trouble = str(error)
             except grpc.RpcError as error:
                 code, edge.trouble = error.code(), str(error.details())
+                untrusted = untrusted + 1 if any(sign in edge.trouble.lower() for sign in UNTRUSTED) else 0
                 if code is grpc.StatusCode.PERMISSION_DENIED:
                     edge.fail(ProtocolError(f"{self.name(edge.peer)} refused the connection: {edge.trouble}"))
+                elif untrusted >= MOST_UNTRUSTED and not self.connections[edge.peer]:
+                    edge.fail(ProtocolError(_stranger(self.name(edge.peer), address, edge.trouble)))
             finally:
                 line.put(None)
                 edge.detach(line)
@@ -393,7 +410,7 @@ class Streams:
         if header.kind is not Kind.HELLO or header.sender != edge.peer:
             self.rejected["no hello"] += 1
             raise ProtocolError(f"{self.name(edge.peer)} did not say hello.")
-        theirs = _printable(payload.tobytes().decode(errors="replace"))
+        theirs = printable(payload.tobytes().decode(errors="replace"))
         if theirs != self.agreement:
             self.rejected["other study"] += 1
             raise edge.fail(
@@ -565,14 +582,16 @@ class _Edge:
             self._answers.put((tag, payload))
         elif header.kind is Kind.LEAVE:
             self.left = True
-            self._inbox.put(self._farewell(header))
-            self._answers.put(self._farewell(header))
+            self.fail(self._farewell(header))
 
     def _farewell(self, header: Header) -> PartyLost:
-        name, lost, note = self.streams.name(self.peer), _printable(header.word), _printable(header.note)
+        name, lost, note = self.streams.name(self.peer), printable(header.word), printable(header.note)
         if lost:
             return PartyLost(note or f"{lost} stopped answering.", lost)
-        return PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
+        farewell = PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
+        if header.purpose == Status.PROTOCOL_ERROR:
+            farewell.status = Status.PROTOCOL_ERROR
+        return farewell
 
     def _forget_up_to(self, heard: int) -> None:
         known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
@@ -584,34 +603,51 @@ class _Edge:
         found = self._wait_for(self._inbox)
         return found[0], found[1]
 
-    def ask(self, agent: int) -> FloatArray | None:
+    def letter_at_hand(self) -> tuple[Tag, Any] | None:
+        found = self._wait_for(self._inbox, 0.0)
+        return None if found is None else (found[0], found[1])
+
+    def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
+        if patience is not None and not self.linked:
+            return None
         self._questions += 1
         number = str(self._questions)
         self.post(Kind.QUESTION, np.empty(0), Tag(number, agent, ""))
+        until = None if patience is None else time.monotonic() + patience
         while True:
-            tag, letter = self._wait_for(self._answers)
+            found = self._wait_for(self._answers, None if until is None else max(until - time.monotonic(), 0.0))
+            if found is None:
+                return None
+            tag, letter = found
             if tag.purpose == number:
                 return letter if tag.word == "letter" else None
 
-    def _wait_for(self, queue: SimpleQueue[Any]) -> Any:
+    def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
+        """The next of what comes in; None, if nothing does within the patience."""
         while True:
+            left = max(self._time_left(), 0.001)
             try:
-                found = queue.get(timeout=max(self._time_left(), 0.001))
+                found = queue.get(timeout=left if patience is None else min(patience, left))
             except Empty:
                 if self._time_left() <= 0:
                     raise self._lost() from None
+                if patience is not None:
+                    return None
                 continue
             if isinstance(found, Exception):
                 queue.put(found)
                 raise found
             return found
 
-    def wait(self) -> None:
-        while not self._greeted.wait(timeout=0.05):
-            if self._failure is not None:
-                raise self._failure
-            if self._time_left() <= 0:
-                raise self._lost()
+    def here(self) -> bool:
+        """Whether this neighbour has come; if it cannot, or has left, or is waited for in vain, that is an error."""
+        if self._failure is not None:
+            raise self._failure
+        if self._greeted.is_set():
+            return True
+        if self._time_left() <= 0:
+            raise self._lost()
+        return False
 
     def settle(self, until: float) -> None:
         """Until the other side has heard everything, or has left itself, or it takes too long."""
@@ -633,7 +669,7 @@ class _Edge:
             f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
         )
 
-    def fail(self, error: ProtocolError | Restarted) -> Any:
+    def fail(self, error: ProtocolError | PartyLost) -> Any:
         """Whoever waits for this neighbour, now or later, gets this error."""
         self._failure = error
         self._inbox.put(error)
@@ -658,9 +694,16 @@ class _Cancelling:
         self.close = call.cancel
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Another party's text, fit for a terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def _stranger(name: str, address: str, details: str) -> str:
+    return (
+        f"whoever answers at {address} cannot prove that it is {name}: TLS refuses its certificate. Compare "
+        f"authority.pem and the certificates' dates at both parties ({details})."
+    )
 
 
 def _difference(ours: str, theirs: str, us: str, them: str) -> str:

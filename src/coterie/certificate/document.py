@@ -14,7 +14,7 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, digest
 from coterie.errors import CorruptFile
-from coterie.files import write_atomically
+from coterie.files import read_bytes, write_atomically
 
 __all__ = ["Certificate", "Participant", "participants"]
 
@@ -94,8 +94,9 @@ class Certificate:
     @staticmethod
     def load(path: str | Path) -> Certificate:
         """Read a certificate; a file that was changed or truncated is refused."""
+        text = read_bytes(path)
         try:
-            content = json.loads(Path(path).read_text())
+            content = json.loads(text)
             seal = content.pop("seal")
             if content.pop("coterie_certificate") != 1:
                 raise CorruptFile(f"{path} is a certificate of a newer kind; update coterie to read it.")
@@ -115,7 +116,7 @@ class Certificate:
                 and certificate.data_digest == claimed["data"]
                 and _seal(certificate.settings) == claimed["settings"]
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(
                 f"{path} is not a readable certificate.json ({type(error).__name__}: {error})."
             ) from error

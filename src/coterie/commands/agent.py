@@ -20,7 +20,7 @@ from coterie.progress import format_bits
 from coterie.result import Result
 from coterie.statuses import Status
 
-__all__ = ["agent", "predict_with_parties", "register"]
+__all__ = ["agent", "party_files", "predict_with_parties", "register", "rehearsal", "saying"]
 
 
 def agent(
@@ -43,20 +43,37 @@ def agent(
     from coterie.peers.chaos import Chaos
 
     shaken = None if chaos is None else Chaos.parse(chaos)
-    found = [party for file in files for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])]
-    if not found:
-        raise InvalidInput(f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some.")
+    found = party_files(files)
     if len(found) > 1 and predict is not None:
         raise InvalidInput("predict with one party.toml at each party: `coterie agent party.toml --predict new.csv`.")
     if show:
         _show_pages(found, as_json)
         return
     if len(found) > 1:
-        raise typer.Exit(_rehearsal(found, shaken, as_json))
+        raise typer.Exit(rehearsal(found, shaken, as_json))
     if predict is not None:
         predict_with_parties(found[0], predict, output, as_json, shaken)
         return
     raise typer.Exit(_fit(found[0], shaken, as_json))
+
+
+def party_files(files: list[Path]) -> list[Path]:
+    """These files, and for each folder the party.toml in its folders."""
+    found = [party for file in files for party in (sorted(file.glob("*/party.toml")) if file.is_dir() else [file])]
+    if not found:
+        raise InvalidInput(f"there is no */party.toml in {files[0]}; `coterie provision --example` makes some.")
+    return found
+
+
+def saying(party: str) -> Callable[[str], None]:
+    """Prints what goes on at that party."""
+    err = console(stderr=True)
+
+    def say(text: str) -> None:
+        err.print(f"[dim]{party}:[/dim] ", end="")
+        err.print(text, markup=False, soft_wrap=True)
+
+    return say
 
 
 def _show_pages(files: list[Path], as_json: bool) -> None:
@@ -83,15 +100,14 @@ def _fit(file: Path, chaos: Any, as_json: bool) -> int:
 
     own, study = load_party(file)
     table = read_own(own, study)
-    err = console(stderr=True)
     if not as_json:
         console().print(disclosure(study, own.party, table) + "\n", markup=False)
-
-    def say(text: str) -> None:
-        err.print(f"[dim]{own.party}:[/dim] ", end="")
-        err.print(text, markup=False, soft_wrap=True)
-
-    result = fit_together(own, study, table=table, chaos=chaos, say=say, stop_wished=_stop_wished(study, own.party))
+    stop_wished = _stop_wished(study, own.party)
+    try:
+        result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
+    except KeyboardInterrupt:
+        saying(own.party)("left by hand; start again to continue from the newest snapshot")
+        return Status.INTERRUPTED.exit_code
     if as_json:
         print_json({**summary(result), "party": own.party, "output": str(own.output)})
     else:
@@ -105,7 +121,7 @@ def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: b
     from coterie.peers.study import load_party
 
     own, study = load_party(file)
-    ids, predictions = predict_together(own, study, data, chaos=chaos)
+    ids, predictions = predict_together(own, study, data, chaos=chaos, say=saying(own.party))
     named = [None] * (0 if predictions is None else len(predictions)) if ids is None else ids.tolist()
     if predictions is None:
         text = "The predictions are at the party with the labels."
@@ -123,24 +139,37 @@ def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: b
         print(text.rstrip("\n"))
 
 
-def _rehearsal(files: list[Path], chaos: Any, as_json: bool) -> int:
+def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agent") -> int:
+    """That command at all of these parties, in a process each on this machine; its exit code."""
     from coterie.peers.rehearsal import rehearse
 
     err = console(stderr=True)
-    found = rehearse(files, chaos, [], lambda party, line: err.print(_line(party, line), markup=False, soft_wrap=True))
-    codes = [int(one["exit_code"]) for one in found.values()]
+
+    def say(party: str, line: str) -> None:
+        err.print(_line(party, line), markup=False, soft_wrap=True)
+
+    found, cause = rehearse(files, chaos, command, say)
+    code = 0 if cause is None else int(found[cause]["exit_code"])
+    code = BUG if code < 0 else code  # killed by a signal
     if as_json:
-        print_json({"parties": found, "exit_code": max(codes)})
-        return max(map(abs, codes))
+        print_json({"parties": found, "exit_code": code})
+        return code
     out = console()
     for party, one in found.items():
-        if "proves" in one:
-            size = format_bits(one["total"]["bits"])
-            out.print(f"[bold]{party}[/bold]  {one['status']}: {one['proves']}")
-            out.print(f"  {one['rounds']} rounds, {size} sent by all parties, {one['output']}", soft_wrap=True)
-        else:
-            out.print(f"[bold]{party}[/bold]  ended with {one['exit_code']}: {one.get('error', 'see above')}")
-    return BUG if min(codes) < 0 else max(codes)
+        out.print(f"[bold]{party}[/bold] ", end=" ")
+        out.print(_end(one), markup=False, soft_wrap=True)
+    return code
+
+
+def _end(one: dict[str, Any]) -> str:
+    """How a party's process ended, in a sentence or two."""
+    if "holds" in one:
+        return f"holds: {one['proves']}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+    if "proves" in one:
+        size = format_bits(one["total"]["bits"])
+        spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"
+        return f"{one['status']}: {one['proves']}\n  {spent}"
+    return f"ended with {one['exit_code']}: {one.get('error', 'see above')}"
 
 
 def _line(party: str, line: str) -> str:

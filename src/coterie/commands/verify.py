@@ -9,20 +9,32 @@ import typer
 from rich.markup import escape
 
 from coterie.certificate import Certificate
-from coterie.commands.options import Columns, Config, Data, Id, Json, Target, Weight, by_user, tables
+from coterie.commands.agent import party_files, rehearsal, saying
+from coterie.commands.exit_codes import UNTRUE
+from coterie.commands.options import Columns, Config, Id, Json, Target, Weight, by_user, tables
 from coterie.commands.output import console, print_json
+from coterie.errors import InvalidInput
 from coterie.models import load_model
+from coterie.verify import Verification
 from coterie.verify import verify as verify_certificate
 
 __all__ = ["register", "verify"]
 
 EXAMPLE = "Example: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill"
+EXPECTED = (
+    "certificate.json, model.npz and the data that was fitted, in this order; or, between organisations, each party's "
+    "own party.toml alone"
+)
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="certificate.json, as `coterie fit` wrote it.")],
-    model: Annotated[Path, typer.Argument(help="model.npz, as `coterie fit` wrote it.")],
-    data: Data,
+    certificate: Annotated[
+        Path, typer.Argument(help="certificate.json, as `coterie fit` wrote it; or party.toml, alone, at every party.")
+    ],
+    model: Annotated[Path | None, typer.Argument(help="model.npz, as `coterie fit` wrote it.")] = None,
+    data: Annotated[
+        list[Path] | None, typer.Argument(help="The Parquet, CSV or svmlight files that were fitted.")
+    ] = None,
     target: Target = None,
     id: Id = None,
     weight: Weight = None,
@@ -33,21 +45,49 @@ def verify(
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Recompute a certificate from model and data; refuse it if anything was changed."""
+    """Recompute a certificate from model and data; with a party.toml, together with the other parties."""
+    given = [certificate, *([] if model is None else [model]), *(data or [])]
+    if all(file.suffix == ".toml" or file.is_dir() for file in given):
+        raise typer.Exit(_with_parties(party_files(given), as_json))
+    if model is None or not data:
+        raise typer.BadParameter(
+            f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given; it takes {EXPECTED}."
+        )
     document = Certificate.load(certificate)
+    if "parts" in document.settings:
+        raise InvalidInput(
+            "this certificate is of a study between organisations, of which each party has a part of the proof: run "
+            "`coterie verify party.toml` at every party."
+        )
     split = document.settings["split"]
     personal = split == "users"
     parts = by_user(data, target, users, columns) if personal else tables(data, target, id, weight, split, columns)
-    found = verify_certificate(document, load_model(model), parts)
+    raise typer.Exit(_shown(verify_certificate(document, load_model(model), parts), document.proves, as_json))
+
+
+def _with_parties(files: list[Path], as_json: bool) -> int:
+    """Check the certificate together with the other parties; with several files, all of them on this machine."""
+    if len(files) > 1:
+        return rehearsal(files, None, as_json, "verify")
+    from coterie.peers.proof import verify_together
+    from coterie.peers.study import load_party
+
+    own, study = load_party(files[0])
+    found = verify_together(own, study, say=saying(own.party))
+    proves = Certificate.load(own.output / "certificate.json").proves if found.holds else ""
+    return _shown(found, proves, as_json)
+
+
+def _shown(found: Verification, proves: str, as_json: bool) -> int:
     if as_json:
         numbers = {"primal": found.primal, "dual": found.dual, "gap": found.gap}
-        print_json({"holds": found.holds, "objections": found.objections, "proves": document.proves, **numbers})
+        print_json({"holds": found.holds, "objections": found.objections, "proves": proves, **numbers})
     elif found.holds:
-        console().print(f"[green]The certificate holds.[/green] {document.proves}")
+        console().print(f"[green]The certificate holds.[/green] {proves}")
     else:
         objections = escape("; ".join(found.objections))
         console(stderr=True).print(f"[red]The certificate does not hold:[/red] {objections}.")
-    raise typer.Exit(0 if found.holds else 4)
+    return 0 if found.holds else UNTRUE
 
 
 def register(app: typer.Typer) -> None:

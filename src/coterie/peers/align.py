@@ -28,7 +28,7 @@ from coterie.carriers.links import Tag
 from coterie.carriers.streams import Streams
 from coterie.data import Table, align
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
-from coterie.peers.tell import Family, told
+from coterie.peers.tell import Family
 
 __all__ = ["Card", "aligned"]
 
@@ -50,7 +50,7 @@ def aligned(table: Table, names: Sequence[str], family: Family, nonce: bytes, du
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
-    cards = [_card(part) for part in told(family, msgspec.msgpack.encode(mine), "ids")]
+    cards = [_card(part) for part in family.told(msgspec.msgpack.encode(mine), "ids")]
     counts = "; ".join(f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True))
     if len({card.kind for card in cards}) > 1:
         raise InvalidData(f"ids are integers at some parties and text at others: {counts}. Convert them to one type.")
@@ -63,7 +63,7 @@ def aligned(table: Table, names: Sequence[str], family: Family, nonce: bytes, du
         raise InvalidData(f"no id occurs at every party: {counts}. Check that all use the same column as id.")
     table = table.take_rows(np.flatnonzero(here))
     order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
-    orders = told(family, order, "order")
+    orders = family.told(order, "order")
     different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]
     if different:
         raise ProtocolError(f"the rows are in another order at {', '.join(different)} than at {names[0]}.")

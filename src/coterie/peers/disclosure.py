@@ -124,6 +124,11 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
         lines += [
             "  - ids as above, whether there are labels here, the number of rows, the own partial scores, added up"
         ]
+    lines += ["", "Sent to verify, by `coterie verify`:"]
+    lines += [
+        "  - ids and numbers of rows as above, the numbers of the own certificate and a digest of it, what is wrong "
+        "with the own files; then once more what a certificate needs"
+    ]
     lines += [
         "",
         f"Not sent: {_NOT_SENT[study.split]}",

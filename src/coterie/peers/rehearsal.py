@@ -14,42 +14,66 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from coterie.peers.agent import MET
 from coterie.peers.chaos import Chaos
+from coterie.peers.meeting import MET
 from coterie.peers.study import load_party
+from coterie.statuses import Status
 
 __all__ = ["rehearse"]
 
 Say = Callable[[str, str], None]
 LONGEST_LIFE = 2.0
 """Seconds between the moment when all have met and the death of one of them, where chaos kills."""
+LAST_WORDS = 3.0
+"""Seconds for the others to end by themselves after one could not begin."""
 
 
-def rehearse(files: Sequence[Path], chaos: Chaos | None, arguments: Sequence[str], say: Say) -> dict[str, Any]:
-    """Start one agent per file, and wait for all; what each printed as JSON, by party, with its `exit_code`."""
+def rehearse(
+    files: Sequence[Path], chaos: Chaos | None, command: str, say: Say
+) -> tuple[dict[str, dict[str, Any]], str | None]:
+    """Start `coterie COMMAND FILE` for each file, and wait for all.
+
+    Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed first, if one did.
+    """
     loaded = {file: load_party(file) for file in files}
     parties = {own.party: file for file, (own, _) in loaded.items()}
     deadline = max(study.deadline for _, study in loaded.values())
-    running = {party: _Process(party, file, chaos, arguments, say) for party, file in parties.items()}
+    running = {party: _Process(party, file, chaos, command, say) for party, file in parties.items()}
     try:
         if chaos is not None and chaos.kill:
             _kill_some(running, chaos, say)
-        _wait_for_all(list(running.values()), 2 * deadline)
-        return {party: process.result() for party, process in running.items()}
+        first = _wait_for_all(list(running.values()), 2 * deadline)
+        found = {party: process.result() for party, process in running.items() if not process.stopped}
+        for party, process in running.items():
+            if process.stopped and first is not None:
+                found[party] = _in_vain(first.party, found[first.party])
+        return {party: found[party] for party in running}, None if first is None else first.party
     finally:
         for process in running.values():
             process.end()
 
 
-def _wait_for_all(processes: list[_Process], grace: float) -> None:
-    """Until all have ended; after one has failed, the others have a grace, and no longer wait for it to come."""
-    until = math.inf
+def _wait_for_all(processes: list[_Process], grace: float) -> _Process | None:
+    """Until all have ended; the first that failed.
+
+    The others are told of a failure and end by themselves, within the grace. Who failed before it met anybody could
+    tell nobody: those who would wait for it, with all their patience, are stopped.
+    """
+    first, until = None, math.inf
     while any(process.child.poll() is None for process in processes) and time.monotonic() < until:
-        if until == math.inf and any(process.child.poll() for process in processes):
-            until = time.monotonic() + grace
+        if first is None and (first := next((one for one in processes if one.child.poll()), None)):
+            until = time.monotonic() + (grace if first.met.is_set() else LAST_WORDS)
         time.sleep(0.02)
     for process in processes:
         process.end()
+    return first or next((one for one in processes if one.child.poll()), None)
+
+
+def _in_vain(party: str, end: dict[str, Any]) -> dict[str, Any]:
+    """How the rehearsal ended for who waited for a party that could not begin."""
+    reason = end.get("error", f"it ended with {end['exit_code']}")
+    status = Status.PARTY_LOST
+    return {"error": f"{party} did not come: {reason}", "name": str(status), "exit_code": status.exit_code}
 
 
 def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
@@ -69,10 +93,10 @@ def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
 class _Process:
     """A party's agent, and its output as it comes."""
 
-    def __init__(self, party: str, file: Path, chaos: Chaos | None, arguments: Sequence[str], say: Say):
-        self.party, self._say = party, say
+    def __init__(self, party: str, file: Path, chaos: Chaos | None, command: str, say: Say):
+        self.party, self._say, self.stopped = party, say, False
         shaken = ["--chaos", str(chaos)] if chaos is not None else []
-        self._command = [sys.executable, "-m", "coterie", "agent", str(file), "--json", *shaken, *arguments]
+        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *shaken]
         self._start()
 
     def _start(self) -> None:
@@ -117,6 +141,8 @@ class _Process:
             return {"exit_code": code}
 
     def end(self) -> None:
+        """Stop it, if it still runs."""
         if self.child.poll() is None:
+            self.stopped = True
             self.child.send_signal(signal.SIGTERM)
             self._wait()

@@ -38,6 +38,7 @@ import msgspec
 
 from coterie import __version__
 from coterie.arrays import digest
+from coterie.engines.places import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
@@ -87,6 +88,10 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Whether the parties agree that the labels become known to all, which some methods need."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
+    clock: Literal["virtual", "real"] = "virtual"
+    """Split by users: whether parties wake up in the order of a seed, or in real time, waiting for nobody."""
+    pace: float = 0.01
+    """Seconds between two wake-ups of a party, on average, where the clock is real."""
 
     @property
     def names(self) -> list[str]:
@@ -170,6 +175,9 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: two parties have the same name ({', '.join(names)}).")
     if not study.deadline > 0:
         raise InvalidInput(f"{path}: the deadline is a number of seconds above 0, not {study.deadline}.")
+    pace_of(study.clock, study.pace)
+    if study.clock == "real" and study.split != "users":
+        raise InvalidInput(f"{path}: clock = 'real' is for split = 'users', whose parties wake up one by one.")
     if study.psi and study.id is None:
         raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
     if study.id is not None and study.split != "features":

@@ -1,25 +1,56 @@
-"""What parties tell each other beside the numbers of the method: short texts, up and down a spanning tree.
+"""What parties tell each other beside the numbers of the method: short texts, up and down a spanning tree, signed.
 
-These are counted in bytes by nobody: the bill is about the method's numbers. They are few, before the first round and
-after the last, and `docs/disclosure.md` lists every one.
+    introduction   a random number and the certificate, from everybody
+    session        SHA-256 of all that everybody has said so far: the same at all parties, and another in every meeting
+    word           body, and an ECDSA signature of (run, session, what it is about, speaker, body)
+
+Most of it is passed on by others. Who passes a word on can neither change it nor put an old one in its place: the key
+is that of the speaker's certificate, and the session holds a random number of the listener. Who says one thing to one
+party and another to the next is found out with the next word, because their sessions differ. What parties add up on
+the way (`Sum`) cannot be signed; whoever hands on another total than it heard is found out in the end, when all compare
+what they have heard (`meeting.check_totals`). So a party on the way can do no more than one at the end: lie, to all
+alike, about what it holds itself.
+
+These words are counted in bytes by nobody: the bill is about the method's numbers. They are few, before the first round
+and after the last, and `docs/disclosure.md` lists every one.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
+from coterie.carriers.keys import PublicKey, check_signature, known_key, signature
 from coterie.carriers.links import Tag
-from coterie.carriers.streams import Streams
+from coterie.carriers.streams import MutualTLS, Streams
 from coterie.errors import ProtocolError
 from coterie.networks import Network
 
-__all__ = ["Family", "told"]
+__all__ = ["Family"]
+
+T = TypeVar("T")
+
+
+class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party says, with its signature."""
+
+    body: bytes
+    signature: bytes
+
+
+class Introduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first word of a party."""
+
+    nonce: bytes
+    certificate: bytes
 
 
 class Family:
-    """A party's place in the spanning tree: whom it reports to, and who reports to it."""
+    """A party's place in the spanning tree: whom it reports to, who reports to it, and whose words it knows."""
 
     def __init__(self, links: Streams, network: Network):
         self.links, self.count = links, network.agents
@@ -31,6 +62,8 @@ class Family:
         self.parent = parent[links.me] if parent[links.me] >= 0 else None
         self.children = [j for j, above in enumerate(parent) if above == links.me]
         self._parents = parent
+        self._keys: list[PublicKey] = []
+        self._session = b""
 
     def branch(self, child: int) -> set[int]:
         """That child and everybody below it."""
@@ -50,35 +83,62 @@ class Family:
             self.links.send_bytes(child, merged, tag)
         return merged
 
+    def told(self, mine: bytes, about: str) -> list[bytes]:
+        """What everybody has to say about something, in the order of the agents, each as its owner signed it."""
+        if not self._keys:
+            self._introduce()
+        return self._checked(self._passed_on(self._signed(mine, about), about), about)
 
-def told(family: Family, mine: bytes, about: str) -> list[bytes]:
-    """Everybody's bytes, in the order of the agents.
+    def _introduce(self) -> None:
+        """Learn everybody's key, and agree on a session."""
+        about, security = "introduction", self.links.security
+        assert isinstance(security, MutualTLS), "parties have keys"
+        mine = msgspec.msgpack.encode(Introduction(secrets.token_bytes(32), security.certificate))
+        words = self._passed_on(self._signed(mine, about), about)
+        shown = [_decoded(word.body, Introduction) for word in words]
+        names = [self.links.name(j) for j in range(self.count)]
+        self._keys = [known_key(security, one.certificate, name) for one, name in zip(shown, names, strict=True)]
+        self._checked(words, about)
 
-    A party speaks for its own branch only, and finds its own words as it said them. What a party on the way makes of
-    the others' words is not checked: they are not signed.
-    """
-    me = family.links.me
+    def _signed(self, body: bytes, about: str) -> bytes:
+        security, me = self.links.security, self.links.me
+        assert isinstance(security, MutualTLS), "parties have keys"
+        return msgspec.msgpack.encode(Word(body, signature(security, self._sentence(body, about, me))))
 
-    def merge(parts: list[bytes]) -> bytes:
-        everything: dict[int, bytes] = {me: parts[0]}
-        for child, part in zip(family.children, parts[1:], strict=True):
-            found = _unpacked(part)
-            if found.keys() != family.branch(child):
-                who = family.links.name(child)
-                raise ProtocolError(f"{about}: {who} does not speak for its own branch, and for nobody else.")
-            everything |= found
-        return msgspec.msgpack.encode(everything)
+    def _sentence(self, body: bytes, about: str, speaker: int) -> bytes:
+        """What is signed: a word in its place."""
+        return msgspec.msgpack.encode((self.links.run_id, self._session, about, speaker, body))
 
-    found = _unpacked(family.gathered(mine, about, merge))
-    if sorted(found) != list(range(family.count)):
-        raise ProtocolError(f"{about}: only {sorted(found)} of {family.count} parties were heard.")
-    if found[me] != mine:
-        raise ProtocolError(f"{about}: somebody changed what this party said.")
-    return [found[j] for j in range(family.count)]
+    def _checked(self, words: list[Word], about: str) -> list[bytes]:
+        """The words without their signatures, which hold."""
+        for speaker, (word, key) in enumerate(zip(words, self._keys, strict=True)):
+            sentence = self._sentence(word.body, about, speaker)
+            check_signature(key, sentence, word.signature, f"{self.links.name(speaker)} ({about})")
+        bodies = [word.body for word in words]
+        self._session = hashlib.sha256(msgspec.msgpack.encode((self._session, bodies))).digest()
+        return bodies
+
+    def _passed_on(self, mine: bytes, about: str) -> list[Word]:
+        """Everybody's words as they arrive: of all parties, and of nobody twice."""
+
+        def merge(parts: list[bytes]) -> bytes:
+            everything: dict[int, bytes] = {self.links.me: parts[0]}
+            for child, part in zip(self.children, parts[1:], strict=True):
+                found = _decoded(part, dict[int, bytes])
+                if found.keys() != self.branch(child):
+                    who = self.links.name(child)
+                    raise ProtocolError(f"{about}: {who} does not speak for its own branch, and for nobody else.")
+                everything |= found
+            return msgspec.msgpack.encode(everything)
+
+        found = _decoded(self.gathered(mine, about, merge), dict[int, bytes])
+        if sorted(found) != list(range(self.count)):
+            raise ProtocolError(f"{about}: only {sorted(found)} of {self.count} parties were heard.")
+        return [_decoded(found[j], Word) for j in range(self.count)]
 
 
-def _unpacked(part: bytes) -> dict[int, bytes]:
+def _decoded(part: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.msgpack.decode(part, type=dict[int, bytes])
+        return msgspec.msgpack.decode(part, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a party sent something that is not a table of texts: {error}") from error
+        raise ProtocolError(f"a party sent something that is no word of ours: {error}") from error

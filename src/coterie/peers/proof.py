@@ -1,0 +1,197 @@
+"""Check a certificate together: every party brings its data, its part of the model and its copy of the certificate.
+
+    own files ─→ meet, match rows, compare cards ─→ claims ─→ scores, slopes and sums as in a run ─→ one verdict for all
+
+Nobody holds the whole of a vertical model, or all rows of a horizontal study, so nobody can check a certificate alone.
+Here the parties compute it again, by the conversations of `certificate/`, from what each of them has now. A *claim* is
+what a party says before: the numbers of its certificate, a digest of what all certificates have in common, and what it
+found wrong with its own files. All hear all claims and the same sums, so all come to the same verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, digest
+from coterie.carriers.streams import printable
+from coterie.certificate import Bound, Certificate, Point, certify
+from coterie.data import Table
+from coterie.errors import CorruptFile, ProtocolError
+from coterie.methods import METHODS
+from coterie.models import load_model
+from coterie.peers.agent import read_own
+from coterie.peers.chaos import Chaos
+from coterie.peers.meeting import Meeting, Part, Say, carrier_of, check_totals, matched, member, met, prepared
+from coterie.peers.study import PartyFile, Study
+from coterie.personal import Personal
+from coterie.rounds import introduced
+from coterie.solve import no_network, points_of
+from coterie.verify import Verification, contradictions, differences
+
+__all__ = ["verify_together"]
+
+LONGEST = 300
+"""Letters of an objection."""
+
+
+class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a certificate states, by the names of its fields."""
+
+    primal: float
+    dual: float
+    gap: float
+    relative_gap: float
+    primal_at_zero: float
+    radius: float | None
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a party says of its files before anything is computed."""
+
+    objections: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]]
+    """What it found wrong with them alone."""
+    about: str = ""
+    """The digest of what the parties' certificates must have in common: participants, settings, everybody's parts."""
+    numbers: Numbers | None = None
+
+
+def verify_together(
+    own: PartyFile,
+    study: Study,
+    *,
+    table: Table | None = None,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+) -> Verification:
+    """Whether the certificate in the party's output folder holds, found out with the others; the same at all of them.
+
+    A file that is not there is refused before anybody is called; one that was changed is an objection that all hear.
+    """
+    table = read_own(own, study) if table is None else table
+    certificate, model, damage = _files(own, say)
+
+    def work(meeting: Meeting) -> Verification:
+        found = _verify(meeting, table, certificate, model, damage)
+        meeting.told(True, "verified", bool)
+        return found
+
+    return met(own, study, "verify", work, say, chaos)
+
+
+def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]]:
+    """The party's own certificate and part, and an objection for each that cannot be trusted."""
+    found: list[Any] = []
+    damage = []
+    for name, load in (("certificate.json", Certificate.load), ("model.npz", load_model)):
+        try:
+            found.append(load(own.output / name))
+        except CorruptFile as error:
+            say(str(error))
+            found.append(None)
+            damage.append(f"its {name} was changed after it was written, or is no such file")
+    return found[0], found[1], damage
+
+
+def _verify(
+    meeting: Meeting, table: Table, certificate: Certificate | None, model: Any, damage: list[str]
+) -> Verification:
+    names = meeting.study.names
+    table, parts, classes = prepared(meeting, matched(meeting, table), meeting.study.make_problem())
+    claim, brought = Claim(damage), None
+    if certificate is not None and model is not None:
+        try:
+            claim, brought = _brought(meeting, table, parts, classes, certificate, model)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
+    claims = meeting.told(claim, "claims", Claim)
+    heard = [(name, text) for name, one in zip(names, claims, strict=True) for text in one.objections]
+    objections = [f"{name}: {printable(text)}" for name, text in heard]
+    objections += _apart(names, claims)
+    if objections or certificate is None or brought is None:
+        return Verification(tuple(objections), math.nan, math.nan, math.nan)
+    bound, unit = _computed(meeting, *brought)
+    for name, one in zip(names, claims, strict=True):
+        if one.numbers is None:
+            raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
+        stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
+        objections += [f"{name}: {text}" for text in differences(stated, bound, unit)]
+    return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
+
+
+def _brought(
+    meeting: Meeting,
+    table: Table,
+    parts: Sequence[Part],
+    classes: npt.NDArray[Any] | None,
+    certificate: Certificate,
+    model: Any,
+) -> tuple[Claim, tuple[Agent, Point]]:
+    """What this party claims, and what it puts on the table for it."""
+    study, settings = meeting.study, certificate.settings
+    graph = study.make_network()
+    problem = study.make_problem().knowing(classes)
+    if isinstance(problem, Personal):
+        # Its base predictors were made of what the parties told each other when they were fitted.
+        problem = model.problem
+        graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
+    agent = member(meeting, table, parts, problem, graph)
+    objections = _objections(meeting, certificate, model, table)
+    objections += contradictions(certificate, problem, None if classes is None else classes.tolist())
+    objections = [text[:LONGEST] for text in objections]
+    about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
+    numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
+    return Claim(objections, about, numbers), (agent, _point(agent, model, certificate.witness[meeting.me]))
+
+
+def _objections(meeting: Meeting, certificate: Certificate, model: Any, table: Table) -> list[str]:
+    """What a party can see alone: whether certificate, model and data belong together."""
+    study, me, held = meeting.study, meeting.me, certificate.settings.get("parts")
+    if [person.name for person in certificate.participants] != study.names or certificate.settings[
+        "split"
+    ] != study.split:
+        return ["its certificate is of another study"]
+    if held is None:
+        return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
+    objections = []
+    if certificate.participants[me].digest != table.digest():
+        objections.append("its data is not the data that was certified")
+    if not model.digest() == held[meeting.own.party] == certificate.model_digest:
+        objections.append("its model.npz is not the one that was certified")
+    if study.split == "samples" and len(set(held.values())) > 1:
+        objections.append("its certificate says that the parties hold different models")
+    return objections
+
+
+def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
+    """Whether the parties' certificates are copies of one."""
+    groups: dict[str, list[str]] = {}
+    for name, claim in zip(names, claims, strict=True):
+        if claim.about:
+            groups.setdefault(claim.about, []).append(name)
+    if len(groups) > 1:
+        told = " differs from that of ".join(", ".join(group) for group in groups.values())
+        yield f"the certificate of {told} in what it says of the run"
+
+
+def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
+    """The own model, or part of it, and the own dual vector."""
+    if isinstance(agent.problem, Personal):
+        return Point(model.coef_[[0]].toarray()[0], witness)
+    return points_of(model, [agent], [witness] if len(agent.labels) else None)[0]
+
+
+def _computed(meeting: Meeting, agent: Agent, point: Point) -> tuple[Bound, float]:
+    """The bound and P(0), from everybody's data and points: two conversations, as in a run."""
+    carrier = carrier_of(meeting)
+    agents = introduced([agent], carrier, "proof")
+    bound = carrier.converse([certify(agents[0], point)], "proof")[0]
+    check_totals(meeting, carrier)
+    return bound, agents[0].primal_at_zero
