@@ -1,27 +1,41 @@
-"""What a round costs on every engine: 8 agents on this machine, beside the bare primitive of each, in one run.
+"""What a round costs on every engine: 8 agents on this machine, beside the bare primitives of each, in one run.
 
-    python benchmarks/engines.py              # all that are installed
+    python benchmarks/engines.py              # all that are installed: about five minutes on two idle cores
     python benchmarks/engines.py mpi ray      # some
     python benchmarks/engines.py agents       # 10, 100 and 1,000 agents in this process
+    python benchmarks/engines.py --write docs/engines/costs.md            # all, into that page
 
-A round is one word. "bare" is what the same letters take without Coterie: MPI's own Allreduce and Neighbor_allgather;
-for Ray and Spark the streams between 8 processes without a carrier, and beside it what Ray and Spark themselves offer
-(calls of actors gathered by the driver; one job a round).
+A round is one word. Engine and primitives take turns, in blocks of 150 rounds, and medians of blocks are compared; a
+block of an engine has a certificate in it. What is "bare":
+
+| engine | own primitive                                             | carrier                                      |
+|--------|-----------------------------------------------------------|----------------------------------------------|
+| mpi    | `Allreduce`, `Neighbor_allgather`                         |                                              |
+| ray    | calls of actors, letters added or passed on by the driver | streams between 8 processes, without words:  |
+| spark  | one job a round: `treeReduce`; nothing for `Mix`          | nothing is added, checked or billed, and     |
+| peers  |                                                           | nothing encrypted                            |
+
+The last lines are what `coterie plan` reckons with: half a round of one `Sum` of 500 numbers, which are two hops, and
+the seconds until a first tiny fit is done.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
+import json
 import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -31,9 +45,11 @@ from coterie.engines import ENGINES
 from coterie.methods import Method
 from coterie.words import Mix, Sum
 
-AGENTS, ROUNDS = 8, 150
-SIZES = (1, 500, 16_384)
-WORDS = ("Sum", "Mix")
+AGENTS, ROUNDS, BLOCKS, REPEATS = 8, 150, 3, 3
+CASES = [(word, size) for word in ("Sum", "Mix") for size in (1, 500, 16_384)]
+MARK = "<!-- measured -->\n"
+Bare: TypeAlias = Callable[[str, int], list[float]]
+"""Seconds of a round of that word and size, for a block each."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +86,8 @@ class EchoState:
     w: Any
 
 
-def seconds_a_round(engine: Any, word: str, size: int, rounds: int = ROUNDS) -> float:
-    """By the clock of agent 0, between two certificates."""
+def seconds_of_blocks(engine: Any, word: str, size: int, rounds: int = ROUNDS, blocks: int = BLOCKS) -> list[float]:
+    """Of a round, on the average of each block, by the clock of agent 0, from certificate to certificate."""
     X = np.random.default_rng(0).standard_normal((4 * AGENTS, 2))
     result = co.solve(
         co.Problem("squared", "l2", 1.0),
@@ -82,50 +98,94 @@ def seconds_a_round(engine: Any, word: str, size: int, rounds: int = ROUNDS) -> 
         engine=engine,
         acceleration="none",
         check_every=rounds,
-        max_rounds=2 * rounds,
+        max_rounds=(blocks + 1) * rounds,
         tol=1e-15,
         progress=False,
     )
-    first, last = result.history[0], result.history[-1]
-    return (last.seconds - first.seconds) / (last.round - first.round)
+    return [(b.seconds - a.seconds) / (b.round - a.round) for a, b in itertools.pairwise(result.history)]
 
 
-def table(engine: Any, local: dict[tuple[str, int], float], bare: dict[tuple[str, int], float]) -> None:
-    name = engine if isinstance(engine, str) else engine.name
-    for word in WORDS:
-        for size in SIZES:
-            found = seconds_a_round(engine, word, size)
-            line = f"{name:6} {word:4} {size:6}  {found * 1e6:9.0f} µs   {found / local[word, size]:7.1f} × local"
-            if (word, size) in bare:
-                line += f"   {bare[word, size] * 1e6:8.0f} µs bare   {found / bare[word, size]:5.2f} × bare"
-            print(line, flush=True)
-
-
-def locally() -> dict[tuple[str, int], float]:
-    return {(word, size): seconds_a_round("local", word, size, 1000) for word in WORDS for size in SIZES}
+def compare(name: str, engine: Any, bare: dict[str, Bare], repeats: int = REPEATS) -> float:
+    """Print a line per word and size; returns the seconds of a round of a `Sum` of 500 numbers."""
+    for word, size in CASES:
+        times: dict[str, list[float]] = {name: [], **{other: [] for other in bare}}
+        for _ in range(repeats):
+            times[name] += seconds_of_blocks(engine, word, size)
+            for other, measure in bare.items():
+                times[other] += measure(word, size)
+        medians = {other: float(np.median(seconds)) for other, seconds in times.items() if seconds}
+        found = medians.pop(name)
+        ratios = "".join(f"   {found / s:7.2f} × {other} ({s * 1e6:.0f} µs)" for other, s in medians.items())
+        print(f"{name:5} {word} {size:6}  {found * 1e6:8.0f} µs{ratios}", flush=True)
+        if (word, size) == ("Sum", 500):
+            of_500 = found
+    return of_500
 
 
 # -- bare primitives ---------------------------------------------------------------------------------------------------
 
 
-def bare_mpi() -> dict[tuple[str, int], float]:
+def timed(call: Callable[[], object], rounds: int = ROUNDS) -> float:
+    began = time.perf_counter()
+    for _ in range(rounds):
+        call()
+    return (time.perf_counter() - began) / rounds
+
+
+def locally(word: str, size: int) -> list[float]:
+    return seconds_of_blocks("local", word, size)
+
+
+def mpi_primitives() -> Bare:
     from mpi4py import MPI
 
-    world, found = MPI.COMM_WORLD, {}
+    world = MPI.COMM_WORLD
     ring = sorted({(world.rank - 1) % world.size, (world.rank + 1) % world.size})
     graph = world.Create_dist_graph_adjacent(ring, ring)
-    for size in SIZES:
+
+    def measure(word: str, size: int) -> list[float]:
         x, total, heard = np.ones(size), np.empty(size), np.empty((len(ring), size))
-        for word, call in (
-            ("Sum", lambda x=x, total=total: world.Allreduce(x, total)),
-            ("Mix", lambda x=x, heard=heard: graph.Neighbor_allgather(x, heard)),
-        ):
+        found = []
+        for _ in range(BLOCKS):
             world.Barrier()
-            began = time.perf_counter()
-            for _ in range(ROUNDS):
-                call()
-            found[word, size] = (time.perf_counter() - began) / ROUNDS
-    return found
+            if word == "Sum":
+                found.append(timed(lambda: world.Allreduce(x, total)))
+            else:
+                found.append(timed(lambda: graph.Neighbor_allgather(x, heard)))
+        return found
+
+    return measure
+
+
+class BareStreams:
+    """Eight processes with streams between all of them, which wait to be told what to send."""
+
+    def __enter__(self) -> BareStreams:
+        context = multiprocessing.get_context("spawn")
+        self.outbox = context.Queue()
+        self.inboxes = [context.Queue() for _ in range(AGENTS)]
+        self.processes = [
+            context.Process(target=_bare_place, args=(place, inbox, self.outbox))
+            for place, inbox in enumerate(self.inboxes)
+        ]
+        for process in self.processes:
+            process.start()
+        addresses = dict(self.outbox.get() for _ in range(AGENTS))
+        self.tell([addresses[place] for place in range(AGENTS)])
+        return self
+
+    def tell(self, thing: Any) -> None:
+        for inbox in self.inboxes:
+            inbox.put(thing)
+
+    def __call__(self, word: str, size: int) -> list[float]:
+        self.tell((word, size))
+        return dict(self.outbox.get() for _ in range(AGENTS))[0]
+
+    def __exit__(self, *_: object) -> None:
+        self.tell(None)
+        for process in self.processes:
+            process.join()
 
 
 def _bare_place(place: int, inbox: Any, outbox: Any) -> None:
@@ -136,121 +196,121 @@ def _bare_place(place: int, inbox: Any, outbox: Any) -> None:
     outbox.put((place, links.address))
     links.connect(inbox.get())
     links.wait()
-    found = {}
     ring = sorted({(place - 1) % AGENTS, (place + 1) % AGENTS})
-    step = 0
-    for size in SIZES:
+    steps = itertools.count()
+    while (asked := inbox.get()) is not None:
+        word, size = asked
         x = np.ones(size)
-        for word in WORDS:
-            began = time.perf_counter()
-            for _ in range(ROUNDS):
-                step += 1
-                tag = Tag("bare", step, word)
-                if word == "Mix":
-                    for other in ring:
-                        links.send(other, x, tag)
-                    for other in ring:
-                        links.receive(other, tag)
-                elif place == 0:
-                    for other in range(1, AGENTS):
-                        links.receive(other, tag)
-                    for other in range(1, AGENTS):
-                        links.send(other, x, tag)
-                else:
-                    links.send(0, x, tag)
-                    links.receive(0, tag)
-            found[word, size] = (time.perf_counter() - began) / ROUNDS
-    outbox.put((place, found))
+
+        def exchange(word: str = word, x: Any = x) -> None:
+            tag = Tag("bare", next(steps), word)
+            first, second = (ring, ring) if word == "Mix" else ([], range(1, AGENTS)) if place == 0 else ([0], [0])
+            for other in first:
+                links.send(other, x, tag)
+            for other in second:
+                links.receive(other, tag)
+            if word == "Sum" and place == 0:
+                for other in second:
+                    links.send(other, x, tag)
+
+        outbox.put((place, [timed(exchange) for _ in range(BLOCKS)]))
     links.close()
 
 
-def bare_streams() -> dict[tuple[str, int], float]:
-    context = multiprocessing.get_context("spawn")
-    outbox = context.Queue()
-    inboxes = [context.Queue() for _ in range(AGENTS)]
-    processes = [
-        context.Process(target=_bare_place, args=(place, inbox, outbox)) for place, inbox in enumerate(inboxes)
-    ]
-    for process in processes:
-        process.start()
-    addresses = dict(outbox.get() for _ in range(AGENTS))
-    for inbox in inboxes:
-        inbox.put([addresses[place] for place in range(AGENTS)])
-    found = dict(outbox.get() for _ in range(AGENTS))
-    for process in processes:
-        process.join()
-    return dict(found[0])
-
-
-class _Adder:
+class _Actor:
     def reply(self, x: Any) -> Any:
         return x
 
 
-def ray_calls() -> None:
+def ray_primitives() -> Bare:
     import ray
 
-    actors = [ray.remote(num_cpus=0)(_Adder).remote() for _ in range(AGENTS)]
-    for size in SIZES:
+    actors = [ray.remote(num_cpus=0)(_Actor).remote() for _ in range(AGENTS)]
+    few = 20
+
+    def measure(word: str, size: int) -> list[float]:
         x = np.ones(size)
-        ray.get([actor.reply.remote(x) for actor in actors])
-        began = time.perf_counter()
-        for _ in range(20):
-            sum(ray.get([actor.reply.remote(x) for actor in actors]))
-        seconds = (time.perf_counter() - began) / 20
-        print(f"ray    calls of actors, gathered by the driver {size:6}  {seconds * 1e6:.0f} µs")
+
+        def call() -> None:
+            letters = ray.get([actor.reply.remote(x) for actor in actors])
+            if word == "Sum":
+                replies = [sum(letters)] * AGENTS
+            else:
+                replies = [(letters[j - 1], letters[(j + 1) % AGENTS]) for j in range(AGENTS)]
+            ray.get([actor.reply.remote(reply) for actor, reply in zip(actors, replies, strict=True)])
+
+        call()
+        return [timed(call, few)]
+
+    return measure
 
 
-def spark_jobs(context: Any) -> None:
-    for size in SIZES:
-        rows = context.parallelize(range(AGENTS), AGENTS).map(lambda _, size=size: np.ones(size))
-        began = time.perf_counter()
-        for _ in range(3):
-            rows.treeReduce(lambda a, b: a + b)
-        print(
-            f"spark  one job a round, treeReduce             {size:6}  {(time.perf_counter() - began) / 3 * 1e6:.0f} µs"
-        )
+def spark_primitives(context: Any) -> Bare:
+    def measure(word: str, size: int) -> list[float]:
+        if word == "Mix":
+            return []
+        letters = context.parallelize(range(AGENTS), AGENTS).map(lambda _: np.ones(size))
+        return [timed(lambda: letters.treeReduce(lambda a, b: a + b), 3)]
+
+    return measure
 
 
 # -- engines -----------------------------------------------------------------------------------------------------------
 
 
-def on_mpi(local: dict[tuple[str, int], float]) -> None:
+def seconds_until_done(engine: Any, began: float) -> float:
+    seconds_of_blocks(engine, "Sum", 1, 1, 1)
+    return time.perf_counter() - began
+
+
+def on_mpi() -> tuple[float, float]:
     folder = Path(sys.executable).parent
     mpiexec = shutil.which("mpiexec", path=f"{folder}{os.pathsep}{os.environ['PATH']}")
     if mpiexec is None:
-        print("mpi: there is no mpiexec")
-        return
+        raise SystemExit("mpi: there is no mpiexec")
     environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
-    numbers = " ".join(str(local[word, size]) for word in WORDS for size in SIZES)
-    command = [mpiexec, "-n", str(AGENTS), sys.executable, __file__, "inside-mpi", numbers]
-    subprocess.run(command, env={**os.environ, **environment}, check=True)
+    command = [mpiexec, "-n", str(AGENTS), sys.executable, __file__]
+    # In a process of its own, as ranks that wait take processor time.
+    local = {f"{word} {size}": locally(word, size) for word, size in CASES}
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "seconds.json"
+        began = time.perf_counter()
+        subprocess.run([*command, "inside-mpi", "start"], env={**os.environ, **environment}, check=True)
+        start = time.perf_counter() - began
+        file.write_text(json.dumps(local))
+        subprocess.run([*command, "inside-mpi", str(file)], env={**os.environ, **environment}, check=True)
+        return float(json.loads(file.read_text())), start
 
 
-def inside_mpi(numbers: str) -> None:
+def inside_mpi(file: str) -> None:
     from mpi4py import MPI
 
-    keys = [(word, size) for word in WORDS for size in SIZES]
-    local = dict(zip(keys, map(float, numbers.split()), strict=True))
-    bare = bare_mpi()
-    if MPI.COMM_WORLD.rank:
+    if file == "start":
+        seconds_until_done("mpi", 0.0)
+        return
+    chief = MPI.COMM_WORLD.rank == 0
+    local = json.loads(Path(file).read_text())
+    if not chief:
         sys.stdout = io.StringIO()
-    table("mpi", local, bare)
+    bare = {"local": lambda word, size: local[f"{word} {size}"], "MPI's own": mpi_primitives()}
+    of_500 = compare("mpi", "mpi", bare)
+    if chief:
+        Path(file).write_text(json.dumps(of_500))
 
 
-def on_ray(local: dict[tuple[str, int], float], bare: dict[tuple[str, int], float]) -> None:
+def on_ray() -> tuple[float, float]:
     from coterie.engines.ray import Ray
 
     began = time.perf_counter()
     with Ray(workers=AGENTS) as engine:
-        seconds_a_round(engine, "Sum", 1, 1)
-        print(f"ray    start {time.perf_counter() - began:.1f} s")
-        table(engine, local, bare)
-    ray_calls()
+        start = seconds_until_done(engine, began)
+        with BareStreams() as streams:
+            bare = {"local": locally, "streams": streams, "calls of actors": ray_primitives()}
+            return compare("ray", engine, bare), start
 
 
-def on_spark(local: dict[tuple[str, int], float], bare: dict[tuple[str, int], float]) -> None:
+def on_spark() -> tuple[float, float]:
     from pyspark.sql import SparkSession
 
     from coterie.engines.spark import SETTINGS, Spark, prepare_environment
@@ -262,58 +322,92 @@ def on_spark(local: dict[tuple[str, int], float], bare: dict[tuple[str, int], fl
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    seconds_a_round(Spark(), "Sum", 1, 1)
-    print(f"spark  start {time.perf_counter() - began:.1f} s")
-    table(Spark(), local, bare)
-    spark_jobs(session.sparkContext)
+    start = seconds_until_done(Spark(), began)
+    with BareStreams() as streams:
+        bare = {"local": locally, "streams": streams, "jobs": spark_primitives(session.sparkContext)}
+        found = compare("spark", Spark(), bare)
     session.stop()
+    return found, start
+
+
+def on_peers() -> tuple[float, float]:
+    start = seconds_until_done("peers", time.perf_counter())
+    with BareStreams() as streams:
+        return compare("peers", "peers", {"local": locally, "streams": streams}, 1), start
 
 
 def many_agents() -> None:
-    """10, 100 and 1,000 agents with two columns each, in this process."""
+    """10, 100 and 1,000 agents with two columns each, in this process: processor time, and memory in another run."""
     for network in ("ring", "expander"):
         before = None
         for agents in (10, 100, 1000):
             X = np.random.default_rng(0).standard_normal((40, 2 * agents))
+
+            def fit(
+                rounds: int, read: Callable[[], float], agents: int = agents, X: Any = X, network: str = network
+            ) -> list[float]:
+                readings: dict[int, float] = {}
+                co.solve(
+                    co.Problem("squared", "l2", 0.1),
+                    (X, X[:, 0]),
+                    split="features",
+                    agents=agents,
+                    network=co.networks.network(network, agents, seed=0),
+                    method="graph-cp",
+                    acceleration="none",
+                    check_every=rounds,
+                    max_rounds=4 * rounds,
+                    tol=1e-15,
+                    progress=False,
+                    callback=lambda name, value, round: readings.setdefault(round, read()) and None,
+                )
+                return list(readings.values())
+
+            seconds = min((b - a) / 100 for a, b in itertools.pairwise(fit(100, time.process_time)))
             tracemalloc.start()
-            result = co.solve(
-                co.Problem("squared", "l2", 0.1),
-                (X, X[:, 0]),
-                split="features",
-                agents=agents,
-                network=co.networks.network(network, agents, seed=0),
-                method="graph-cp",
-                acceleration="none",
-                check_every=40,
-                max_rounds=80,
-                tol=1e-15,
-                progress=False,
-            )
-            peak = tracemalloc.get_traced_memory()[1]
+            held = fit(5, lambda: tracemalloc.get_traced_memory()[0])[-1] / agents / 1e3
+            most = tracemalloc.get_traced_memory()[1] / agents / 1e3
             tracemalloc.stop()
-            first, last = result.history[0], result.history[-1]
-            seconds = (last.seconds - first.seconds) / (last.round - first.round)
-            growth = "" if before is None else f"   {seconds / before:5.1f} × the one before"
-            memory = peak / agents / 1e3
-            print(f"{network:9} {agents:5} agents  {seconds * 1e3:8.2f} ms a round  {memory:6.1f} kB an agent{growth}")
+            line = f"{network:9} {agents:5} agents  {seconds * 1e3:8.2f} ms a round"
+            line += "" if before is None else f", {seconds / before:5.1f} × the one before"
+            print(f"{line}   {held:.1f} kB an agent, {most:.1f} kB while they start", flush=True)
             before = seconds
 
 
+def write(page: Path) -> None:
+    """Run everything, and put what it prints into the block below `MARK` in that page."""
+    lines = []
+    with subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    text, _, block = page.read_text().partition(MARK)
+    rest = block.removeprefix("```text\n").partition("```\n")[2]
+    page.write_text(f"{text}{MARK}```text\n{''.join(lines)}```\n{rest}")
+
+
+ENGINES_HERE = {"mpi": on_mpi, "ray": on_ray, "spark": on_spark, "peers": on_peers}
+
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or ["agents", "mpi", "ray", "spark"]
+    chosen = sys.argv[1:] or ["agents", *ENGINES_HERE]
+    if chosen[0] == "--write":
+        write(Path(chosen[1]))
+        sys.exit()
     if chosen[0] == "inside-mpi":
         inside_mpi(chosen[1])
         sys.exit()
     if "agents" in chosen:
         many_agents()
-    wanted = [name for name in ("mpi", "ray", "spark") if name in chosen]
-    if wanted:
-        embedded = locally()
-        streams = bare_streams() if {"ray", "spark"} & set(wanted) else {}
-        for name in wanted:
+    costs: dict[str, tuple[float, float]] = {}
+    for name in chosen:
+        if name in ENGINES_HERE:
             if (missing := ENGINES[name].missing()) is not None:
                 print(f"{name}: {missing}")
-            elif name == "mpi":
-                on_mpi(embedded)
             else:
-                {"ray": on_ray, "spark": on_spark}[name](embedded, streams)
+                costs[name] = ENGINES_HERE[name]()
+    if costs:
+        print("ENGINE_TURN =", {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()})
+        print("ENGINE_START =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()})

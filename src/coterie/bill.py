@@ -52,6 +52,7 @@ class Bill:
     def __init__(self, network: Network):
         self._network = network
         self._links = _links(network)
+        self._copies = {word: int(links.sum()) for word, links in self._links.items()}
         # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents send alike
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
@@ -268,7 +269,7 @@ class Bill:
         messages = scalars = bits = 0
         for (purpose, said), (utterances, size, bits_each) in self._alike.items():
             if purpose in purposes and word in (None, said):
-                links = int(self._links[said].sum())
+                links = self._copies[said]
                 messages, scalars, bits = (
                     messages + links * utterances,
                     scalars + links * size,

@@ -22,7 +22,7 @@ from rich.markup import escape
 from coterie import __version__, commands
 from coterie.commands.exit_codes import EXIT_CODES, REFUSED, UNTRUE
 from coterie.commands.output import console, print_json
-from coterie.errors import CorruptFile, CoterieError, InvalidInput
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra
 from coterie.statuses import Status
 
 __all__ = ["app", "main"]
@@ -66,7 +66,7 @@ def _guarded(command: Callable[[], Any]) -> Any:
         return command()
     except CorruptFile as error:
         return _complain(error, UNTRUE)
-    except InvalidInput as error:
+    except (InvalidInput, MissingExtra) as error:
         return _complain(error, REFUSED)
     except CoterieError as error:
         return _complain(error, error.status.exit_code)

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from coterie.solve import solve
 
 __all__ = ["Finding", "diagnose"]
 
+PACKAGES = ("coterie", "numpy", "scipy", "numba", "scikit-learn", "networkx", "narwhals", "pyarrow", "msgspec")
 EXTRAS = {
     "ray": "ray",
     "spark": "pyspark",
@@ -46,21 +48,22 @@ def diagnose(*, quick: bool = False) -> list[Finding]:
         Finding("python", sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}"),
         Finding("cores", True, f"{os.cpu_count()}"),
     ]
-    for package in ("coterie", "numpy", "scipy", "numba", "scikit-learn", "networkx", "narwhals", "pyarrow", "msgspec"):
-        findings.append(Finding(package, True, importlib.metadata.version(package)))
+    findings += [_look_for(package, package, f"pip install {package}", needed=True) for package in PACKAGES]
     findings += [_try_engine(name, quick and name != "local") for name in ENGINES]
     for extra, package in EXTRAS.items():
-        try:
-            found = importlib.metadata.version(package)
-            findings.append(Finding(f"extra {extra}", True, f"{package} {found}", needed=False))
-        except importlib.metadata.PackageNotFoundError:
-            advice = f"not installed: pip install 'coterie[{extra}]'"
-            findings.append(Finding(f"extra {extra}", False, advice, needed=False))
+        findings.append(_look_for(f"extra {extra}", package, f"pip install 'coterie[{extra}]'", needed=False))
     folder = os.environ.get("COTERIE_DATA")
     there = bool(folder) and Path(str(folder)).is_dir()
     detail = str(folder) if there else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
     findings.append(Finding("datasets", there, detail, needed=False))
     return findings
+
+
+def _look_for(what: str, package: str, advice: str, needed: bool) -> Finding:
+    try:
+        return Finding(what, True, f"{package} {importlib.metadata.version(package)}", needed)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(what, False, f"not installed: {advice}", needed)
 
 
 def _try_engine(name: str, quick: bool) -> Finding:
@@ -69,20 +72,32 @@ def _try_engine(name: str, quick: bool) -> Finding:
         return Finding(f"engine {name}", False, missing, needed=False)
     if quick:
         return Finding(f"engine {name}", True, "installed, not tried", needed=False)
-    X = np.random.default_rng(0).standard_normal((20, 3))
     began = time.monotonic()
     try:
-        result = solve(
-            Problem("squared", "l2", 0.1), (X, X.sum(axis=1)), agents=2, engine=name, tol=1e-4, progress=False
-        )
+        status = _two_ranks() if name == "mpi" and Mpi().ranks == 1 else _tiny_fit(name)
     except Exception as error:  # Whatever a cluster may raise: this is where it is found out.
-        first_line = str(error).partition("\n")[0]
+        first_line = str(error).strip().partition("\n")[0]
         return Finding(f"engine {name}", False, f"{type(error).__name__}: {first_line}", needed=name == "local")
-    works, told = result.status == "optimal", f"a tiny fit ended {result.status} in {time.monotonic() - began:.1f} s"
-    if name == "mpi" and (ranks := Mpi().ranks) == 1:
-        # Without mpiexec there is one rank, in this process: that says little of the ranks that it would start.
-        beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        launcher = shutil.which("mpiexec", path=beside)
-        works = works and launcher is not None
-        told += f", in {ranks} rank; " + (f"more with {launcher} -n" if launcher else "there is no mpiexec for more")
-    return Finding(f"engine {name}", works, told, needed=name == "local")
+    told = f"a tiny fit ended {status} in {time.monotonic() - began:.1f} s"
+    return Finding(f"engine {name}", status == "optimal", told, needed=name == "local")
+
+
+def _tiny_fit(engine: str) -> str:
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    problem = Problem("squared", "l2", 0.1)
+    return solve(problem, (X, X.sum(axis=1)), agents=2, engine=engine, tol=1e-4, progress=False).status
+
+
+def _two_ranks() -> str:
+    """The same in two ranks of their own: the one that this process is says little of those that mpiexec starts."""
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    launcher = shutil.which("mpiexec", path=beside)
+    if launcher is None:
+        raise FileNotFoundError("there is no mpiexec, which starts the ranks: pip install 'coterie[mpi]'")
+    script = "from coterie.doctor import _tiny_fit; print(_tiny_fit('mpi'))"
+    found = subprocess.run(
+        [launcher, "-n", "2", sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
+    if found.returncode:
+        raise RuntimeError(f"{launcher}: {found.stderr}")
+    return found.stdout.split()[0]

@@ -30,15 +30,12 @@ PART = 4000
 """Rows that are fitted, of all parties together."""
 PATIENCE_SECONDS = 20.0
 """For one fit of them; a run that is longer is continued by its trend."""
-ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 1e-3, "spark": 1e-3, "peers": 1.5e-3}
-"""Seconds that an engine adds to a hop, as orders of magnitude.
-
-They are half of what a round of one `Sum` (two hops) of few numbers takes for 8 agents on an idle two-core machine,
-which `benchmarks/engines.py` prints for every engine; on a busy one it prints ten times as much.
-"""
-ENGINE_START = {"local": 0.0, "mpi": 2.0, "ray": 10.0, "spark": 15.0, "peers": 2.0}
-"""Seconds until agents can speak where nothing runs yet: what that benchmark prints as `start`, and `coterie doctor`
-for a tiny fit. A session or a cluster that is up already takes a second or two."""
+ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 1.5e-3, "spark": 1.5e-3, "peers": 1.6e-3}
+"""Seconds that an engine adds to a hop: half of what a round of one `Sum` (two hops) of 500 numbers takes for 8 agents
+on an idle machine with two cores. `benchmarks/engines.py` prints this line; on a busy machine, many times as much."""
+ENGINE_START = {"local": 0.0, "mpi": 2.0, "ray": 10.0, "spark": 16.0, "peers": 2.0}
+"""Seconds until a tiny fit is done where nothing runs yet, printed there, too. A session or a cluster that is up
+already takes a second or two."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +157,11 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
     """Gaussian data of that shape with labels that follow a model and some noise; other data as it is."""
     if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
         return data
+    if problem.loss.kind not in ("classification", "regression"):
+        raise InvalidProblem(
+            f"made-up data has one number or one of two classes per row; {problem.loss.name} needs others: give data, "
+            "random numbers of the right shape will do."
+        )
     n, d = data
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))

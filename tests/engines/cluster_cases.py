@@ -151,13 +151,13 @@ def long_fit(engine: Any, rounds: int = 400, **settings: Any) -> co.Result:
 class Murder:
     """A callback that kills a process once, when a certificate of that round or a later one was computed."""
 
-    def __init__(self, victim, round=60):
-        self.victim, self.round, self.done = victim, round, False
+    def __init__(self, victim, round=60, how=signal.SIGKILL):
+        self.victim, self.round, self.how, self.done = victim, round, how, False
 
     def __call__(self, name, value, round):
         if round >= self.round and not self.done:
             self.done = True
-            os.kill(self.victim(), signal.SIGKILL)
+            os.kill(self.victim(), self.how)
 
 
 if __name__ == "__main__":

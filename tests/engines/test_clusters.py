@@ -133,6 +133,29 @@ def test_mpi_is_like_one_process(name, on_mpi):
     assert_alike(on_mpi[name], embedded(name))
 
 
+# -- the pages of the guide -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [pytest.param(name, marks=needs(name)) for name in ("mpi", "ray", "spark")])
+def test_the_command_of_an_engines_page_runs_as_it_is_written(page, tmp_path):
+    text = (ROOT / "docs/engines" / f"{page}.md").read_text().replace("\\\n", "")
+    (command,) = re.findall(r"^\$ (.*coterie fit patients.csv.*)$", text, re.MULTILINE)
+    table = np.column_stack([cluster_cases.X, cluster_cases.SIGNS])
+    np.savetxt(tmp_path / "patients.csv", table, "%.17g", ",", header="a,b,c,d,e,f,g,h,i,j,ill", comments="")
+    environment = {**os.environ, **MPI_ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    ended = subprocess.run(
+        command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = co.Result.load(tmp_path / "coterie-fit")
+    settings = {"agents": 4} if page == "mpi" else {}
+    patients = co.read(tmp_path / "patients.csv", target="ill")
+    expected = co.solve(co.Problem("logistic", "l1", 0.01), patients, **settings)
+    np.testing.assert_allclose(found.model.coef_, expected.model.coef_, rtol=0, atol=1e-10)
+    assert found.bill == expected.bill
+
+
 # -- data that stays at the workers ------------------------------------------------------------------------------------
 
 
@@ -205,6 +228,7 @@ def test_a_spark_frame_is_fitted_where_it_lies(columns, on_spark):
 
 
 LOW_RANK = {"method": "dfw-trace", "max_rounds": 8, "tol": 1e-13}
+LOW_RANK_RUN = {**LOW_RANK, "max_rounds": 40, "check_every": 5}
 CLASSES = np.array(["low", "middle", "high"])[np.digitize(cluster_cases.NUMBERS, [-1.0, 1.0])]
 
 
@@ -223,6 +247,12 @@ def low_rank_frame(spoilt=None):
     there = session.sparkContext.parallelize(halves, 2).flatMap(list)
     frame = session.createDataFrame(there, ["x", "a", "b", "ab", "label"])
     return frame, [X[:24], X[24:]]
+
+
+def low_rank_expected():
+    """What a run of `LOW_RANK_RUN` comes to in one process."""
+    halves = zip(np.split(cluster_cases.X, 2), np.split(cluster_cases.PAIRS, 2), strict=True)
+    return co.solve(cluster_cases.LOW_RANK, [*halves], **LOW_RANK_RUN)
 
 
 @needs("spark")
@@ -369,12 +399,13 @@ def test_spark_goes_on_when_a_python_worker_is_killed(on_spark, tmp_path):
 @needs("spark")
 @pytest.mark.chaos
 def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_a_python_worker_is_killed(on_spark, tmp_path):
-    problem, settings = co.Problem("squared", "traceball", radius=3.0), {**LOW_RANK, "max_rounds": 40, "check_every": 5}
-    frame, halves = low_rank_frame()
+    frame, _ = low_rank_frame()
     murder = Murder(spark_worker, round=15)
     rows = co.Rows(frame, ["a", "b"], columns="x")
-    found = co.solve(problem, rows, engine=on_spark, checkpoint=tmp_path, callback=murder, **settings)
-    expected = co.solve(problem, [*zip(halves, np.split(cluster_cases.PAIRS, 2), strict=True)], **settings)
+    found = co.solve(
+        cluster_cases.LOW_RANK, rows, engine=on_spark, checkpoint=tmp_path, callback=murder, **LOW_RANK_RUN
+    )
+    expected = low_rank_expected()
     assert murder.done
     np.testing.assert_allclose(found.model.coef_, expected.model.coef_, rtol=0, atol=1e-12)
     assert found.bill == expected.bill
@@ -387,17 +418,77 @@ def test_spark_names_the_worker_that_was_killed(on_spark):
     assert_lost(result, "agent 0 and agent 1|agent 2 and agent 3")
 
 
+EXECUTORS = """
+import os, pickle, shutil, sys
+from pathlib import Path
+import pyspark
+from pyspark.sql import SparkSession
+from tests.engines.cluster_cases import LOW_RANK, Murder
+from tests.engines.test_clusters import LOW_RANK_RUN, command_line, descendants, low_rank_frame
+import coterie as co
+from coterie.engines.spark import SETTINGS, Spark, prepare_environment
+
+def executor():
+    return max(pid for pid in descendants(os.getpid()) if "CoarseGrainedExecutorBackend" in command_line(pid))
+
+folder = Path(sys.argv[1])
+prepare_environment()
+builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+for name, value in SETTINGS.items():
+    builder = builder.config(name, value)
+session = builder.getOrCreate()
+session.sparkContext.setLogLevel("OFF")
+frame, _ = low_rank_frame()
+results = []
+for settings in ({"checkpoint": folder / "saved"}, {}):
+    murder = Murder(executor, round=15)
+    rows = co.Rows(frame, ["a", "b"], columns="x")
+    result = co.solve(LOW_RANK, rows, engine=Spark(deadline=20.0), callback=murder, **LOW_RANK_RUN, **settings)
+    assert murder.done
+    results.append(result)
+(folder / "results.pickle").write_bytes(pickle.dumps(results))
+logs = Path(pyspark.__file__).parent / "work" / session.sparkContext.applicationId
+session.stop()
+shutil.rmtree(logs, ignore_errors=True)
+"""
+
+
+@needs("spark")
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_an_executor_is_killed(tmp_path):
+    """Executors that are processes of their own, each a Java machine with a worker of Python."""
+    script = [sys.executable, "-c", EXECUTORS, str(tmp_path)]
+    ended = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert ended.returncode == 0, ended.stderr
+    resumed, lost = pickle.loads((tmp_path / "results.pickle").read_bytes())
+    assert lost.status == "party_lost"
+    assert re.fullmatch(r"partition [01] stopped answering: its task failed\.", str(lost.error))
+    assert 0 < lost.certificate.gap < np.inf
+    expected = low_rank_expected()
+    np.testing.assert_allclose(resumed.model.coef_, expected.model.coef_, rtol=0, atol=1e-12)
+    assert resumed.status == expected.status
+    assert resumed.bill == expected.bill
+
+
 MPI_SCRIPT = """
 import os, pickle, signal, sys
 from pathlib import Path
 from tests.engines.cluster_cases import Murder, long_fit
+from coterie.carriers import roll_call
 from coterie.engines.mpi import Mpi, _world
 
-folder, checkpoint, deadly = Path(sys.argv[1]), sys.argv[2] == "checkpoint", sys.argv[3] == "deadly"
+def endless(name, value, round):
+    while round >= 60:
+        pass
+
+folder, checkpoint, fate = Path(sys.argv[1]), sys.argv[2] == "checkpoint", sys.argv[3]
 settings = {"checkpoint": folder / "saved"} if checkpoint else {}
-if deadly and _world().rank == 1:
-    settings["callback"] = Murder(os.getpid)
-result = long_fit("mpi", **settings)
+if fate != "peaceful" and _world().rank == 1:
+    how = {"deadly": signal.SIGKILL, "frozen": signal.SIGSTOP}
+    settings["callback"] = endless if fate == "endless" else Murder(os.getpid, how=how[fate])
+roll_call.LONG = 1
+result = long_fit(Mpi(deadline=4.0), **settings)
 if Mpi().speaks:
     (folder / "result.pickle").write_bytes(pickle.dumps(result))
 """
@@ -435,3 +526,61 @@ def test_mpi_that_survives_names_the_rank_that_was_killed(tmp_path):
     _, output = mpi_fit(tmp_path, "none", "deadly", flags=["--with-ft", "ulfm"])
     assert (tmp_path / "result.pickle").exists(), output
     assert_lost(mpi_result(tmp_path), "agent 2 and agent 3")
+
+
+FROZEN = "agent 2 and agent 3 stopped answering: rank 1 has not been heard for 4 seconds (the deadline is 4)."
+
+
+@needs("mpi")
+@pytest.mark.chaos
+def test_mpi_names_the_rank_that_is_frozen_and_goes_on_when_it_is_started_again(tmp_path):
+    code, output = mpi_fit(tmp_path, "checkpoint", "frozen")
+    assert code == co.Status.PARTY_LOST.exit_code
+    assert f"PartyLost: {FROZEN}" in output
+    assert not (tmp_path / "result.pickle").exists()
+    code, output = mpi_fit(tmp_path, "checkpoint", "peaceful")
+    assert code == 0, output
+    assert_resumed(mpi_result(tmp_path))
+
+
+@needs("mpi")
+@pytest.mark.chaos
+def test_mpi_that_survives_a_frozen_rank_ends_with_the_best_so_far(tmp_path):
+    code, output = mpi_fit(tmp_path, "none", "frozen", flags=["--with-ft", "ulfm"])
+    assert code == co.Status.PARTY_LOST.exit_code
+    assert (tmp_path / "result.pickle").exists(), output
+    result = mpi_result(tmp_path)
+    assert (result.status, str(result.error)) == ("party_lost", FROZEN)
+    assert 0 < result.certificate.gap == result.history.gap.min()
+
+
+@needs("mpi")
+@pytest.mark.chaos
+def test_mpi_names_the_rank_that_never_ends(tmp_path):
+    code, output = mpi_fit(tmp_path, "none", "endless")
+    assert code == co.Status.PARTY_LOST.exit_code
+    assert "agent 2 and agent 3 stopped answering: rank 1 has been computing for more than 4 seconds" in output
+
+
+MPI_MISUNDERSTANDING = """
+import numpy as np
+import coterie as co
+from coterie.bill import Bill
+from coterie.carriers.ranks import Ranks
+from coterie.engines.mpi import _end_all, _world
+
+def talk(rank):
+    yield co.Sum(np.ones(3))
+    yield co.Sum(np.ones(3)) if rank else co.Mix(np.ones(3))
+
+world, path = _world(), co.networks.path(2)
+Ranks(path, Bill(path), world, [0, 1], None, 4.0, _end_all).converse([talk(world.rank)], "rounds")
+"""
+
+
+@needs("mpi")
+def test_mpi_names_ranks_that_wait_for_each_other():
+    process = mpiexec(2, "-c", MPI_MISUNDERSTANDING)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == co.Status.PROTOCOL_ERROR.exit_code
+    assert "agent 0 said Mix (step 1, rounds); agent 1 said Sum (step 1, rounds)" in errors

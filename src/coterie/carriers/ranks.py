@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import zlib
-from collections.abc import Sequence
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +32,8 @@ from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
 from coterie.carriers.linked import Linked
 from coterie.carriers.links import Tag
-from coterie.errors import MissingExtra, NumericalError, PartyLost, ProtocolError
+from coterie.carriers.roll_call import RollCall
+from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
 from coterie.words import Talk
@@ -38,6 +41,8 @@ from coterie.words import Talk
 __all__ = ["Ranks"]
 
 T = TypeVar("T")
+Answer: TypeAlias = Callable[[Sequence[Any], str], Sequence[Any]]
+Judge: TypeAlias = Callable[[CoterieError, Sequence[int]], None]
 
 SMALL_BYTES = 2**17
 """Up to so much for all letters together, everybody is sent everything: one collective instead of two."""
@@ -47,9 +52,20 @@ class Ranks(Linked):
     """Answers the words of this rank's agents, together with the other ranks of a communicator."""
 
     def __init__(
-        self, network: Network, bill: Bill, world: Any, homes: Sequence[int], names: Sequence[str] | None = None
+        self,
+        network: Network,
+        bill: Bill,
+        world: Any,
+        homes: Sequence[int],
+        names: Sequence[str] | None = None,
+        deadline: float | None = None,
+        judge: Judge | None = None,
     ):
-        """`world` is an mpi4py communicator; it is duplicated, and the duplicate is `comm`."""
+        """`world` is an mpi4py communicator; it is duplicated, and the duplicate is `comm`.
+
+        deadline    seconds of silence after which a rank is lost, if threads may talk, too; None: never
+        judge       what to do then, with the error and the ranks that are left, where MPI cannot interrupt a word
+        """
         try:
             from mpi4py import MPI
         except ImportError as missing:
@@ -71,6 +87,47 @@ class Ranks(Linked):
         self._complaint: NumericalError | None = None
         self._buffers: dict[tuple[int, Any], tuple[FloatArray, FloatArray]] = {}
         self._near_buffers: dict[tuple[int, Any], tuple[FloatArray, FloatArray]] = {}
+        self._judge = judge
+        self._verdict: CoterieError | None = None
+        self.left: Sequence[int] = ()
+        """If a rank was frozen, those that were not."""
+        self._roll_call: RollCall | None = None
+        if deadline is not None and self.comm.size > 1 and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+            called = [" and ".join(self.names[agent] for agent in self._agents_of[p]) for p in range(self.comm.size)]
+            self._roll_call = roll_call = RollCall(world.Dup(), deadline, called, self._give_up)
+            self._answers = {kind: self._watched(kind.__name__, f, roll_call) for kind, f in self._answers.items()}
+
+    def close(self) -> None:
+        """Nobody is waited for any more."""
+        if self._roll_call is not None:
+            self._roll_call.close()
+
+    def _waiting(self, word: str, purpose: str = "engine") -> AbstractContextManager[None]:
+        """While this rank waits for others."""
+        return nullcontext() if self._roll_call is None else self._roll_call.waiting(purpose, self._step, word)
+
+    def _watched(self, word: str, answer: Answer, roll_call: RollCall) -> Answer:
+        def watched(words: Sequence[Any], purpose: str) -> Sequence[Any]:
+            roll_call.wait(purpose, self._step, word)
+            try:
+                return answer(words, purpose)
+            finally:
+                roll_call.go_on()
+
+        return watched
+
+    def _give_up(self, error: CoterieError, left: Sequence[int]) -> None:
+        """In the thread of the roll call: free this rank from the word in which it waits, or end everything."""
+        self._verdict, self.left = error, left
+        if self._judge is not None:
+            self._judge(error, left)
+        else:
+            self._revoke()
+
+    def _revoke(self) -> None:
+        for comm in (self.comm, self._near):
+            if comm is not None:
+                comm.Revoke()
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """As everywhere; a rank that died is a lost party, if MPI goes on without it (`mpiexec --with-ft ulfm`)."""
@@ -86,13 +143,19 @@ class Ranks(Linked):
         except self._mpi.Exception as error:
             self._lost(error)
 
+    def least(self, number: int) -> int:
+        """The smallest of the ranks' numbers."""
+        with self._waiting("least"):
+            return super().least(number)
+
     def gathered(self, thing: T) -> list[T]:
         """Everybody's thing, by rank; not a word, and not billed."""
         try:
-            things: list[T] = self.comm.allgather(thing)
-            # A rank must not leave while another one, which noticed a death, waits for it.
-            self.comm.Agree(1)
-            return things
+            with self._waiting("gathered"):
+                things: list[T] = self.comm.allgather(thing)
+                # A rank must not leave while another one, which noticed a death, waits for it.
+                self.comm.Agree(1)
+                return things
         except self._mpi.Exception as error:
             self._lost(error)
 
@@ -101,10 +164,17 @@ class Ranks(Linked):
         MPI = self._mpi
         if error.Get_error_class() not in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
             raise error
-        for comm in (self.comm, self._near):
-            if comm is not None:
-                comm.Revoke()
-        self.comm = self.comm.Shrink()
+        self._revoke()
+        shrunk: list[Any] = []
+        # In a thread, because a rank that is frozen, and not dead, would never take part; the roll call will tell.
+        shrinking = threading.Thread(target=lambda: shrunk.append(self.comm.Shrink()), daemon=True)
+        if self._verdict is None:
+            shrinking.start()
+        while self._verdict is None and shrinking.is_alive():
+            shrinking.join(0.01)
+        if self._verdict is not None:
+            raise self._verdict
+        (self.comm,) = shrunk
         left = set(self.comm.allgather(self.place))
         dead = [self.names[agent] for agent, home in enumerate(self.homes) if home not in left]
         raise PartyLost(f"{' and '.join(dead)} stopped answering: the rank died.") from error
@@ -118,7 +188,8 @@ class Ranks(Linked):
         self.comm.send((tag, letter, self._adjournment), place)
 
     def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
-        found, letter, adjournment = self.comm.recv(source=place)
+        with self._waiting(tag.word, tag.purpose):
+            found, letter, adjournment = self.comm.recv(source=place)
         if found != tag:
             raise ProtocolError(f"{self.names[self._agents_of[place][0]]} sent {found} where {tag} was expected.")
         self._adjournment = self._adjournment or adjournment
@@ -135,7 +206,12 @@ class Ranks(Linked):
 
     def _gathered_sum(self, own: FloatArray, first: FloatArray, tag: Tag) -> FloatArray:
         if self.network.agents == self.comm.size:
-            return self._total(self._rows(own, tag))
+            table = self._rows(own, tag)
+            if not self.network.server:
+                return self._total(list(table[:, : own.size]))
+            # Of several columns numpy adds row after row: as `_total` does, in one call.
+            total: FloatArray = np.add.reduce(table, axis=0)
+            return total[: own.size]
         heard = self._everything(own, self._agent_counts * first.size, tag)
         return self._total(list(heard.reshape(self.network.agents, first.size)[self._rows_of_agents]))
 
@@ -153,8 +229,8 @@ class Ranks(Linked):
         part = self._total(list(slices.reshape(self.network.agents, mine)[self._rows_of_agents]))
         return self._everything(part, widths, tag)
 
-    def _rows(self, own: FloatArray, tag: Tag) -> list[FloatArray]:
-        """Everybody's letter, where every rank has one agent: as `_everything`, on buffers that are kept."""
+    def _rows(self, own: FloatArray, tag: Tag) -> FloatArray:
+        """Everybody's letter and remarks, where every rank has one agent; on buffers that are kept."""
         size = own.size
         key = (size, own.dtype)
         if key not in self._buffers:
@@ -167,9 +243,10 @@ class Ranks(Linked):
         wire[size + 2] = code
         self.comm.Allgather(wire, table)
         remarks = table[:, size:]
-        if self._adjournment or remarks.sum() != len(table) * code or (remarks[:, 2] != code).any():
+        # Most often nobody has anything to remark, and all say the same.
+        if self._adjournment or self._complaint or remarks.tobytes() != wire[size:].tobytes() * len(table):
             self._heed(remarks, tag)
-        return list(table[:, :size])
+        return table
 
     def _everything(self, own: FloatArray, counts: npt.NDArray[np.intp], tag: Tag) -> FloatArray:
         """Everybody's numbers, rank by rank. Three more from each say whether all is well."""

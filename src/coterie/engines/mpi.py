@@ -3,9 +3,10 @@
     mpiexec -n 8 python -m coterie fit patients.csv --target ill --engine mpi
     mpiexec -n 8 python my_script.py            # in which co.solve(..., engine="mpi") is called
 
-With fewer ranks than agents, ranks have several agents each. Where a rank dies, mpiexec ends the run and names it; the
-same command continues it from `checkpoint=`. With `mpiexec --with-ft ulfm` (Open MPI 5) the others go on, and the run
-ends with the status party_lost, the best model so far, and the name of the party.
+With fewer ranks than agents, ranks have several agents each. Where a rank dies, mpiexec ends the run and names it;
+where one is frozen for longer than the deadline, the others do (see `roll_call`). The same command continues the run
+from `checkpoint=`. With `mpiexec --with-ft ulfm` (Open MPI 5) the others go on, and the run ends with the status
+party_lost, the best model so far, and the name of the party.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from coterie.agent import Agent
@@ -25,7 +28,7 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, homes_of, job_of, put_together, tasks_of, work
+from coterie.engines.places import Desk, at_home, homes_of, job_of, put_together, tasks_of, work
 from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
@@ -36,6 +39,9 @@ __all__ = ["Mpi"]
 
 T = TypeVar("T")
 
+LAST_SECONDS = 2.0
+"""For the other ranks, to end what they are doing, before all are ended."""
+
 
 @dataclass(frozen=True)
 class Mpi(Engine):
@@ -44,12 +50,17 @@ class Mpi(Engine):
     name: ClassVar[str] = "mpi"
     summary: ClassVar[str] = "one rank of an MPI run per agent, started by mpiexec"
 
+    deadline: float = 30.0
+    """Seconds of silence after which a rank is lost; one that computes is waited for ten times as long."""
+
     @classmethod
     def missing(cls) -> str | None:
         try:
             _world()
-        except (ImportError, RuntimeError) as error:
-            return f"mpi4py and an MPI library are needed: pip install 'coterie[mpi]' ({error})"
+        except MissingExtra:
+            return "mpi4py is needed: pip install 'coterie[mpi]'"
+        except RuntimeError as error:
+            return f"mpi4py finds no MPI library: pip install 'coterie[mpi]' ({error})"
         return None
 
     @property
@@ -94,25 +105,30 @@ class Mpi(Engine):
             )
         job = job_of(agents, steps, network, limits, checkpoint, world.size)
         task = tasks_of(job, agents, warm)[world.rank]
-        carrier = Ranks(network, Bill(network), world, job.homes, job.names)
         desk = Desk(job)
-
-        def keep(outcome: Outcome) -> None:
-            for place, other in enumerate(carrier.gathered(outcome)):
-                desk.keep(place, other)
-
         try:
-            with ctrl_c() as pressed:
-                outcome = work(
-                    job, task, carrier, stop_wished=pressed.is_set, watch=watch, keep=keep if _survives() else _forget
-                )
-            if isinstance(outcome.error, PartyLost):
-                raise outcome.error
-            return put_together(carrier.gathered(outcome), job)
-        except PartyLost as lost:
-            atexit.register(_leave)
-            return desk.ended(lost)
-        except NumericalError:
+            # Data is read before anybody waits for a word: it may be far away.
+            task = replace(task, agents=tuple(at_home(agent) for agent in task.agents))
+            judge = None if _survives() else _end_all
+            with (
+                closing(Ranks(network, Bill(network), world, job.homes, job.names, self.deadline, judge)) as carrier,
+                ctrl_c() as pressed,
+            ):
+
+                def keep(outcome: Outcome) -> None:
+                    if judge is None:
+                        for place, other in enumerate(carrier.gathered(outcome)):
+                            desk.keep(place, other)
+
+                try:
+                    outcome = work(job, task, carrier, stop_wished=pressed.is_set, watch=watch, keep=keep)
+                    if isinstance(outcome.error, PartyLost):
+                        raise outcome.error
+                    return put_together(carrier.gathered(outcome), job)
+                except PartyLost as lost:
+                    atexit.register(_leave, carrier.left)
+                    return desk.ended(lost)
+        except (NumericalError, PartyLost):
             raise
         except Exception:
             # The other ranks wait for a word that will never come.
@@ -133,15 +149,23 @@ def _survives() -> bool:
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112
 
 
-def _leave() -> None:
-    """End the process without MPI_Finalize, which may wait for the dead."""
+def _leave(left: Sequence[int]) -> None:
+    """End the process without MPI_Finalize, which may wait for the dead; `left` are the others of a frozen rank."""
     sys.stdout.flush()
     sys.stderr.flush()
+    if left and _world().rank == left[0]:
+        time.sleep(LAST_SECONDS)
+        _world().Abort(Status.PARTY_LOST.exit_code)
     os._exit(Status.PARTY_LOST.exit_code)
 
 
-def _forget(outcome: Outcome) -> None:
-    pass
+def _end_all(error: CoterieError, left: Sequence[int]) -> None:
+    """End all ranks, also those that are frozen; the first one that is left says why."""
+    if _world().rank == left[0]:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(LAST_SECONDS)
+    _world().Abort(error.status.exit_code)
 
 
 def _world() -> Any:

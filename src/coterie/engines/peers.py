@@ -23,7 +23,7 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, put_together, root_cause, tasks_of, work
+from coterie.engines.places import Desk, Job, Task, job_of, pace_of, put_together, root_cause, tasks_of, work
 from coterie.errors import MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
@@ -43,6 +43,10 @@ class Peers(Engine):
     """Seconds of silence after which a process is lost."""
     restarts: int = 3
     """How often a run with a checkpoint begins again when a process is lost."""
+    clock: str = "virtual"
+    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
+    pace: float = 0.01
+    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
 
     @classmethod
     def missing(cls) -> str | None:
@@ -65,7 +69,8 @@ class Peers(Engine):
     ) -> Outcome:
         if self.missing():
             raise MissingExtra("the peers engine", "peers")
-        job = job_of(agents, steps, network, limits, checkpoint, len(agents))
+        pace = pace_of(self.clock, self.pace)
+        job = job_of(agents, steps, network, limits, checkpoint, len(agents), pace)
         tasks = tasks_of(job, agents, warm)
         with ctrl_c() as pressed:
             for remaining in reversed(range(self.restarts + 1)):
@@ -184,7 +189,7 @@ def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float,
         links.connect(pipe.recv())
         threading.Thread(target=hear, daemon=True).start()
         links.wait()
-        carrier = Linked(job.network, Bill(job.network), links, job.homes, place, job.names)
+        carrier = Linked(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
         outcome = work(job, task, carrier, stop_wished=stop.is_set, keep=lambda outcome: tell("kept", outcome))
         lost = outcome.error
         links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")

@@ -6,6 +6,7 @@ whoever started them puts the points together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,13 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from coterie.agent import Agent
+from coterie.arrays import as_number
 from coterie.bill import Bill
 from coterie.carriers.linked import Linked
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Distant
-from coterie.errors import CoterieError, InvalidInput, NumericalError, PartyLost
+from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
 from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch, run
 from coterie.steps import Steps
@@ -32,6 +34,7 @@ __all__ = [
     "homes_of",
     "job_of",
     "linked",
+    "pace_of",
     "put_together",
     "root_cause",
     "tasks_of",
@@ -57,6 +60,8 @@ class Job:
     folder: Path | None
     """Where each place keeps its snapshots, in a folder of its own."""
     identity: str
+    pace: float | None = None
+    """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
 
     @property
     def places(self) -> int:
@@ -94,6 +99,18 @@ def homes_of(agents: int, places: int) -> tuple[int, ...]:
     return tuple(agent * places // agents for agent in range(agents))
 
 
+CLOCKS = ("virtual", "real")
+
+
+def pace_of(clock: str, pace: float) -> float | None:
+    """The pace of a clock in real time, None for a virtual one."""
+    if clock not in CLOCKS:
+        raise UnknownName("clock", clock, CLOCKS)
+    if not 0 < as_number(pace) < math.inf:
+        raise InvalidInput(f"pace is the mean time between two wake-ups in seconds, a positive number, not {pace!r}.")
+    return float(pace) if clock == "real" else None
+
+
 def job_of(
     agents: Sequence[Agent],
     steps: Steps,
@@ -101,13 +118,19 @@ def job_of(
     limits: Limits,
     checkpoint: Checkpoint | None,
     places: int,
+    pace: float | None = None,
 ) -> Job:
     """What all places are told of a run in so many places."""
+    if pace is not None and not steps.asynchronous:
+        raise InvalidProblem(
+            "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go step "
+            "by step. Leave it out."
+        )
     homes = homes_of(len(agents), places)
     names = tuple(agent.data.name for agent in agents)
     folder = None if checkpoint is None else checkpoint.folder.absolute()
     identity = "" if checkpoint is None else checkpoint.identity
-    job = Job(steps, network, limits, homes, names, folder, identity)
+    job = Job(steps, network, limits, homes, names, folder, identity, pace)
     if folder is not None:
         _refuse_other_layout(folder, job)
     return job
@@ -169,7 +192,7 @@ def linked(job: Job, place: int, run_id: str, deadline: float, host: str, meet: 
     try:
         links.connect(meet(links.address))
         links.wait()
-        yield Linked(job.network, Bill(job.network), links, job.homes, place, job.names)
+        yield Linked(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
     except BaseException as error:
         links.close(f"{type(error).__name__}: {error}")
         raise

@@ -22,7 +22,7 @@ from coterie.data import Table
 from coterie.data.distant import Rows, Source, table_of
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, linked, put_together, root_cause, tasks_of, work
+from coterie.engines.places import Desk, Job, Task, job_of, linked, pace_of, put_together, root_cause, tasks_of, work
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
@@ -57,6 +57,10 @@ class Ray(Engine):
     """Seconds of silence after which an actor is lost."""
     restarts: int = 3
     """How often a run with a checkpoint begins again when an actor is lost."""
+    clock: str = "virtual"
+    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
+    pace: float = 0.01
+    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
     _actors: list[Any] | None = field(default=None, repr=False, compare=False)
     """Those that wait for the next run, where they are kept at all."""
 
@@ -103,12 +107,13 @@ class Ray(Engine):
         warm: Sequence[Point] | None,
         watch: Watch,
     ) -> Outcome:
+        pace = pace_of(self.clock, self.pace)
         ray = _connected(self.address)
         processors = int(ray.cluster_resources().get("CPU", 1))
         workers = self.workers or max(1, processors)
         if workers < 1:
             raise InvalidInput(f"workers counts actors: at least 1, not {workers!r}.")
-        job = job_of(agents, steps, network, limits, checkpoint, workers)
+        job = job_of(agents, steps, network, limits, checkpoint, workers, pace)
         tasks = tasks_of(job, agents, warm)
         occupies = dict(self.resources) or {"CPU": min(1.0, processors / (job.places + 1))}
         with ctrl_c() as pressed:
@@ -274,7 +279,13 @@ def _followed(
                 open_streams.remove(stream)
                 continue
             except ray.exceptions.RayActorError as error:
-                raise PartyLost(f"{job.called(place)} stopped answering: the actor died.") from error
+                lost = PartyLost(f"{job.called(place)} stopped answering: the actor died.")
+                if job.pace is None or len(addresses) < job.places:
+                    raise lost from error
+                # In real time the others go on, and find out by themselves.
+                errors.append(lost)
+                open_streams.remove(stream)
+                continue
             match kind:
                 case "address":
                     addresses[place] = thing

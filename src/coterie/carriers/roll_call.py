@@ -1,0 +1,149 @@
+"""Who is still there? A thread beside the words of an MPI run, because MPI has no deadline.
+
+A collective waits for everybody, for ever. So every rank has a thread that sleeps, and now and then looks whether its
+rank has waited in one word for long. If so it asks the threads of all other ranks, which answer while theirs compute:
+
+| a rank's thread answers       | what it is                                                                       |
+|-------------------------------|----------------------------------------------------------------------------------|
+| nothing, up to the deadline   | frozen, or cut off: lost                                                         |
+| busy, for `LONG` deadlines    | in an endless loop, or in need of a longer deadline: lost                        |
+| busy, for less                | slow: it is waited for                                                           |
+| waiting, but in another word  | two words were said at the same step, and none will be answered                  |
+
+Nothing is sent while words are answered in time, and the words themselves are the blocking ones: as fast as before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from coterie.carriers.links import Tag
+from coterie.errors import CoterieError, PartyLost, ProtocolError
+
+__all__ = ["RollCall"]
+
+QUESTION, ANSWER, VERDICT = 1, 2, 3
+BEATS = 16
+"""How often a thread looks up within a deadline."""
+LONG = 10
+"""So many deadlines a rank may be busy while another one waits for it."""
+
+
+class _Standing(NamedTuple):
+    """What a rank does, and for how many seconds already."""
+
+    word: Tag | None
+    """The word that it waits in; None while it computes."""
+    seconds: float
+
+
+class RollCall:
+    """Looks after one rank, and answers for it."""
+
+    def __init__(
+        self, comm: Any, deadline: float, called: Sequence[str], judge: Callable[[CoterieError, Sequence[int]], None]
+    ):
+        """`comm` is a communicator for nothing else; `judge` is handed the error, and the ranks that are left."""
+        self.comm, self.deadline, self.called, self.judge = comm, deadline, called, judge
+        self._others = [rank for rank in range(comm.size) if rank != comm.rank]
+        self._word: tuple[Any, ...] | None = None
+        self._since = time.monotonic()
+        self._calls = 0
+        self._posted: list[Any] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="coterie-roll-call", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._over.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def wait(self, *word: str | int) -> None:
+        """From now on this rank waits in a word: purpose, step, word."""
+        self._word, self._since = word, time.monotonic()
+
+    def go_on(self) -> None:
+        """The word was answered."""
+        self._word, self._since = None, time.monotonic()
+
+    @contextmanager
+    def waiting(self, *word: str | int) -> Iterator[None]:
+        """While this rank waits in a word."""
+        self.wait(*word)
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._over.wait(self.deadline / BEATS):
+            self._answer()
+            since = self._since
+            if self._word is not None and time.monotonic() > since + self.deadline / 2:
+                found = self._asked(since)
+                if found is not None and (error := self._verdict(found)) is not None:
+                    left = sorted([self.comm.rank, *found])
+                    for rank in found:
+                        self._post(rank, (error, left), VERDICT)
+                    self.judge(error, left)
+                    return
+            if self.comm.iprobe(tag=VERDICT):
+                self.judge(*self.comm.recv(tag=VERDICT))
+                return
+
+    def _post(self, to: int, thing: Any, tag: int) -> None:
+        # What was posted is kept until it has left.
+        self._posted = [request for request in self._posted if not request.Test()]
+        self._posted.append(self.comm.isend(thing, to, tag))
+
+    def _answer(self) -> None:
+        while self.comm.iprobe(tag=QUESTION):
+            asker, call = self.comm.recv(tag=QUESTION)
+            self._post(asker, (self.comm.rank, call, self._standing()), ANSWER)
+
+    def _standing(self) -> _Standing:
+        word = self._word
+        return _Standing(None if word is None else Tag(*word), time.monotonic() - self._since)
+
+    def _asked(self, since: float) -> dict[int, _Standing] | None:
+        """What the others do, as far as they answer; None if this rank does not wait any more."""
+        self._calls += 1
+        for rank in self._others:
+            self._post(rank, (self.comm.rank, self._calls), QUESTION)
+        found: dict[int, _Standing] = {}
+        until = max(since + self.deadline, time.monotonic() + self.deadline / 2)
+        while len(found) < len(self._others) and time.monotonic() < until:
+            if self._over.wait(self.deadline / BEATS) or self._since != since or self.comm.iprobe(tag=VERDICT):
+                return None
+            self._answer()
+            while self.comm.iprobe(tag=ANSWER):
+                rank, call, standing = self.comm.recv(tag=ANSWER)
+                if call == self._calls:
+                    found[rank] = standing
+        return found
+
+    def _verdict(self, found: dict[int, _Standing]) -> CoterieError | None:
+        if silent := [rank for rank in self._others if rank not in found]:
+            return self._lost(silent, f"has not been heard for {self.deadline:g} seconds")
+        if endless := [r for r in self._others if found[r].word is None and found[r].seconds > LONG * self.deadline]:
+            return self._lost(endless, f"has been computing for more than {LONG * self.deadline:g} seconds")
+        standings = {self.comm.rank: self._standing(), **found}
+        words = {standing.word for standing in standings.values()}
+        # Letters that are long on their way make all ranks wait, too, but not for different words of one step.
+        if None not in words and len({word.step for word in words if word}) < len(words):
+            said = "; ".join(f"{self.called[rank]} said {standings[rank].word}" for rank in sorted(standings))
+            return ProtocolError(f"all ranks wait for each other: {said}.")
+        return None
+
+    def _lost(self, ranks: Sequence[int], why: str) -> PartyLost:
+        names = " and ".join(self.called[rank] for rank in ranks)
+        which = " and ".join(f"rank {rank}" for rank in ranks)
+        return PartyLost(f"{names} stopped answering: {which} {why} (the deadline is {self.deadline:g}).", names)
