@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from coterie.agent import Agent
@@ -57,6 +58,25 @@ class Carrier(Protocol):
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one; returns everybody's State."""
+        ...
+
+    @property
+    def free(self) -> bool:
+        """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
+        ...
+
+    def roam(
+        self, agents: Sequence[Agent], states: list[Any], steps: Steps, span: tuple[int, int], wish: Callable[[], int]
+    ) -> tuple[list[Any], int]:
+        """The clocks run from one round to another, or until there is a wish to stop: the States, and which round."""
+        ...
+
+    def memory(self) -> dict[str, Any]:
+        """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
+        ...
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
         ...
 
     def agreed(self, t: int, wish: int) -> int:
@@ -129,7 +149,7 @@ def run(
         while status is None:
             status = journey.limit_reached(stop_wished)
             if status is None:
-                journey.take_round()
+                journey.take_round(stop_wished)
                 if journey.t >= journey.next_look:
                     journey.look()
                     status = journey.verdict()
@@ -184,15 +204,21 @@ class _Journey:
         else:
             self.t, self.states = snapshot.round, snapshot.states
             self.bill.restore(snapshot.bill)
+            self.carrier.recall(snapshot.memory)
             self.history = [Record(*row) for row in snapshot.history]
             if snapshot.best is not None:
                 self.best, self.looked_at = (Bound(*snapshot.bound), snapshot.best), self.history[-1].round
                 self.began -= self.history[-1].seconds
         self.next_look = _next_look(self.history, self.bill, self.unit, self.limits, self.steps.first_look)
+        if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
+            self.next_look = snapshot.next_look
         self._publish()
 
-    def take_round(self) -> None:
-        """One turn of the method's loop, and its tuning."""
+    def take_round(self, stop_wished: Callable[[], bool]) -> None:
+        """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
+        if self.steps.asynchronous and self.carrier.free:
+            self._roam(stop_wished)
+            return
         self.t += 1
         if self.steps.asynchronous:
             self.states = self.carrier.gossip(self.agents, self.states, self.steps, self.t)
@@ -203,6 +229,14 @@ class _Journey:
             self.states = self._everybody(self.steps.tune, "tuning")
         if not self.steps.asynchronous:
             self._publish()
+        self.watch(self.t, self.history[-1] if self.history else None)
+
+    def _roam(self, stop_wished: Callable[[], bool]) -> None:
+        span = self.t, min(self.next_look, self.limits.max_rounds)
+        wish = partial(self._wish, stop_wished)
+        self.states, self.t = self.carrier.roam(self.agents, self.states, self.steps, span, wish)
+        for _ in range(self.t - span[0]):
+            self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
 
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
@@ -250,10 +284,14 @@ class _Journey:
             return Status.ITERATION_LIMIT
         if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
             return Status.COMMUNICATION_LIMIT
-        time_is_up = limits.max_seconds is not None and time.monotonic() - self.began >= limits.max_seconds
         # Clocks and Ctrl-C differ between processes, so the carrier sees to it that all stop after the same round.
-        wish = 1 if time_is_up else 2 if self.enough or stop_wished() else 0
-        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[self.carrier.agreed(self.t, wish)]
+        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[self.carrier.agreed(self.t, self._wish(stop_wished))]
+
+    def _wish(self, stop_wished: Callable[[], bool]) -> int:
+        """Whether to stop: 1, because the time is up; 2, because somebody said so; 0, go on."""
+        seconds = self.limits.max_seconds
+        time_is_up = seconds is not None and time.monotonic() - self.began >= seconds
+        return 1 if time_is_up else 2 if self.enough or stop_wished() else 0
 
     def _bits_of_one_more_round(self) -> float:
         """Everything sent so far, and what another round and a proof would add at most."""
@@ -267,7 +305,9 @@ class _Journey:
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
             bound, best = (list(vars(self.best[0]).values()), self.best[1]) if self.best else ([], None)
-            checkpoint.save(Snapshot(self.t, self.states, self.bill.state(), rows, bound, best))
+            memory = self.carrier.memory()
+            kept = (self.bill.state(), rows, bound, best, memory, self.next_look)
+            checkpoint.save(Snapshot(self.t, self.states, *kept))
 
 
 def _prove(agent: Agent, steps: Steps, state: Any) -> Talk[tuple[Bound, Point]]:

@@ -118,6 +118,11 @@ def solve(
     if not (isinstance(seed, int | np.integer) and seed >= 0):
         raise InvalidProblem(f"seed must be a whole number from 0, not {seed!r}.")
     seed = int(seed)
+    if isinstance(problem, Personal) and split in SPLITS and split != "users":
+        raise InvalidProblem(
+            f"a personal problem has a model for every user, but the data is split by {split}. Use split='users' with "
+            "(X, y, users), or a list with one entry per user."
+        )
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine)
     if (elsewhere := runner.hosting(data, agents)) is None:
@@ -250,6 +255,7 @@ def points_of(
     witness: Sequence[FloatArray] | None = None,
 ) -> list[Point]:
     """What each agent would put on the table for that model and those dual vectors, which must be of these parties."""
+    _refuse_another_shape(model, members)
     if isinstance(model, PersonalModel):
         return _personal_points(model, members)
     if isinstance(model, LowRankModel):
@@ -277,6 +283,26 @@ def points_of(
             if agent.design.intercept:
                 point.w[-1] += debt
     return points
+
+
+def _refuse_another_shape(model: LinearModel | LowRankModel | PersonalModel, members: Sequence[Agent]) -> None:
+    """A model to start from, or to verify, is one of the same kind and for the same columns."""
+    problem = members[0].problem
+    if model.problem.family != problem.family:
+        raise InvalidInput(f"that model is a {model.problem.family} one, but the problem asks for {problem.family}.")
+    if isinstance(model, LowRankModel):
+        known: tuple[int, ...] = (len(model.U), len(model.V))
+        asked: tuple[int, ...] = problem.task.size(members[0].data)
+    elif isinstance(problem, Personal):
+        known, asked = (model.coef_.shape[1],), (problem.base.count,)
+    else:
+        width = sum(a.data.d for a in members) if members[0].split == "features" else members[0].data.d
+        known, asked = (len(model.coef_),), (width,)
+    if known != asked:
+        raise InvalidInput(
+            f"that model has {' x '.join(map(str, known))} coefficients, but this data and problem ask for "
+            f"{' x '.join(map(str, asked))}; use a model of the same columns."
+        )
 
 
 def _by_rows(table: Table) -> Table:
@@ -492,7 +518,8 @@ def _personal_model(
     confidence = np.array([agent.data.n / largest for agent in members])
     losses = np.array([log_sum(margins(a), p.w) for a, p in zip(members, outcome.points, strict=True)])
     users = tuple(agent.data.name for agent in members)
-    return PersonalModel(coef, users, weights, confidence, losses, problem, classes, members[0].data.columns)
+    first = members[0].data
+    return PersonalModel(coef, users, weights, confidence, losses, problem, classes, first.columns, first.d)
 
 
 def _personal_points(model: PersonalModel, members: Sequence[Agent]) -> list[Point]:

@@ -42,7 +42,7 @@ def patients(tmp_path):
     return frame
 
 
-OURS = {"fit", "predict", "verify", "compare", "report", "demo", "doctor", "exit-codes"}
+OURS = {"fit", "predict", "verify", "compare", "report", "users", "demo", "doctor", "exit-codes"}
 FIT = ["--target", "ill", "--id", "patient", "--loss", "logistic", "--penalty", "l2", "--strength", "0.01"]
 
 

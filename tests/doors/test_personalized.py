@@ -198,6 +198,7 @@ def test_unknown_users():
         ({"method": "proximal-2"}, "split by samples"),
         ({"step": "sideways"}, "step of dada"),
         ({"sample": 0}, "sample must be"),
+        ({"split": "samples"}, r"split by samples. Use split='users' with \(X, y, users\)"),
     ],
 )
 def test_refusals(change, match):
@@ -211,7 +212,7 @@ def test_refusals(change, match):
     }.get(change.get("data"), (X, y, users))
     options = {name: value for name, value in change.items() if name not in ("data", "problem")}
     with pytest.raises(co.CoterieError, match=match):
-        co.solve(change.get("problem", co.Personal(count=12)), data, split="users", max_rounds=5, **options)
+        co.solve(change.get("problem", co.Personal(count=12)), data, **{"split": "users", "max_rounds": 5, **options})
 
 
 @pytest.mark.parametrize(
@@ -228,6 +229,32 @@ def test_refusals(change, match):
 def test_impossible_problems(parameters, match):
     with pytest.raises(co.CoterieError, match=match):
         co.Personal(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "labels", "match"),
+    [
+        ({"beta": [1.0, 10.0]}, None, r"beta=\[1.0, 10.0\] are several values to choose from: set cv=3"),
+        ({"lam": [], "cv": 3}, None, r"lam=\[\] must be a number, or with cv a list"),
+        ({"cv": 3}, "one", r"cv=3: without the rows of fold \d all labels are \['dislikes'\]"),
+    ],
+)
+def test_impossible_choices(parameters, labels, match):
+    X, y, users = rows()
+    if labels == "one":
+        y = np.where(np.arange(len(y)) == 7, "likes", "dislikes")
+    with pytest.raises(co.CoterieError, match=match):
+        PersonalizedClassifier(count=12, max_rounds=5, **parameters).fit(X, y, users)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_rows_of_another_width_are_refused(columns, tmp_path):
+    """Also by a model from a file, and where all stumps are on columns that the rows have."""
+    X, y, users = rows()
+    model = co.solve(co.Personal(count=2), (X, y, users), split="users", network="ring", max_rounds=5).model
+    for one in (model, load_model(model.save(tmp_path / "model.npz"))):
+        with pytest.raises(co.CoterieError, match=f"the model has 3 columns, but the data has {columns}"):
+            one.predict(np.ones((4, columns)), "u1")
 
 
 def test_impossible_predictors():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 
@@ -36,6 +37,52 @@ def test_the_prediction_comes_true(problem, y, settings):
     for bits, cost in zip(planned.bits_per_party, happened.bill.per_agent, strict=True):
         assert bits / planned.rounds == pytest.approx(cost.bits / happened.rounds, rel=0.3)
     assert happened.bill.total.bits / 4 <= planned.bits <= 4 * happened.bill.total.bits
+
+
+TASKS = X[:900] @ RNG.standard_normal((12, 3)) + 0.1 * RNG.standard_normal((900, 3))
+KINDS = np.array(["low", "middle", "high"])[TASKS.argmax(axis=1)]
+ENTRIES = np.column_stack([RNG.integers(0, 20, 900), RNG.integers(0, 15, 900)]).astype(float)
+TRACE = {"penalty": "traceball", "radius": 4.0}
+SMALL = {
+    "auto": (co.Problem("squared", "l2", 0.1), (X[:900], NUMBERS[:900]), {}),
+    "cocoa": (co.Problem("hinge", "l2", 0.1), (X[:900], SIGNS[:900]), {"method": "cocoa", "agents": 3}),
+    "ring": (co.Problem("squared", "l1", 0.1), (X[:900], NUMBERS[:900]), {"split": "features", "network": "ring"}),
+    "low rank": (co.Problem("squared", **TRACE), (X[:900], TASKS), {}),
+    "classes": (co.Problem("multinomial", **TRACE), (X[:900], KINDS), {"method": "dfw-trace"}),
+    "completion": (co.Problem("completion", shape=(20, 15), **TRACE), (ENTRIES, TASKS[:, 0]), {}),
+    "personal": (co.Personal(count=12), (X[:900], SIGNS[:900], np.arange(900) % 5), {"split": "users"}),
+}
+
+
+@pytest.mark.parametrize("case", SMALL)
+def test_where_all_rows_are_fitted_the_plan_is_the_bill(case):
+    problem, data, settings = SMALL[case]
+    planned = co.plan(problem, data, tol=1e-2, **settings)
+    happened = co.solve(problem, data, tol=1e-2, **settings)
+    assert happened.status == "optimal"
+    assert planned.method == happened.certificate.settings["method"]["name"]
+    assert planned.rounds == happened.rounds
+    assert planned.bits_per_party == tuple(cost.bits for cost in happened.bill.per_agent)
+    assert planned.turns == happened.bill.seconds(latency=1.0, bandwidth=math.inf)
+
+
+@pytest.mark.parametrize("case", ["classes", "personal"])
+def test_of_a_part_the_rounds_are_those_of_the_whole(case):
+    problem, (rows, labels, *users), settings = SMALL[case]
+    more = np.random.default_rng(1).integers(0, len(rows), 6000)
+    data = (rows[more], labels[more], *(user[more] for user in users))
+    planned = co.plan(problem, data, tol=1e-2, **settings)
+    assert "4,0" in planned.basis
+    happened = co.solve(problem, data, tol=1e-2, **settings)
+    assert happened.rounds / 2 <= planned.rounds <= 2 * happened.rounds
+    assert happened.bill.total.bits / 2 <= planned.bits <= 2 * happened.bill.total.bits
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "squared", "completion"])
+def test_low_rank_data_is_not_made_up(loss):
+    options = {"shape": (20, 15)} if loss == "completion" else {}
+    with pytest.raises(InvalidProblem, match=f"{loss} needs others: give data"):
+        co.plan(co.Problem(loss, **TRACE, **options), (600, 8))
 
 
 def test_links_and_engines_cost_time():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
-from coterie.networks import complete, expander, path, ring, star
+from coterie.networks import Network, complete, expander, path, ring, star
 from coterie.words import Ask, Exchange, Mix, Sum
 
 
@@ -54,8 +54,19 @@ def test_sum_adds_in_a_fixed_order(count, seed):
     np.testing.assert_array_equal(carrier_on(network).converse([say(Sum(own)) for own in x], "rounds")[0], along)
 
 
+def nearly_complete(agents):
+    """A complete graph with one edge that is heavier than the others."""
+    weights = complete(agents).weights.toarray()
+    weights[0, -1] = weights[-1, 0] = 3.0
+    return Network(sp.csr_array(weights), "nearly complete")
+
+
 @pytest.mark.parametrize("rule", ["laplacian", "metropolis"])
-@pytest.mark.parametrize("network", [ring(6), complete(6), star(6), expander(30, degree=4)], ids=lambda n: n.name)
+@pytest.mark.parametrize(
+    "network",
+    [ring(6), complete(6), star(6), expander(30, degree=4), complete(20), nearly_complete(20)],
+    ids=lambda n: f"{n.name}-{n.agents}",
+)
 def test_mix_is_one_matrix_product(network, rule):
     x = letters(network.agents)
     replies = carrier_on(network).converse([say(Mix(own, rule)) for own in x], "rounds")

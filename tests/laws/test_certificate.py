@@ -17,7 +17,7 @@ from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
-from coterie.errors import CorruptFile
+from coterie.errors import CorruptFile, InvalidInput
 from coterie.losses import LOSSES
 from coterie.solve import make_agents, points_of
 
@@ -236,7 +236,7 @@ def test_a_changed_file_is_refused(fitted, tmp_path):
     path.write_text(text[: len(text) // 2])
     with pytest.raises(CorruptFile, match="not a readable certificate"):
         Certificate.load(path)
-    with pytest.raises(CorruptFile):
+    with pytest.raises(InvalidInput, match="cannot be read"):
         Certificate.load(tmp_path / "nowhere.json")
 
 

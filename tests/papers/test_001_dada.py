@@ -366,6 +366,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(network, tmp_path):
     resumed = co.solve(problem(), tables, max_rounds=60, checkpoint=tmp_path, **how)
     assert (whole.model.coef_ != resumed.model.coef_).nnz == 0
     assert (whole.model.weights != resumed.model.weights).nnz == 0
+    assert resumed.bill == whole.bill
 
 
 # -- learning both -----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number, sealed
@@ -34,7 +35,7 @@ from coterie.kernels.boosting import weighted_rows
 from coterie.steps import Steps
 from coterie.words import Ask, Letter
 
-__all__ = ["Gossip", "Sight", "unfit", "wake_ups"]
+__all__ = ["CLOCKS", "Gossip", "Parcel", "Sight", "unfit", "wake_ups"]
 
 MEMORY = 1_000_000
 """So many letters all agents together remember having read."""
@@ -52,7 +53,7 @@ class Sight(NamedTuple):
     """The notes that arrived before, as (sender, receiver, numbers)."""
 
 
-class _Parcel(NamedTuple):
+class Parcel(NamedTuple):
     """A message on its way; heaps order by arrival."""
 
     arrival: float
@@ -100,7 +101,7 @@ class Gossip:
         """With weather: whichever versions somebody may still be looking at."""
         self._arrived: list[dict[int, int]] = [{} for _ in range(agents)]
         self._read: list[dict[int, int]] = [{} for _ in range(agents)]
-        self._sky: list[_Parcel] = []
+        self._sky: list[Parcel] = []
         self._parcels = 0
         self._now = 0.0
         self._weather = np.random.default_rng(0)
@@ -132,7 +133,7 @@ class Gossip:
 
     def _hand_out(self, mail: Sequence[tuple[int, int, tuple[float, ...]]]) -> None:
         for sender, receiver, note in mail:
-            self._deliver(_Parcel(0.0, 0, sender, receiver, 0, note))
+            self._deliver(Parcel(0.0, 0, sender, receiver, 0, note))
 
     def _wake(self, who: int, tick: int) -> None:
         agent, mail, seen = self._agents[who], self._taken() if self.record else (), []
@@ -240,7 +241,7 @@ class Gossip:
             return
         self._parcels += 1
         delay = self._weather.exponential(self.late) if self.late else 0.0
-        parcel = _Parcel(self._now + delay, self._parcels, sender, receiver, self._versions[sender], note)
+        parcel = Parcel(self._now + delay, self._parcels, sender, receiver, self._versions[sender], note)
         if delay:
             heapq.heappush(self._sky, parcel)
         else:
@@ -250,7 +251,7 @@ class Gossip:
         while self._sky and self._sky[0].arrival <= self._now:
             self._deliver(heapq.heappop(self._sky))
 
-    def _deliver(self, parcel: _Parcel) -> None:
+    def _deliver(self, parcel: Parcel) -> None:
         sender, receiver = parcel.sender, parcel.receiver
         if not self._calm:
             held = self._arrived[receiver]
@@ -268,6 +269,20 @@ class Gossip:
     def holds(self, who: int, peer: int) -> bool:
         """Whether that agent has the peer's newest vector already."""
         return self._calm or self._arrived[who].get(peer) == self._versions[peer]
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Which version of whose vector everybody has read: what is sent again, and billed, depends on it."""
+        read = [(who, peer, body) for who, known in enumerate(self._read) for peer, body in known.items()]
+        return {"bodies": np.array(self._bodies), "read": np.array(read, np.int64).reshape(-1, 3)}
+
+    def recall(self, memory: dict[str, npt.NDArray[np.int64]]) -> None:
+        """Go on from the `memory` of a snapshot."""
+        if memory:
+            self._bodies = memory["bodies"].tolist()
+            for who, peer, body in memory["read"].tolist():
+                self._read[who][peer] = body
 
 
 def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:

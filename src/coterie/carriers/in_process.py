@@ -43,6 +43,14 @@ class InProcess(Lockstep):
         """A round of agents that wake up one by one; returns everybody's State."""
         return self._gossip.run(agents, states, steps, t)
 
+    def memory(self) -> dict[str, Any]:
+        """What the agents have read, if they gossip."""
+        return self._gossip.memory() if self._gossips else {}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
+        self._gossip.recall(memory)
+
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         letters = [word.x for word in words]
         self._same_shape("Sum", letters)

@@ -9,7 +9,7 @@ Every sum is made in the order in which `in_process` makes it, so the iterates d
 | `Mix`      | to the places of the neighbours, which take their rows of the same matrix product                   |
 | `Exchange` | to the places of the neighbours                                                                     |
 | `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
-| gossip     | see `scattered`                                                                                     |
+| gossip     | see `scattered`; in real time, `roaming`                                                            |
 
 The last number of every letter on the wire is the *adjournment*: which wish of the place of agent 0 (time is up,
 Ctrl-C) takes effect after which round. It travels with the words, so all places stop after the same round without a
@@ -18,8 +18,9 @@ message more. What engines tell each other beside the words (`least`, the sizes 
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,8 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.bill import Bill
 from coterie.carriers.links import Links, Tag
-from coterie.carriers.lockstep import Lockstep
+from coterie.carriers.lockstep import Even, Lockstep
+from coterie.carriers.roaming import Roaming
 from coterie.carriers.scattered import Scattered
 from coterie.errors import ProtocolError
 from coterie.networks import Network
@@ -67,10 +69,11 @@ class Linked(Lockstep):
         homes: Sequence[int],
         place: int,
         names: Sequence[str] | None = None,
+        pace: float | None = None,
     ):
-        """`homes[j]` is the place of agent j."""
+        """`homes[j]` is the place of agent j; with a `pace`, gossip is in real time (see `roaming`)."""
         super().__init__(network, bill, names)
-        self.links, self.homes, self.place = links, list(homes), place
+        self.links, self.homes, self.place, self.pace = links, list(homes), place, pace
         self.here = [agent for agent, home in enumerate(homes) if home == place]
         self._step = 0
         self._adjournment = 0.0
@@ -85,20 +88,35 @@ class Linked(Lockstep):
         self._at_hand = sorted({*self.here, *(agent for agents in self._incoming.values() for agent in agents)})
         self._stack: FloatArray = np.empty((0, 0))
         self._gossip: Scattered | None = None
+        self.transcript: hashlib._Hash | None = None
+        """If set, a digest of all totals: what every place must have heard alike."""
         self._reach = 0 if len(self._agents_of) == 1 else 1 if network.server else max(1, network.diameter)
 
     def publish(self, agent: int, letter: FloatArray | Letter) -> None:
         """Put a letter where others can `Ask` for it."""
         if isinstance(letter, Letter):
-            if self._gossip is None:
-                self._gossip = Scattered(self.network, self.homes, self.place, self._send, self._receive)
-            self._gossip.publish(agent, letter)
+            self._scattered().publish(agent, letter)
         else:
             self._put_up(agent, letter)
 
     def _put_up(self, agent: int, letter: FloatArray) -> None:
         self._published[agent] = sealed(np.array(letter))
         self.links.publish(agent, letter)
+
+    def _scattered(self) -> Scattered:
+        if self._gossip is None:
+            how = (self.network, self.homes, self.place, self._send, self._receive)
+            self._gossip = Scattered(*how) if self.pace is None else Roaming(*how, self._arrived, self.links, self.pace)
+        return self._gossip
+
+    def memory(self) -> dict[str, Any]:
+        """What the agents of this place have read, if they gossip."""
+        return {} if self._gossip is None else self._gossip.memory()
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
+        if memory:
+            self._scattered().recall(memory)
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one, here and elsewhere; returns the States of those here."""
@@ -107,8 +125,24 @@ class Linked(Lockstep):
         self._gossip.settle(self.bill)
         return states
 
+    @property
+    def free(self) -> bool:
+        """Whether gossip is in real time."""
+        return self.pace is not None
+
+    def roam(
+        self, agents: Sequence[Agent], states: list[Any], steps: Steps, span: tuple[int, int], wish: Callable[[], int]
+    ) -> tuple[list[Any], int]:
+        """Gossip in real time from one round to another; see `rounds.Carrier`."""
+        assert isinstance(self._gossip, Roaming), "agents publish a Letter before they wake up"
+        states, reached = self._gossip.stretch(agents, states, steps, span, wish)
+        self._gossip.settle(self.bill)
+        return states, reached
+
     def agreed(self, t: int, wish: int) -> int:
         """The wish that takes effect after round t, or 0: the same at every place, on the word of agent 0's place."""
+        if isinstance(self._gossip, Roaming):
+            return self._gossip.agreed()
         if wish and not self._adjournment and self.place == self.homes[0]:
             self._adjournment = float(WISHES * (t + self._reach) + wish)
         after, adjourned = divmod(int(self._adjournment), WISHES)
@@ -197,6 +231,8 @@ class Linked(Lockstep):
             total = self._receive(self._told_by, tag, letters[0].size, letters[0].dtype).copy()
         for place in self._tells:
             self._send(place, total, tag)
+        if self.transcript is not None:
+            self.transcript.update(total.data)
         return total.reshape(shape)
 
     def _served(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
@@ -290,7 +326,13 @@ class Linked(Lockstep):
         self.links.send(place, wire, tag)
 
     def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
-        wire = self.links.receive(place, tag)
+        return self._opened(self.links.receive(place, tag), place, tag, size, dtype)
+
+    def _arrived(self, place: int, tag: Tag) -> FloatArray | None:
+        wire = self.links.poll(place, tag)
+        return None if wire is None else self._opened(wire, place, tag)
+
+    def _opened(self, wire: FloatArray, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
         if wire.size < 1 or wire.dtype.kind != "f":
             raise ProtocolError(f"{tag.word}: a letter of {wire.size} numbers of type {wire.dtype} is none of ours.")
         wire = wire.reshape(-1)
@@ -316,8 +358,9 @@ class Linked(Lockstep):
         if key not in self._operators:
             matrix = self._matrix(rule, dtype)
             here, at_hand = np.array(self.here), np.array(self._at_hand)
-            if isinstance(matrix, np.ndarray) and len(matrix) <= WHOLE_PRODUCT:
-                operator = _Operator(matrix, {agent: agent for agent in self._at_hand}, len(matrix), here)
+            m = self.network.agents
+            if isinstance(matrix, Even) or (isinstance(matrix, np.ndarray) and m <= WHOLE_PRODUCT):
+                operator = _Operator(matrix, {agent: agent for agent in self._at_hand}, m, here)
             else:
                 part = matrix[here][:, at_hand]
                 places = {agent: row for row, agent in enumerate(self._at_hand)}

@@ -27,7 +27,7 @@ from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
 from coterie.carriers.gossip import Gossip, unfit, wake_ups
 from coterie.carriers.links import Tag
-from coterie.errors import NumericalError
+from coterie.errors import NumericalError, ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
 from coterie.words import Ask, Letter
@@ -37,6 +37,7 @@ __all__ = ["Scattered"]
 ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
 """An answer begins with so many numbers."""
+LONGEST_NOTE = 8
 WORDS = ("Ask", "Exchange")
 """What gossip is billed under."""
 
@@ -94,11 +95,26 @@ class Scattered(Gossip):
             self._post(leader, np.concatenate([self._news(leader, peer) for peer in _whole(message[1:])]), self._tag)
         if message[0] == FAILED:
             raise unfit(who)
-        numbers, start = message.tolist(), 1
+        self._hand_on(leader, message.tolist())
+
+    def _hand_on(self, place: int, numbers: list[float]) -> None:
+        """Deliver the notes of a message of that place, which begin behind its first number."""
+        start = 1
         while start < len(numbers):
             sender, receiver, length = map(int, numbers[start : start + 3])
             start += 3 + length
-            super()._send(sender, receiver, tuple(numbers[start - length : start]))
+            if not (self._lives(sender, place) and self._lives(receiver, self.place) and 0 < length <= LONGEST_NOTE):
+                raise ProtocolError(f"{self._called(place)} sent a note in the name of others, or to others.")
+            note = tuple(numbers[start - length : start])
+            if not np.isfinite(note).all():
+                raise unfit(sender)
+            super()._send(sender, receiver, note)
+
+    def _lives(self, agent: int, place: int) -> bool:
+        return 0 <= agent < self.count and self.homes[agent] == place
+
+    def _called(self, place: int) -> str:
+        return "the process of agent " + " and ".join(str(k) for k, home in enumerate(self.homes) if home == place)
 
     # -- asking and answering -----------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
         tables = gather((X, y, labels), "users", None)
-        beta, mu, lam = (_first(getattr(self, name)) for name in GRIDS)
+        beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
         problem = Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam)
         how = {**self._how(), "network": self.network if len(tables) > 1 else "learned"}
         if len(tables) == 1 and self.method == "dada":
@@ -211,6 +211,12 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapp
     ]
     for fold in range(folds):
         parts = [t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)]
+        left = np.unique(np.concatenate([part.y for part in parts if part.y is not None]))
+        if len(left) < 2:
+            raise InvalidInput(
+                f"cv={folds}: without the rows of fold {fold + 1} all labels are {left.tolist()}, and a classifier "
+                "needs two classes. Give more rows of the rarer class, use more folds or another seed, or leave cv out."
+            )
         result: Result = solve(
             problem, [replace(part, name=t.name) for part, t in zip(parts, tables, strict=True)], **how
         )
@@ -223,9 +229,21 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapp
     return right / rows
 
 
-def _first(value: Any) -> float:
-    return float(value) if isinstance(value, Real) else float(next(iter(value)))
+def _first(value: Any, name: str, cv: int | None) -> float:
+    if isinstance(value, Real):
+        return float(value)
+    if cv is None:
+        raise InvalidInput(f"{name}={value!r} are several values to choose from: set cv=3, or give one number.")
+    return _several(value, name)[0]
 
 
 def _several(value: Any, name: str) -> tuple[float, ...]:
-    return GRIDS[name] if isinstance(value, Real) else tuple(map(float, value))
+    if isinstance(value, Real):
+        return GRIDS[name]
+    try:
+        values = tuple(map(float, value))
+    except (TypeError, ValueError):
+        values = ()
+    if not values:
+        raise InvalidInput(f"{name}={value!r} must be a number, or with cv a list of numbers to try.")
+    return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,8 @@ class PersonalModel:
     problem: Personal
     classes_: npt.NDArray[Any]
     columns: tuple[str, ...] | None = None
+    width: int | None = None
+    """How many columns the rows have."""
 
     @cached_property
     def network(self) -> Network:
@@ -93,13 +95,16 @@ class PersonalModel:
         plain = isinstance(X, np.ndarray | list) or is_sparse(X)
         table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
         rows = validated(table, classification=None).X
+        if self.width not in (None, rows.shape[1]):
+            raise InvalidData(
+                f"the model has {self.width} columns, but the data has {rows.shape[1]}. Give those of the fit."
+            )
         labels = self._labels(users, rows.shape[0])
         h = self.problem.base.values(rows)
         friends = {str(user): near for user, near in (neighbours or {}).items()}
         scores = np.empty(len(labels))
-        for user in np.unique(labels):
-            here = labels == user
-            own = self.coefficients_of(user, unknown=unknown, neighbours=friends.get(str(user)))
+        for user, here in _rows_of(labels):
+            own = self.coefficients_of(user, unknown=unknown, neighbours=friends.get(user))
             scores[here] = h[here] @ own
         return scores
 
@@ -112,7 +117,7 @@ class PersonalModel:
         """The share of right answers for each user that has rows here."""
         labels = self._labels(users, len(y))
         right = self.predict(X, users, **how) == np.asarray(y)
-        return {str(user): float(right[labels == user].mean()) for user in np.unique(labels)}
+        return {user: float(right[here].mean()) for user, here in _rows_of(labels)}
 
     def _labels(self, users: Any, rows: int) -> npt.NDArray[Any]:
         if users is None:
@@ -147,6 +152,7 @@ class PersonalModel:
             "classes": self.classes_.tolist(),
             "users": self.users,
             "columns": self.columns,
+            "width": self.width,
             "digest": self.digest(),
         }
         arrays = {"confidence": self.confidence, "losses": self.losses}
@@ -174,6 +180,7 @@ class PersonalModel:
                 problem,
                 np.array(header["classes"]),
                 None if header["columns"] is None else tuple(header["columns"]),
+                header.get("width"),
             )
             untouched = model.digest() == header["digest"]
         except (ValueError, KeyError, TypeError, AssertionError) as error:
@@ -181,3 +188,11 @@ class PersonalModel:
         if not untouched:
             raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
         return model
+
+
+def _rows_of(labels: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
+    """Every label, in order, and the rows that have it."""
+    users, place = np.unique(labels, return_inverse=True)
+    order = np.argsort(place, kind="stable")
+    ends = np.cumsum(np.bincount(place, minlength=len(users)))
+    yield from zip(users.tolist(), np.split(order, ends)[:-1], strict=True)

@@ -1,0 +1,241 @@
+"""Gossip in real time: every agent has a Poisson clock of its own that ticks in seconds, and waits for nobody.
+
+A place walks through its own agents' ticks. An agent that wakes up reads the copies of its neighbours' letters that
+this place holds, takes its step, and publishes; ticks during a step are missed. No place knows how often another one
+woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on average.
+
+| message | from, to                             | content                                                             |
+|---------|--------------------------------------|---------------------------------------------------------------------|
+| NEWS    | who published, to places that it     | whose, and what changed in the letter since this place was told     |
+|         | sends to                             |                                                                     |
+| NOTES   | likewise                             | for each note: sender, receiver, how many numbers, the numbers      |
+| END     | all, to all                          | the stretch is over; from the place of agent 0 it ends everybody's  |
+
+What `Ask(peers)` wants is fetched: the links answer in the background, whatever the peer is doing, and a peer that does
+not answer in time is left out. A stretch lasts until the next certificate. It ends when everybody's END has come, so
+nothing is on its way then: the States are a consistent cut, which can be certified and saved. Who is lost on the way is
+told at the end of the stretch; until then the others go on without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.carriers.gossip import CLOCKS, Parcel, unfit
+from coterie.carriers.links import Links, Tag
+from coterie.carriers.scattered import Scattered
+from coterie.errors import PartyLost, ProtocolError
+from coterie.networks import Network
+from coterie.steps import Steps
+from coterie.words import Ask, Letter
+
+__all__ = ["Roaming"]
+
+NEWS, NOTES, END = 0.0, 1.0, 2.0
+NAP = 0.005
+"""Seconds between two looks at what came in, while nobody here has to wake up."""
+PATIENCE = 1.0
+"""Seconds to wait for the answer to an `Ask`."""
+Poll = Callable[[int, Tag], FloatArray | None]
+
+
+class Roaming(Scattered):
+    """One place's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
+
+    def __init__(
+        self,
+        network: Network,
+        homes: Sequence[int],
+        place: int,
+        send: Callable[[int, FloatArray, Tag], None],
+        receive: Callable[[int, Tag], FloatArray],
+        poll: Poll,
+        links: Links,
+        pace: float,
+    ):
+        super().__init__(network, homes, place, send, receive)
+        self._poll, self._links, self.pace = poll, links, pace
+        self.ticks = [0] * network.agents
+        """How often each agent of this place woke up."""
+        self.gone: dict[int, PartyLost] = {}
+        """The places that are not there any more, and how that was noticed."""
+        self._copies: set[int] = set()
+        self._ended: set[int] = set()
+        self._wish = 0
+
+    # -- a stretch ----------------------------------------------------------------------------------------------------
+
+    def stretch(
+        self,
+        agents: Sequence[Agent],
+        states: Sequence[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        wish: Callable[[], int],
+    ) -> tuple[list[Any], int]:
+        """Let the clocks run from one round to another, a `pace` each; the States then, and which round it became.
+
+        The place of agent 0 says when it is over: when the time has come, or there is a `wish` to stop.
+        """
+        here = [agent.index for agent in agents]
+        self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
+        self._steps, self._tag, self._ended = steps, Tag("rounds", span[0], "stretch"), set()
+        leads = self.place == self.homes[0]
+        began = time.monotonic()
+        end = began + (span[1] - span[0]) * self.pace
+        clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in here}
+        rings = {who: began + clock.exponential(self.pace) for who, clock in clocks.items()}
+        while not self._over(leads, end, wish):
+            who = min(rings, key=rings.__getitem__)
+            if (early := rings[who] - time.monotonic()) > 0:
+                time.sleep(min(early, NAP))
+                continue
+            self.ticks[who] += 1
+            self._wake(who, (self.ticks[who] - 1) * self.count + who + 1)
+            rings[who] = time.monotonic() + clocks[who].exponential(self.pace)
+        reached = min(span[1], span[0] + int((time.monotonic() - began) / self.pace)) if leads else 0
+        self._close()
+        self._wish, reached = self._agreed(wish() if leads else 0, reached)
+        return [self._states[agent] for agent in here], reached
+
+    def agreed(self) -> int:
+        """The wish to stop that the place of agent 0 had at the end of the stretch."""
+        return self._wish
+
+    def _over(self, leads: bool, end: float, wish: Callable[[], int]) -> bool:
+        self._take_in()
+        if leads:
+            return time.monotonic() >= end or wish() > 0
+        return self.homes[0] in self._ended or self.homes[0] in self.gone
+
+    def _take_in(self) -> None:
+        """What came in meanwhile."""
+        for place in self._others:
+            while place not in self._ended and place not in self.gone:
+                try:
+                    message = self._poll(place, self._tag)
+                except PartyLost as error:
+                    self.gone[place] = error
+                    break
+                if message is None:
+                    break
+                self._read_message(place, message)
+
+    def _close(self) -> None:
+        """Say that it is over here, and hear everybody out."""
+        self._tell(self._others, [END])
+        for place in self._others:
+            while place not in self._ended and place not in self.gone:
+                self._read_message(place, self._await(place, self._tag))
+        if self.gone:
+            raise next(iter(self.gone.values()))
+
+    def _agreed(self, wish: int, round: int) -> tuple[int, int]:
+        """The wish and the round of the place of agent 0."""
+        tag, hub = Tag("engine", self._tag.step, "agreed"), self.homes[0]
+        if self.place != hub:
+            return tuple(int(number) for number in self._await(hub, tag))  # type: ignore[return-value]
+        for place in self._others:
+            self._post(place, np.array([wish, round], float), tag)
+        return wish, round
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, places: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
+        for place in places:
+            if place not in self.gone:
+                self._post(place, np.asarray(numbers, float), self._tag)
+
+    def _read_message(self, place: int, message: FloatArray) -> None:
+        kind = message[0] if message.size else None
+        try:
+            if kind == END:
+                self._ended.add(place)
+            elif kind == NEWS and self._lives(int(message[1]), place):
+                self._take_copy(int(message[1]), message, 2)
+            elif kind == NOTES:
+                self._hand_on(place, message.tolist())
+            else:
+                raise ValueError("of no known kind, or in the name of others")
+        except (ValueError, IndexError, OverflowError) as error:
+            raise ProtocolError(f"{self._called(place)} sent a message that is none: {error}.") from error
+
+    def _take_copy(self, peer: int, message: FloatArray, start: int) -> None:
+        self._learn(peer, message, start)
+        if not np.isfinite(self._board[peer].sum()):
+            raise unfit(peer)
+        self._copies.add(peer)
+
+    def publish(self, who: int, letter: Letter) -> None:
+        """Put a letter where others can fetch it, and send what has to be sent."""
+        first = who not in self._letters
+        self._outbox = {place: [NOTES] for place in self._others}
+        super().publish(who, letter)
+        self._offer(who)
+        if first:
+            return
+        receivers = [*(map(int, letter.to) if letter.changed else ()), *letter.new]
+        for place in sorted({self.homes[receiver] for receiver in receivers} - {self.place}):
+            # At first the whole letter: what this place may have fetched meanwhile is not known here.
+            self._told.setdefault((place, who), np.full(letter.x.size, np.nan))
+            self._tell([place], np.concatenate([[NEWS, who], self._news(place, who)]))
+        for place, notes in self._outbox.items():
+            if len(notes) > 1:
+                self._tell([place], notes)
+
+    def _deliver(self, parcel: Parcel) -> None:
+        super()._deliver(parcel)
+        self._offer(parcel.receiver)
+
+    def _offer(self, who: int) -> None:
+        """Let the links answer for this agent; certificates use its number, so it is another one here."""
+        letter = self._letters[who]
+        card = [self._bodies[who], letter.head, letter.sparse, letter.x.size]
+        self._links.publish(self.count + who, np.concatenate([card, letter.x]))
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        peers = np.asarray(word.peers, np.intp)
+        if word.weights is None:
+            known = [self._fetched(peer) for peer in peers.tolist()]
+        else:
+            known = [peer in self._copies or self._fetched(peer) for peer in peers.tolist()]
+        if not all(known):
+            weights = None if word.weights is None else word.weights[known]
+            word = msgspec.structs.replace(word, peers=peers[known], weights=weights)
+        return super(Scattered, self)._answer(who, word, tick)
+
+    def _fetched(self, peer: int) -> bool:
+        """Ask for that peer's letter, and say whether it is here now."""
+        home = self.homes[peer]
+        if home == self.place:
+            return True
+        if home in self.gone:
+            return False
+        try:
+            letter = self._links.ask(home, self.count + peer, PATIENCE)
+        except PartyLost as error:
+            self.gone[home] = error
+            return False
+        if letter is None:
+            return False
+        self._take_copy(peer, letter, 0)
+        return True
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, npt.NDArray[np.int64]]:
+        return super().memory() | {"ticks": np.array(self.ticks)}
+
+    def recall(self, memory: dict[str, npt.NDArray[np.int64]]) -> None:
+        super().recall(memory)
+        self.ticks = memory["ticks"].tolist() if "ticks" in memory else self.ticks

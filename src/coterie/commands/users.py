@@ -1,0 +1,240 @@
+"""`coterie users`: a model for every user, and how good it is for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from coterie.commands.options import Columns, Config, Json, Options, Target, among, by_user, pairs
+from coterie.commands.output import console, print_json, summary
+from coterie.data import read
+from coterie.engines import ENGINES
+from coterie.engines import engine as find_engine
+from coterie.errors import InvalidInput, InvalidProblem, UnknownName
+from coterie.estimators.personalized import GRIDS, Trial, cross_validated
+from coterie.methods import METHODS
+from coterie.models import PersonalModel, load_model
+from coterie.networks import TOPOLOGIES
+from coterie.personal import Personal
+from coterie.report.users import FORMATS, UserRow, accuracy_by_user, spread, write_rows
+from coterie.result import Result
+from coterie.solve import LEARNED, solve
+
+__all__ = ["register", "users"]
+
+EXAMPLE = (
+    "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
+    "coterie users --model coterie-fit/model.npz --users phone --target likes --test new.csv -o users.csv"
+)
+PERSONAL = [name for name, method in METHODS.items() if method.split == "users"]
+PATIENT = {"local_steps": 10, "alternations": 3}
+"""Parameters of methods that suit a command; --option sets others."""
+ENDS = 10
+"""So many of the worst and of the best served users are shown."""
+FITTING, SCORING = "Fitting", "What is shown"
+
+
+def users(
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(help="The rows to learn from: one file with a column of users, or one file per user."),
+    ] = None,
+    target: Target = None,
+    users: Annotated[
+        str | None, typer.Option(help="The column that says whose row it is.", rich_help_panel="Data")
+    ] = None,
+    columns: Columns = None,
+    test: Annotated[
+        list[Path] | None,
+        typer.Option(help="Rows that were kept back, likewise.", rich_help_panel="Data"),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A saved model.npz: nothing is fitted, it is only tried.", rich_help_panel="Data"),
+    ] = None,
+    cv: Annotated[
+        int | None,
+        typer.Option(
+            help="Choose beta, mu and lam by so many folds: every user keeps back some of its own rows at a time.",
+            rich_help_panel=FITTING,
+        ),
+    ] = None,
+    beta: Annotated[
+        str | None,
+        typer.Option(help="Largest norm of a model; with --cv, 1,10,100 tries these.", rich_help_panel=FITTING),
+    ] = None,
+    mu: Annotated[
+        str | None,
+        typer.Option(help="How much neighbours should agree; with --cv also a list.", rich_help_panel=FITTING),
+    ] = None,
+    lam: Annotated[
+        str | None, typer.Option(help="How dense a learned graph is; with --cv also a list.", rich_help_panel=FITTING)
+    ] = None,
+    method: Annotated[str, among(*PERSONAL)] = "dada",
+    network: Annotated[str, among(LEARNED, *TOPOLOGIES, also=", or an edge file: who is like whom")] = LEARNED,
+    engine: Annotated[str, among(*ENGINES)] = "local",
+    option: Options = None,
+    tol: Annotated[float, typer.Option(help="Relative duality gap to reach.", rich_help_panel=FITTING)] = 1e-2,
+    max_rounds: Annotated[int, typer.Option(help="Rounds at most.", rich_help_panel=FITTING)] = 500,
+    seed: Annotated[int, typer.Option(help="Of everything random.", rich_help_panel=FITTING)] = 0,
+    save: Annotated[
+        Path | None, typer.Option(help="A folder for model and certificate, as `coterie fit` writes them.")
+    ] = None,
+    unknown: Annotated[
+        str, among("error", "neighbours", also=": what test rows of a user that was not fitted get")
+    ] = "error",
+    everybody: Annotated[bool, typer.Option("--all", help="Show all users, not only the ends of a long list.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="All users as a .csv or .parquet file.")] = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Fit a model for every user (or try a saved one), and report the accuracy for each of them.
+
+    Every user has a model of its own, boosted from shared decision stumps, near those of users who are alike. Accuracy
+    is the share of right answers: on the rows it learned from (train), and on rows that were kept back (test).
+    """
+    if output is not None and output.suffix not in FORMATS:
+        raise UnknownName("kind of table", output.suffix, FORMATS)
+    result, trials = None, list[Trial]()
+    if model is not None:
+        if not (data or test):
+            raise InvalidInput(
+                "there are no rows to try the model on: give --test new.csv, or the rows it was fitted to."
+            )
+        fitted = _saved(model)
+        train, kept = (by_user(part, target, users, fitted.columns or columns) if part else [] for part in (data, test))
+    elif data:
+        train = by_user(data, target, users, columns)
+        names = train[0].columns
+        if test and users is None:
+            kept = [read(path, target=target, columns=names) for path in test]
+        else:
+            kept = by_user(test, target, users, names) if test else []
+        numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
+        own: dict[str, Any] = {part.name: options.pop(part.name) for part in fields(Personal) if part.name in options}
+        problem = Personal(**own | {name: values[0] for name, values in numbers.items()})
+        how = {
+            "split": "users", "method": method, "network": network, "engine": engine, "tol": tol,
+            "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
+            **_suiting(method), **options,
+        }  # fmt: skip
+        if cv is not None:
+            problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)
+        result = solve(problem, train, **how)
+        fitted = result.model
+        if not find_engine(engine).speaks:
+            raise typer.Exit(result.status.exit_code)
+        if save is not None:
+            result.save(save)
+    else:
+        raise InvalidInput("there is nothing to fit: give a file of rows, or a saved model with --model and --test.")
+    rows = accuracy_by_user(fitted, train, kept, unknown=unknown)
+    if output is not None:
+        write_rows(rows, output)
+    code = 0 if result is None else result.status.exit_code
+    if as_json:
+        _tell(rows, fitted, result, trials, output)
+    else:
+        _show(rows, fitted, result, trials, output, everybody)
+    raise typer.Exit(code)
+
+
+def _saved(path: Path) -> PersonalModel:
+    found = load_model(path)
+    if not isinstance(found, PersonalModel):
+        raise InvalidInput(f"{path} is one model for all, not one for every user; use coterie predict.")
+    return found
+
+
+def _suiting(method: str) -> dict[str, int]:
+    known = {field.name for field in fields(METHODS[method])} if method in METHODS else set()
+    return {name: value for name, value in PATIENT.items() if name in known}
+
+
+def _numbers(beta: str | None, mu: str | None, lam: str | None, several: bool) -> dict[str, tuple[float, ...]]:
+    """What was given, as numbers; more than one each only if there is a choice between them."""
+    found = {}
+    for name, written in (("beta", beta), ("mu", mu), ("lam", lam)):
+        if written is None:
+            continue
+        try:
+            found[name] = tuple(float(part) for part in written.split(","))
+        except ValueError:
+            raise typer.BadParameter(f"--{name} is a number, or several with commas between, not {written!r}") from None
+        if len(found[name]) > 1 and not several:
+            raise InvalidProblem(f"--{name} {written} are several values to choose from: add --cv 3, or give one.")
+    return found
+
+
+def _spreads(rows: Sequence[UserRow]) -> dict[str, dict[str, float] | None]:
+    return {name: spread(row[name] for row in rows) for name in ("train", "test")}
+
+
+def _chosen(model: PersonalModel) -> dict[str, float]:
+    return {name: getattr(model.problem, name) for name in GRIDS}
+
+
+def _tell(
+    rows: Sequence[UserRow], model: PersonalModel, result: Result | None, trials: Sequence[Trial], output: Path | None
+) -> None:
+    print_json(
+        {
+            **({} if result is None else summary(result)),
+            "users": list(rows),
+            "accuracy": _spreads(rows),
+            "parameters": _chosen(model),
+            "trials": list(trials),
+            "output": str(output) if output else None,
+        }
+    )
+
+
+def _show(
+    rows: Sequence[UserRow], model: PersonalModel, result: Result | None, trials: Sequence[Trial], output: Path | None,
+    everybody: bool,
+) -> None:  # fmt: skip
+    out = console()
+    if result is not None:
+        out.print(result.explanation, markup=False)
+        out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}")
+    tried = f", the best of {len(trials)} that were tried" if trials else ""
+    out.print("  ".join(f"{name} {value:g}" for name, value in _chosen(model).items()) + tried)
+    judged = "test" if any(row["test"] is not None for row in rows) else "train"
+    ordered = sorted(rows, key=lambda row: (row[judged] is None, row[judged] or 0.0))
+    table = RichTable("user", box=None, header_style="dim")
+    for heading in ("rows", "train", "test rows", "test", "neighbours", "confidence"):
+        table.add_column(heading, justify="right")
+    cut = None if everybody or len(ordered) <= 2 * ENDS + 1 else ENDS
+    for row in ordered[:cut]:
+        table.add_row(*_cells(row))
+    if cut is not None:
+        table.add_row(f"[dim]… {len(ordered) - 2 * cut} more[/dim]")
+        for row in ordered[-cut:]:
+            table.add_row(*_cells(row))
+    out.print(table)
+    for name, found in _spreads(rows).items():
+        if found is not None:
+            told = ", ".join(f"{part.replace('_', ' ')} {value:.3f}" for part, value in found.items())
+            out.print(f"[bold]{name}[/bold]  {told}")
+    if cut is not None and output is None:
+        out.print("[dim]--all shows every user, -o users.csv writes them to a file.[/dim]")
+    if output is not None:
+        out.print(f"{len(rows)} users written to [bold]{escape(str(output))}[/bold].", soft_wrap=True)
+
+
+def _cells(row: UserRow) -> list[str]:
+    def written(value: Any) -> str:
+        return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+    return [escape(str(row["user"])), *(written(value) for name, value in row.items() if name != "user")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXAMPLE)(users)

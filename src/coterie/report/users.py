@@ -1,0 +1,86 @@
+"""How good personal models are for each user: one row a user, and the spread over all of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from coterie.data import Table
+from coterie.errors import InvalidInput, UnknownName
+from coterie.files import write_atomically
+from coterie.models import PersonalModel
+
+__all__ = ["FORMATS", "UserRow", "accuracy_by_user", "spread", "write_rows"]
+
+FORMATS = (".csv", ".parquet")
+UserRow: TypeAlias = dict[str, Any]
+"""`user`, `rows`, `train` (accuracy), `test_rows`, `test` (accuracy), `neighbours`, `confidence`; None: not known."""
+
+
+def accuracy_by_user(
+    model: PersonalModel, train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
+) -> list[UserRow]:
+    """One row per user of the model, then one per user that has rows here only (`unknown` as in `predict`)."""
+    learned, kept = ({table.name: table for table in tables} for tables in (train, test))
+    degrees = np.diff(model.weights.indptr)
+    facts = {
+        user: {"neighbours": int(degree), "confidence": float(confidence)}
+        for user, degree, confidence in zip(model.users, degrees, model.confidence, strict=True)
+    }
+    rows = []
+    for user in dict.fromkeys((*model.users, *learned, *kept)):
+        row: UserRow = {"user": user}
+        for count, accuracy, tables in (("rows", "train", learned), ("test_rows", "test", kept)):
+            row[count], row[accuracy] = _right(model, tables.get(user), unknown)
+        rows.append(row | facts.get(user, {"neighbours": None, "confidence": None}))
+    return rows
+
+
+def _right(model: PersonalModel, table: Table | None, unknown: str) -> tuple[int | None, float | None]:
+    """How many rows there are, and the share of right answers."""
+    if table is None or table.y is None or not table.n:
+        return None if table is None else table.n, None
+    if not np.isin(table.y, model.classes_).all():
+        strange = np.setdiff1d(table.y, model.classes_).tolist()
+        raise InvalidInput(
+            f"user {table.name!r} has labels {strange[:3]}, and the model knows {model.classes_.tolist()} only. "
+            "Is it the right column?"
+        )
+    return table.n, float((model.predict(table.X, table.name, unknown=unknown) == table.y).mean())
+
+
+def spread(accuracies: Iterable[float | None]) -> dict[str, float] | None:
+    """Mean, least and quartiles over users; None if nobody has rows."""
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    if not known:
+        return None
+    low, middle, high = np.quantile(known, (0.25, 0.5, 0.75)).tolist()
+    return {
+        "mean": float(np.mean(known)),
+        "least": min(known),
+        "quarter": low,
+        "median": middle,
+        "three_quarters": high,
+    }
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Write a table as CSV or Parquet, by the ending of its name."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
+    buffer = io.BytesIO()
+    match path.suffix:
+        case ".csv":
+            pa.csv.write_csv(table, buffer)
+        case ".parquet":
+            pa.parquet.write_table(table, buffer)
+        case other:
+            raise UnknownName("kind of table", other, FORMATS)
+    return write_atomically(path, buffer.getvalue())

@@ -1,0 +1,272 @@
+"""Gossip in real time: nobody waits for anybody, what is proven holds, and the bill is counted as ever."""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tests.chaos.parties import together, write_study
+from tests.engines.test_gossip_clusters import NAMES, PROBLEM, TIES, alone, fit, needs, parties, users
+from tests.engines.test_linked import Queues
+from tests.engines.watched import Watched
+
+import coterie as co
+from coterie.bill import Bill
+from coterie.carriers.linked import Linked
+from coterie.carriers.links import Tag
+from coterie.carriers.roaming import Roaming
+from coterie.engines import Engine
+from coterie.engines.peers import Peers
+from coterie.engines.places import job_of, pace_of, put_together, tasks_of, work
+from coterie.engines.ray import Ray
+from coterie.errors import PartyLost
+from coterie.peers.study import load_study
+from coterie.words import Letter
+
+GIVEN = TIES + TIES.T
+NEIGHBOURS = (GIVEN > 0).sum(axis=1)
+Z = 64
+
+
+@dataclass(frozen=True)
+class RealTime(Engine):
+    """Places as threads of this process, each with its agents' clocks."""
+
+    places: int = 6
+    pace: float = 0.004
+    stops: tuple[int, ...] = ()
+
+    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
+        job = job_of(agents, steps, network, limits, checkpoint, self.places, pace_of("real", self.pace))
+
+        def one(task, links):
+            links.partners = range(job.places)
+            carrier = Linked(network, Bill(network), links, job.homes, task.place, job.names, job.pace)
+            return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
+
+        with ThreadPoolExecutor(job.places) as pool:
+            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.homes)))
+        assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
+        assert all(outcome.status == outcomes[0].status for outcome in outcomes)
+        return put_together(outcomes, job)
+
+
+def wake_ups(folder):
+    """When each agent's steps began and ended."""
+    return [np.loadtxt(folder / str(k), ndmin=2) if (folder / str(k)).exists() else np.empty((0, 2)) for k in range(6)]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return fit("given graph", "local", max_rounds=5000, tol=1e-6)
+
+
+def assert_certified(result, reference):
+    """f* is between the reference's bounds, and no further from this model than its gap."""
+    certificate = result.certificate
+    assert certificate.primal >= reference.certificate.dual
+    assert certificate.primal - certificate.gap <= reference.certificate.primal
+    assert certificate.primal - reference.certificate.primal <= certificate.gap
+
+
+@pytest.mark.parametrize("places", [1, 2, 6])
+def test_the_optimum_is_within_the_certified_gap(places, reference):
+    result = fit("given graph", RealTime(places), max_rounds=1000, tol=1e-3)
+    assert result.status == "optimal"
+    assert_certified(result, reference)
+    assert co.verify(result.certificate, result.model, users()).holds
+
+
+def test_a_graph_is_learned_on_the_way():
+    result = fit("learned graph", RealTime(3), max_rounds=1000, tol=1e-2)
+    assert result.status == "optimal"
+    assert result.model.weights.nnz > 0
+    assert result.bill.per_word["Exchange"].messages > 0
+    assert co.verify(result.certificate, result.model, users()).holds
+
+
+def test_a_slow_agent_slows_nobody(tmp_path):
+    """Its steps take 20 times the mean time between two ticks; in lockstep 100 rounds would take 20 seconds."""
+    how = {"check_every": 100, "max_rounds": 100, "method": Watched(log=str(tmp_path), slow=2, nap=0.2)}
+    began = time.monotonic()
+    fit("given graph", RealTime(pace=0.01), **how)
+    assert time.monotonic() - began < 10
+    found = wake_ups(tmp_path)
+    others = [len(found[k]) for k in range(6) if k != 2]
+    assert 1 <= len(found[2]) <= 6
+    assert min(others) >= 4 * len(found[2])
+    # While it was busy, everybody else woke up again and again.
+    start, end = found[2][0]
+    assert all(((start < own[:, 0]) & (own[:, 1] < end)).sum() >= 3 for k, own in enumerate(found) if k != 2)
+
+
+def test_the_bill_is_that_of_the_wake_ups(tmp_path):
+    """(Z + log₂ n)·|N_k| bits for every published step, also across a restart from a snapshot."""
+    (log := tmp_path / "log").mkdir()
+    method = Watched(log=str(log), step="frank-wolfe")
+    for rounds in (20, 40):
+        settings = {"max_rounds": rounds, "check_every": 20, "checkpoint": tmp_path / "saved", "method": method}
+        problem, how = co.Personal(count=16, beta=4.0, mu=0.5), {"split": "users", "network": GIVEN, "tol": 1e-12}
+        result = co.solve(problem, users(), engine=RealTime(), progress=False, **how, **settings)
+        counts = np.array([len(own) for own in wake_ups(log)])
+        assert counts.min() > 0
+        assert result.bill.bits == (Z + 4) * (counts @ NEIGHBOURS)
+        assert result.bill.messages == counts @ NEIGHBOURS
+        assert result.rounds == rounds
+
+
+def test_the_first_place_ends_a_run_for_all():
+    began = time.monotonic()
+    result = fit("given graph", RealTime(), max_rounds=100_000, max_seconds=0.5, check_every=50_000)
+    assert result.status == "time_limit"
+    assert time.monotonic() - began < 10
+    assert 0 < result.rounds < 50_000
+    assert fit("given graph", RealTime(stops=(0,)), max_rounds=100_000).status == "interrupted"
+    assert fit("given graph", RealTime(stops=(3,)), max_rounds=30).status == "iteration_limit"
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "match"),
+    [
+        (Peers(clock="sundial"), "dada", "no clock called 'sundial'"),
+        (Ray(clock="real", pace=0.0), "dada", "pace is the mean time between two wake-ups in seconds"),
+        (Peers(clock="real"), "global", "wake up one by one, such as dada"),
+    ],
+)
+def test_impossible_clocks_are_refused(engine, method, match):
+    with pytest.raises(co.CoterieError, match=match):
+        fit("given graph", engine, method=method)
+
+
+@pytest.mark.parametrize(
+    ("message", "match"),
+    [
+        ([0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 0.0, 5.0], "in the name of others"),
+        ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 99.0, 5.0], "out of bounds"),
+        ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, np.nan], "agent 2 published numbers that are not finite"),
+        ([0.0, np.nan], "sent a message that is none"),
+        ([1.0, 1.0, 0.0, 1.0, 0.5], "a note in the name of others"),
+        ([1.0, 2.0, 1.0, 1.0, 0.5], "a note in the name of others, or to others"),
+        ([1.0, 2.0, 0.0, 9e9, 0.5], "a note"),
+        ([1.0, 2.0, 0.0, 1.0, np.inf], "agent 2 published numbers that are not finite"),
+        ([7.0], "of no known kind"),
+        ([], "of no known kind"),
+    ],
+)
+def test_messages_that_cannot_be_are_refused(message, match):
+    """Agent 0 hears agent 2's process, which speaks for agent 2 only."""
+    network = co.networks.star(3, server=True)
+    own = Roaming(network, range(3), 0, None, None, None, Queues(0, {}, {}, ()), 0.01)
+    own.publish(0, Letter(np.zeros(6), head=2))
+    own._read_message(2, np.array([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, 5.0]))
+    assert own._board[2].tolist() == [0, 0, 0, 5, 0, 0]
+    with pytest.raises(co.CoterieError, match=match):
+        own._read_message(2, np.array(message))
+
+
+def polled(links, tag):
+    while (letter := links.poll(0, tag)) is None:
+        time.sleep(0.001)
+    return letter
+
+
+@needs("peers")
+def test_links_are_looked_at_without_waiting():
+    from coterie.carriers.streams import Streams, TrustedCluster
+
+    ends = [Streams(place, range(2), "run", TrustedCluster(), 5.0) for place in range(2)]
+    for end in ends:
+        end.connect([other.address for other in ends])
+    for end in ends:
+        end.wait()
+    a, b = ends
+    tag = Tag("rounds", 0, "stretch")
+    assert b.poll(0, tag) is None
+    a.send(1, np.arange(3.0), tag)
+    assert polled(b, tag).tolist() == [0.0, 1.0, 2.0]
+    a.publish(7, np.ones(2))
+    assert b.ask(0, 7, patience=5.0).tolist() == [1.0, 1.0]
+    assert b.ask(0, 8, patience=5.0) is None
+    a.send(1, np.zeros(1), Tag("proof", 1, "Sum"))
+    with pytest.raises(co.CoterieError, match=r"sent Sum \(step 1, proof\) where agent 1 expects stretch"):
+        polled(b, tag)
+    a.close("enough")
+    with pytest.raises(PartyLost, match="left the run: enough"):
+        polled(b, tag)
+    began = time.monotonic()
+    while b._edge(0).linked:
+        time.sleep(0.001)
+    assert b.ask(0, 7, patience=5.0) is None
+    assert time.monotonic() - began < 4, "who is not there is not waited for"
+    b.close()
+
+
+# -- between organisations ---------------------------------------------------------------------------------------------
+
+
+@needs("peers")
+def test_parties_with_clocks_of_their_own(tmp_path):
+    tables = parties()
+    timing = {"clock": "real", "pace": 0.02, "check-every": 40, "max-rounds": 400}
+    write_study(tmp_path, NAMES, PROBLEM, split="users", network="ring", tol=1e-2, **timing)
+    results = together(tmp_path, tables, NAMES)
+    best = alone(tables, network="ring", max_rounds=3000).certificate
+    for result in results:
+        assert result.status == "optimal"
+        assert result.bill == results[0].bill
+        assert best.dual <= result.certificate.primal <= best.primal + result.certificate.gap
+
+
+def test_a_real_clock_is_for_users(tmp_path):
+    write_study(tmp_path, NAMES, {"loss": "squared"}, split="samples", clock="real")
+    with pytest.raises(co.CoterieError, match="clock = 'real' is for split = 'users'"):
+        load_study(tmp_path / "study.toml")
+
+
+# -- with real processes -----------------------------------------------------------------------------------------------
+
+cluster = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
+ENGINES = [
+    pytest.param(Ray(workers=3, clock="real", pace=0.02, deadline=10.0), marks=[*cluster, needs("ray")], id="ray"),
+    pytest.param(
+        Peers(clock="real", pace=0.02, deadline=10.0), marks=[*cluster, needs("peers"), pytest.mark.slow], id="peers"
+    ),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shut_down():
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_processes_with_clocks_of_their_own(engine, tmp_path, reference):
+    """The optimum, in spite of an agent that is ten times as slow as the others."""
+    result = fit("given graph", engine, max_rounds=600, tol=1e-3, method=Watched(log=str(tmp_path), slow=5, nap=0.2))
+    assert result.status == "optimal", result.error
+    assert_certified(result, reference)
+    found = wake_ups(tmp_path)
+    # On Ray, agent 4 lives in the same process.
+    assert min(len(found[k]) for k in range(4)) >= 3 * len(found[5])
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.parametrize("engine", ENGINES)
+def test_who_is_lost_does_not_stop_the_others(engine, tmp_path, reference):
+    """They go on until the next certificate, which needs everybody: the run ends with the last one that there was."""
+    how = {"max_rounds": 300, "check_every": 100, "method": Watched(log=str(tmp_path), doomed=5)}
+    result = fit("given graph", engine, **how)
+    assert result.status == "party_lost"
+    assert "user-5" in str(result.error)
+    assert result.history[-1].round == 100
+    assert_certified(result, reference)
+    found = wake_ups(tmp_path)
+    loss = found[5][-1, 1]
+    assert all((own[:, 0] > loss + 0.1).sum() >= 10 for own in found[:4])
