@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
-from importlib.metadata import version
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -186,7 +185,6 @@ def solve(
         settings=settings,
         model_digest=model.digest(),
         witness=tuple(np.empty(0) if point.v is None else point.v for point in outcome.points),
-        version=version("coterie"),
     )
     if isinstance(model, PersonalModel):
         graph = model.network

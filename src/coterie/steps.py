@@ -20,6 +20,8 @@ class Coordinate(NamedTuple):
     """By how much it is multiplied so that all coordinates are measured in one metric."""
     shared: bool
     """Whether all agents hold the same copy, so that it counts once."""
+    counts: bool = True
+    """Whether it is measured; what depends on the others is only moved along with them."""
 
 
 class Steps(Protocol):

@@ -158,7 +158,8 @@ def test_the_local_solver_solves_its_problem(loss, weighted, sparse):
     v = np.clip(0.2 * rng.standard_normal(N), *problem.loss.domain(y))
     w = rng.standard_normal(D + 1)
     for c in (0.01, 0.3, 10.0):
-        new = solve_block(agent, v, w, c, 1e-13, 100_000, 1)
+        new, Xnew = solve_block(agent, v, agent.design.adjoint(agent.weighted(v)), w, c, 1e-13, 100_000, 1)
+        np.testing.assert_allclose(Xnew, agent.design.adjoint(agent.weighted(new)), atol=1e-9)
         pull = agent.design.forward(w - c * agent.design.adjoint(agent.weighted(new - v)))
         np.testing.assert_allclose(new, problem.loss.dual_prox(new + pull, y, 1.0), atol=1e-8)
 
@@ -274,6 +275,32 @@ def test_without_a_promise_anderson_is_the_plain_iteration():
     steps = Anderson(method("proximal-1", rho=0.7), promise=0.0, alpha=1.0)
     for (w, _), states in zip(plain, accelerated_states(steps, problem, NUMBERS, 6), strict=True):
         np.testing.assert_allclose(states[0].image.w, w, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared", "logistic"])
+@pytest.mark.parametrize("rule", ["consensus", "lin-consensus", "proximal-1", "proximal-2"])
+def test_what_an_agent_says_of_its_dual_is_carried_along_with_it(rule, loss):
+    """Xv is never computed anew from v; relaxed, extrapolated, with an intercept, it stays the image of v."""
+    problem = co.Problem(loss, "l2", 0.05, intercept=True)
+    steps = Anderson(method(rule), patience=10, promise=1.0, alpha=1.5)
+    _, members = agents_for(problem, labels(loss))
+    for states in accelerated_states(steps, problem, labels(loss), 30):
+        for agent, state in zip(members, states, strict=True):
+            for inner in (state.start, state.image):
+                image = agent.centred.adjoint(inner.v)
+                np.testing.assert_allclose(inner.Xv, image, atol=1e-10 * (1 + np.abs(image).max()))
+
+
+def test_a_patient_anderson_is_relaxed_and_says_nothing_at_first():
+    problem = co.Problem("hinge", "l2", 0.05)
+    run = {"agents": K, "method": "proximal-1", "rho": 1.0, "max_rounds": 8}
+    relaxed = Relaxation(method("proximal-1", rho=1.0))
+    patient = Anderson(method("proximal-1", rho=1.0), alpha=1.9, patience=8)
+    paths = (accelerated_states(steps, problem, SIGNS, 8) for steps in (relaxed, patient))
+    for one, two in zip(*paths, strict=True):
+        np.testing.assert_allclose(one[0].image.w, two[0].image.w, atol=1e-12)
+        assert not len(two[0].f_changes)
+    assert co.solve(problem, (X, SIGNS), **run).bill.per_purpose.get("tuning") is None
 
 
 def test_after_a_bad_extrapolation_anderson_goes_back_to_the_best_image():

@@ -20,6 +20,8 @@ import numpy as np
 from coterie.acceleration.wrapper import Wrapper
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
+from coterie.factors import once
+from coterie.steps import Coordinate
 from coterie.words import Sum, Talk
 
 __all__ = ["Anderson"]
@@ -56,6 +58,8 @@ class Anderson(Wrapper):
     alpha: float = 1.6
     promise: float = 1.0
     """Extrapolate only if it promises ‖f̄‖ ≤ promise · ‖f‖; otherwise x⁺ = x + α f."""
+    patience: int = 0
+    """Rounds at the beginning that are relaxed only, without a memory and without a letter."""
     safeguard: float = 2.0
     """How much larger than the least residual so far the next one may be."""
 
@@ -68,14 +72,20 @@ class Anderson(Wrapper):
         return State(inner, inner, nothing, nothing, (), (), np.empty((0, 0)), inner, math.inf)
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
-        x = self._vector(agent, state.start)
-        f = self._vector(agent, image) - x
+        parts = self.steps.coordinates(agent, image)
+        if t <= self.patience:
+            pairs = {part.name: (getattr(state.start, part.name), getattr(image, part.name)) for part in parts}
+            relaxed = {name: before + self.alpha * (after - before) for name, (before, after) in pairs.items()}
+            return replace(self.fresh(agent, replace(image, **relaxed)), image=image, safe=image)
+        x = _vector(parts, state.start)
+        f = _vector(parts, image)
+        f -= x
         x_changes: tuple[FloatArray, ...] = ()
         f_changes: tuple[FloatArray, ...] = ()
         if math.isfinite(state.least):
             x_changes = (*state.x_changes, x - state.x)[-self.memory :]
             f_changes = (*state.f_changes, f - state.f)[-self.memory :]
-        own = slice(self._shared(agent, image) if agent.index else 0, None)
+        own = _counted(parts, image, agent.index == 0)
         partners = [f, f_changes[-1]] if f_changes else [f]
         mine = [f[own] @ f[own], *(change[own] @ partner[own] for partner in partners for change in f_changes)]
         sums = yield Sum(np.array(mine))
@@ -83,33 +93,51 @@ class Anderson(Wrapper):
         if size > self.safeguard * state.least:
             return self.fresh(agent, state.safe)
         projected, gram = sums[1 : 1 + remembered], _bordered(state.gram, sums[1 + remembered :])
-        gamma = np.linalg.lstsq(gram + 1e-10 * np.trace(gram) * np.eye(remembered), projected, rcond=None)[0]
-        # x and f stay for the next difference, so the sums are made in copies.
-        x_bar, f_bar = x.copy(), f.copy()
+        gamma = once(sums, "anderson", _coefficients, gram, projected)
+        ahead = self.alpha * f
+        ahead += x
         promising = sums[0] - projected @ gamma <= self.promise**2 * sums[0]
         if promising and np.abs(gamma).sum() <= FARTHEST:
             for weight, x_change, f_change in zip(gamma, x_changes, f_changes, strict=True):
-                x_bar -= weight * x_change
-                f_bar -= weight * f_change
-        start = self._with_vector(agent, image, x_bar + self.alpha * f_bar)
+                ahead -= weight * x_change
+                ahead -= (self.alpha * weight) * f_change
+        start = _with_vector(parts, image, ahead)
         safe = image if size <= state.least else state.safe
         return State(start, image, x, f, x_changes, f_changes, gram, safe, min(size, state.least))
 
-    def _vector(self, agent: Agent, inner: Any) -> FloatArray:
-        parts = self.steps.coordinates(agent, inner)
-        return np.concatenate([part.scale * getattr(inner, part.name).astype(float).reshape(-1) for part in parts])
 
-    def _with_vector(self, agent: Agent, inner: Any, vector: FloatArray) -> Any:
-        changes, at = {}, 0
-        for part in self.steps.coordinates(agent, inner):
-            old = getattr(inner, part.name)
-            changes[part.name] = (vector[at : at + old.size] / part.scale).reshape(old.shape).astype(old.dtype)
-            at += old.size
-        return replace(inner, **changes)
+def _vector(parts: tuple[Coordinate, ...], inner: Any) -> FloatArray:
+    """The coordinates of a State one after the other, in one metric."""
+    arrays = [getattr(inner, part.name).reshape(-1) for part in parts]
+    vector, at = np.empty(sum(array.size for array in arrays)), 0
+    for part, array in zip(parts, arrays, strict=True):
+        np.multiply(array, part.scale, out=vector[at : at + array.size])
+        at += array.size
+    return vector
 
-    def _shared(self, agent: Agent, inner: Any) -> int:
-        """How many entries, at the front, all agents hold alike: they count once, at the first agent."""
-        return sum(getattr(inner, part.name).size for part in self.steps.coordinates(agent, inner) if part.shared)
+
+def _with_vector(parts: tuple[Coordinate, ...], inner: Any, vector: FloatArray) -> Any:
+    """That State with those coordinates."""
+    changes, at = {}, 0
+    for part in parts:
+        old = getattr(inner, part.name)
+        changes[part.name] = (vector[at : at + old.size] / part.scale).reshape(old.shape).astype(old.dtype, copy=False)
+        at += old.size
+    return replace(inner, **changes)
+
+
+def _counted(parts: tuple[Coordinate, ...], inner: Any, first: bool) -> slice:
+    """The entries that are measured: those at the front, which all hold alike, only at the first agent."""
+    sizes = [(part, getattr(inner, part.name).size) for part in parts]
+    shared = 0 if first else sum(size for part, size in sizes if part.shared)
+    return slice(shared, sum(size for part, size in sizes if part.counts))
+
+
+def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
+    """γ."""
+    ridge = 1e-10 * np.trace(gram) * np.eye(len(gram))
+    gamma: FloatArray = np.linalg.lstsq(gram + ridge, projected, rcond=None)[0]
+    return gamma
 
 
 def _bordered(gram: FloatArray, border: FloatArray) -> FloatArray:

@@ -55,7 +55,7 @@ class Relaxation(Wrapper):
         moves = {part.name: getattr(image, part.name) - getattr(state.start, part.name) for part in parts}
         alpha, residual = state.alpha, state.residual
         if t % LOOK_EVERY == 0:
-            counted = [part for part in parts if agent.index == 0 or not part.shared]
+            counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
             mine = sum(part.scale**2 * float(np.vdot(moves[part.name], moves[part.name])) for part in counted)
             residual = math.sqrt((yield Sum(np.array([mine], float)))[0])
             alpha = 1 + 0.5 * (alpha - 1) if residual > GROWN * state.residual else alpha

@@ -71,7 +71,9 @@ class Wrapper(ABC):
     def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
         """Move ahead; start afresh when the method changes its own parameters, for then its map is another one."""
         if self.steps.tunes_after(t):
-            return self.refreshed(agent, state, (yield from self.steps.tune(agent, state.image, t)))
+            tuned = yield from self.steps.tune(agent, state.image, t)
+            if tuned is not state.image:
+                return self.refreshed(agent, state, tuned)
         return (yield from self.advance(agent, state, state.image, t))
 
     def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ __all__ = ["Certificate", "Participant", "participants"]
 
 ROUNDING = 1e-14
 """A gap below this share of the objective says that both are known no better than that."""
+
+VERSION = version("coterie")
+"""Read once: the file with it is slow to parse."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Certificate:
     settings: Mapping[str, Any]
     model_digest: str
     witness: tuple[FloatArray, ...] = field(repr=False)
-    version: str
+    version: str = VERSION
 
     @property
     def proves(self) -> str:

@@ -29,6 +29,8 @@ __all__ = ["dual_ascent"]
 
 ALL_EVERY = 10
 """Every so many epochs all coordinates are visited, resting or not."""
+ROUGH = 0.03
+"""From this tolerance on it is enough that the coordinates that do not rest have settled."""
 
 
 @numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -54,9 +56,9 @@ def dual_ascent(
     order: Any,
     relative_tolerance: float,
     max_epochs: int,
-) -> int:
+) -> tuple[int, float]:
     """Improve v and a in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
-    times what the first one did (in the metric κ). Returns the number of epochs; `order` is left in another order.
+    times what the first one did (in the metric κ). Returns how many epochs it took, and τ; `order` is left otherwise.
 
     `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0.
     """
@@ -116,11 +118,11 @@ def dual_ascent(
         if epoch == 0:
             first = moved
         settled = moved <= relative_tolerance * relative_tolerance * first
-        if settled and everything:
-            return epoch + 1
+        if settled and (everything or relative_tolerance >= ROUGH):
+            return epoch + 1, tau
         if settled or epoch % ALL_EVERY == ALL_EVERY - 1:
             order[:] = everyone
             active, everything = order.size, True
         else:
             active, everything = kept, kept == order.size
-    return max_epochs
+    return max_epochs, tau

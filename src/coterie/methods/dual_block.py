@@ -2,6 +2,8 @@
 
     v⁺ = argmin over v of  Σ_i s_i ℓ*(v_i) + (c/2) ‖X̃ᵀ(s∘(v − v⁰))‖² − ⟨s∘v, X̃ w⟩
 
+together with X̃ᵀ(s∘v⁺), which is what an agent says next, and which coordinate ascent has at hand.
+
 By a cached factorisation where the loss is quadratic and the block small, else by compiled coordinate ascent, else, for
 a loss that the compiled code does not know, by accelerated proximal gradient steps.
 """
@@ -31,17 +33,24 @@ def knows(loss: Loss) -> bool:
 
 
 def solve_block(
-    agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
-) -> FloatArray:
-    """v⁺, as exactly as the tolerance says: relative to the first sweep's progress, so that 0.1 is a rough answer."""
+    agent: Agent, v: FloatArray, Xv: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
+) -> tuple[FloatArray, FloatArray]:
+    """v⁺ and X̃ᵀ(s∘v⁺), from v and X̃ᵀ(s∘v).
+
+    v⁺ is as exact as the tolerance says: relative to the first sweep's progress, so that 0.1 is a rough answer.
+    """
     if not len(v):
-        return v
+        return v, Xv
     loss = agent.problem.loss
     if loss.name == "squared" and min(agent.design.shape) <= SMALL:
-        return _quadratic(agent, v, w, c)
-    if knows(loss):
-        return _by_coordinates(agent, v, w, c, tolerance, max_epochs, t)
-    return _by_gradients(agent, v, w, c, tolerance, max_epochs)
+        new = _quadratic(agent, v, w, c)
+    elif knows(loss):
+        new, change = _by_coordinates(agent, v, w, c, tolerance, max_epochs, t)
+        if v.dtype == float:  # in single precision, sums of changes would drift away from v
+            return new, Xv + change
+    else:
+        new = _by_gradients(agent, v, w, c, tolerance, max_epochs)
+    return new, agent.centred.adjoint(agent.weighted(new))
 
 
 def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArray:
@@ -97,7 +106,8 @@ def _centre(design: Design) -> tuple[FloatArray, float]:
 
 def _by_coordinates(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
-) -> FloatArray:
+) -> tuple[FloatArray, FloatArray]:
+    """v⁺ and X̃ᵀ(s∘(v⁺ − v))."""
     design, X = agent.centred, agent.design.X
     if "rows" not in agent.scratch:
         sparse, (centre, unit) = is_sparse(X), _centre(design)
@@ -124,8 +134,12 @@ def _by_coordinates(
     improved, z = v.astype(float), w[: X.shape[1]].astype(float)
     order = _shuffled(len(v), agent.random(t))
     ascend: Any = dual_ascent
-    ascend(*agent.scratch["rows"], c, z, design.offset(w), improved, order, tolerance, max_epochs)
-    return improved.astype(v.dtype, copy=False)
+    _, tau = ascend(*agent.scratch["rows"], c, z, design.offset(w), improved, order, tolerance, max_epochs)
+    change = w[: X.shape[1]] - z
+    if design.intercept:
+        centre, unit = _centre(design)
+        change = np.append(change - tau * centre, tau * unit)
+    return improved.astype(v.dtype, copy=False), change / c
 
 
 def _shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:

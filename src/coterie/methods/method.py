@@ -115,7 +115,7 @@ class Method(ABC):
         return type(self).coordinates is not Method.coordinates
 
     def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
-        """The arrays of the State on which the map acts, shared ones first; nothing: it cannot be accelerated."""
+        """The arrays of the State on which the map acts: shared first, uncounted last; none: no acceleration."""
         return ()
 
     def accelerated(self, problem: Problem) -> Steps:

@@ -4,6 +4,7 @@
 |------------------|------------------|-------------------------------------------------------------------------------|
 | w                | `w`              | the model, the same at every agent                                            |
 | v_[k]            | `v`              | the dual, one number per own sample                                           |
+| X_[k] v_[k]      | `Xv`             | what the agent says of it                                                     |
 | X_[k] (d × n_k)  | `agent.centred`  | the own data (rows are samples here), with the intercept's column             |
 | ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
 | η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
@@ -38,6 +39,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
+from coterie.factors import once
 from coterie.methods.costs import Sizes
 from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
@@ -50,9 +52,13 @@ __all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal
 
 Auto = float | Literal["auto"]
 
-TUNING = {4: 1.0, 9: 0.75, 18: 0.75} | {40 * 2**j: 0.5 for j in range(10)}
-"""After which rounds "auto" may change ρ, and how far it goes (on a log scale) towards the balanced one. It is a finite
-list, so that the convergence proof for a fixed ρ applies to the rest."""
+SMOOTH_TUNING = {4: 1.0, 12: 0.75, 24: 0.75} | {48 * 2**j: 0.5 for j in range(10)}
+KINKS_TUNING = dict.fromkeys((3, 6, 10, 16, 25, 40, *(80 * 2**j for j in range(9))), 1.0)
+"""After which rounds "auto" may change ρ, and how far it goes (on a log scale) towards the balanced one. The lists are
+finite, so that the convergence proof for a fixed ρ applies to the rest. With kinks, Anderson's memory, which a change
+of ρ empties, is of little use at first."""
+WORTH_A_CHANGE = 1.15
+"""Closer than by this factor, ρ stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,12 @@ class State:
 
     w: FloatArray
     v: FloatArray
+    Xv: FloatArray
     rho: float
     eta: float
     """η₁, or η₂ = ητ for the linearised rules."""
     w_tuned: FloatArray
-    """w when ρ was last changed, from which travelled distances are measured."""
+    """w from which travelled distances are measured: when ρ was last changed, or at the start where there are kinks."""
     v_tuned: FloatArray
 
 
@@ -93,35 +100,39 @@ class PrimalDual(Method):
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)
         v = state.v if point.v is None else point.v.astype(state.v.dtype)
-        return replace(state, w=w, v=v, w_tuned=w, v_tuned=v)
+        return replace(state, w=w, v=v, Xv=agent.centred.adjoint(agent.weighted(v)), w_tuned=w, v_tuned=v)
 
-    def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> FloatArray:
-        """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`)."""
-        n, rho, eta = agent.total, state.rho, state.eta
+    def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> tuple[FloatArray, FloatArray]:
+        """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`); Xv⁺."""
+        n, rho, eta, v = agent.total, state.rho, state.eta, state.v
         if not self.linearised:
-            return solve_block(agent, state.v, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
+            return solve_block(agent, v, state.Xv, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
         step = n / (rho * eta)
-        return agent.problem.loss.dual_prox(state.v + step * agent.centred.forward(w), agent.labels, step)
+        v = agent.problem.loss.dual_prox(v + step * agent.centred.forward(w), agent.labels, step)
+        return v, agent.centred.adjoint(agent.weighted(v))
 
     def tolerance(self, t: int) -> float:
         """Errors relative to bounded moves, so a summable sequence makes them summable."""
-        return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.01, (10.0 / t) ** 1.1)
+        return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.1, (10.0 / t) ** 1.1)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(agent.centred.plain(state.w), state.v)
 
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
-        """w and v in the metric of Lemma 2, with X_[k]ᵀX_[k] replaced by its norm."""
+        """w and v in the metric of Lemma 2, where v is measured by M: as Xv, or as it is."""
         metric = math.sqrt(state.rho * state.eta) / agent.total
-        if not self.linearised:
-            metric *= math.sqrt(agent.squared_norm)
-        return Coordinate("w", 1 / math.sqrt(state.rho), shared=True), Coordinate("v", metric, shared=False)
+        measured, other = ("v", "Xv") if self.linearised else ("Xv", "v")
+        return (
+            Coordinate("w", 1 / math.sqrt(state.rho), shared=True),
+            Coordinate(measured, metric, shared=False),
+            Coordinate(other, 1.0, shared=False, counts=False),
+        )
 
     def accelerated(self, problem: Problem) -> Steps:
         """Anderson's; where the loss has kinks, only once the map has become nearly affine, and relaxed until then."""
         if math.isfinite(problem.loss.smoothness):
             return Anderson(self)
-        return Anderson(self, alpha=1.9, promise=0.3, safeguard=10.0)
+        return Anderson(self, alpha=1.9, promise=0.3, patience=40, safeguard=10.0)
 
 
 @dataclass(frozen=True)
@@ -145,7 +156,7 @@ class Admm(PrimalDual):
         eta = eta * tau if self.eta == "auto" else float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
         w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
-        return State(w, v, rho, eta, w, v)
+        return State(w, v, np.zeros_like(w), rho, eta, w, v)
 
     def given_rho(self, agents: int) -> float | None:
         """ρ if the caller gave it."""
@@ -154,29 +165,46 @@ class Admm(PrimalDual):
     def first_rho(self, agent: Agent, eta: float) -> float:
         """`balance` at w = 0, as if w had to travel `reach` and v to ∇ℓ(0), where Xᵀv = n∇P(0) in K equal parts."""
         assert agent.facts is not None
-        facts = agent.facts
+        facts, ridge = agent.facts, agent.problem.penalty.strong_convexity
         if self.linearised:
             return balance(facts.reach, facts.residual, facts.total, eta)
-        return facts.reach**2 / facts.primal_at_zero if facts.primal_at_zero > 0 and facts.reach > 0 else 1.0
+        if not (facts.primal_at_zero > 0 and facts.reach > 0):
+            return 1.0
+        rho = facts.reach**2 / facts.primal_at_zero
+        if math.isfinite(agent.problem.loss.smoothness) or not ridge:
+            return rho
+        # With kinks w travels farther, but not beyond (λ/2)‖w‖² ≤ P(0): half-way, on a log scale.
+        farthest = math.sqrt(2 * facts.primal_at_zero / ridge)
+        return rho * math.sqrt(max(1.0, farthest / facts.reach))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        n, rho, X = agent.total, state.rho, agent.centred
         if self.dual_first:
-            v = self.dual_step(agent, state, state.w, t)
-            total = yield Sum(X.adjoint(agent.weighted(2 * v - state.v)))
+            v, Xv = self.dual_step(agent, state, state.w, t)
             # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) X(2v⁽ᵗ⁾ − v⁽ᵗ⁻¹⁾)),  ρ = 1/(βK)                             (1), (2)
-            w = agent.problem.prox(state.w - (rho / n) * total, rho)
+            w, _ = self.primal_step(agent, state, (yield Sum(2 * Xv - state.Xv)))
         else:
-            total = yield Sum(X.adjoint(agent.weighted(state.v)))
             # w⁽ᵗ⁾ = prox_{ρg}(w⁽ᵗ⁻¹⁾ − (ρ/n) Xv⁽ᵗ⁾)                                                     (3), (4)
-            w = agent.problem.prox(state.w - (rho / n) * total, rho)
-            v = self.dual_step(agent, state, 2 * w - state.w, t)
-        return replace(state, w=w, v=v)
+            w, ahead = self.primal_step(agent, state, (yield Sum(state.Xv)))
+            v, Xv = self.dual_step(agent, state, ahead, t)
+        return replace(state, w=w, v=v, Xv=Xv)
+
+    def primal_step(self, agent: Agent, state: State, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """w⁺ and 2w⁺ − w, which follow from what everybody heard."""
+
+        def compute() -> tuple[FloatArray, FloatArray]:
+            w = agent.problem.prox(state.w - (state.rho / agent.total) * total, state.rho)
+            return w, 2 * w - state.w
+
+        return once(total, "primal step", compute)
 
     def tunes_after(self, t: int) -> bool:
-        return self.given_rho(1) is None and t in TUNING
+        return self.given_rho(1) is None and (t in SMOOTH_TUNING or t in KINKS_TUNING)
 
     def tune(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        smooth = math.isfinite(agent.problem.loss.smoothness)
+        share = (SMOOTH_TUNING if smooth else KINKS_TUNING).get(t)
+        if share is None:
+            return state
         change = agent.weighted(state.v - state.v_tuned)
         if self.linearised:
             moved = change @ (state.v - state.v_tuned)
@@ -187,9 +215,12 @@ class Admm(PrimalDual):
         primal = float(np.linalg.norm(state.w - state.w_tuned))
         if not (primal > 0 and dual > 0):
             return state
-        share = TUNING[t]
-        rho = state.rho ** (1 - share) * balance(primal, dual, agent.total, state.eta) ** share
-        return replace(state, rho=rho, w_tuned=state.w, v_tuned=state.v)
+        factor = (balance(primal, dual, agent.total, state.eta) / state.rho) ** share
+        if max(factor, 1 / factor) < WORTH_A_CHANGE:
+            return state
+        state = replace(state, rho=state.rho * factor)
+        # With kinks the last stretch of the way says little about the next: there the whole way counts.
+        return replace(state, w_tuned=state.w, v_tuned=state.v) if smooth else state
 
 
 @dataclass(frozen=True)
@@ -266,14 +297,14 @@ class Cocoa(PrimalDual):
         w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
         sigma = float(agent.count if self.sigma == "auto" else self.sigma)
         yield from ()  # there is nothing to ask
-        return State(w, v, 1.0 / agent.problem.penalty.strong_convexity, sigma, w, v)
+        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, v)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        total = yield Sum(agent.design.adjoint(agent.weighted(state.v)))
+        total = yield Sum(state.Xv)
         # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
         w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
-        v = state.v + self.gamma * (self.dual_step(agent, state, w, t) - state.v)
-        return replace(state, w=w, v=v)
+        v, Xv = self.dual_step(agent, state, w, t)
+        return replace(state, w=w, v=state.v + self.gamma * (v - state.v), Xv=state.Xv + self.gamma * (Xv - state.Xv))
 
     def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
         """v alone: w follows from it."""

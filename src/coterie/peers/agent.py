@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +242,6 @@ def _certificate(
         settings=settings,
         model_digest=model.digest(),
         witness=tuple(witness),
-        version=version("coterie"),
     )
 
 
