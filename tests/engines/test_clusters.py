@@ -12,7 +12,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +27,12 @@ from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_f
 
 import coterie as co
 from coterie.engines import ENGINES
+from coterie.engines.places import Desk, job_of
 from coterie.engines.ray import Ray
-from coterie.engines.spark import Spark, _session
+from coterie.engines.spark import Spark, _reception, _session
+from coterie.methods import METHODS
+from coterie.networks import star
+from coterie.solve import gather, make_agents, make_limits, prepared
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
@@ -584,3 +592,20 @@ def test_mpi_names_ranks_that_wait_for_each_other():
     _, errors = process.communicate(timeout=120)
     assert process.returncode == co.Status.PROTOCOL_ERROR.exit_code
     assert "agent 0 said Mix (step 1, rounds); agent 1 said Sum (step 1, rounds)" in errors
+
+
+def test_the_drivers_door_lets_everybody_in(on_spark):
+    """Places that knock all at once, after one without the key, are heard; and nobody waits at the door afterwards."""
+    agents = 40
+    X = np.ones((agents, 1))
+    problem, network = co.Problem("squared", "l2", 1.0), star(agents, server=True)
+    tables, _ = prepared(gather((X, X[:, 0]), "samples", agents), problem, "samples")
+    members = make_agents(tables, problem, "samples", network, 0)
+    desk = Desk(job_of(members, METHODS["consensus"](), network, make_limits(1e-6, 1, None, None, None), None, agents))
+    with _reception(desk, lambda *_: None, threading.Event(), _session().sparkContext) as (address, key):
+        with pytest.raises(AuthenticationError):
+            Client(address, authkey=b"another key")
+        with ThreadPoolExecutor(agents) as pool:
+            for connection in pool.map(lambda _: Client(address, authkey=key), range(agents), timeout=20):
+                connection.close()
+    assert not any("welcome" in thread.name for thread in threading.enumerate())

@@ -22,6 +22,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -47,6 +48,8 @@ __all__ = ["SETTINGS", "Spark", "prepare_environment"]
 
 T = TypeVar("T")
 
+QUEUE = 128
+"""How many places may knock at the driver's door at the same time, at least."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -343,8 +346,9 @@ def _reception(
     """A door at the driver where places hand in what they have come to; its address and key."""
     host = context.getConf().get("spark.driver.host", "127.0.0.1")
     key = secrets.token_bytes(32)
-    listener = Listener((host, 0), authkey=key)
-    chief = desk.job.homes[0]
+    # A place that finds the queue full would wait for ever: there is room for all.
+    listener = Listener((host, 0), backlog=max(QUEUE, desk.job.places), authkey=key)
+    chief, over = desk.job.homes[0], threading.Event()
 
     def hear(connection: Connection) -> None:
         with contextlib.suppress(EOFError, OSError), connection:
@@ -356,15 +360,21 @@ def _reception(
                 connection.send(pressed.is_set())
 
     def welcome() -> None:
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                connection = listener.accept()
-                threading.Thread(target=hear, args=(connection,), daemon=True).start()
+        while not over.is_set():
+            # Who leaves again, or does not know the key, is no reason to close the door.
+            with contextlib.suppress(OSError, EOFError, AuthenticationError):
+                threading.Thread(target=hear, args=(listener.accept(),), daemon=True).start()
 
-    threading.Thread(target=welcome, daemon=True).start()
+    porter = threading.Thread(target=welcome, daemon=True)
+    porter.start()
     try:
         yield listener.address, key
     finally:
+        over.set()
+        # A last visitor wakes the porter up: closing alone would leave it waiting.
+        with contextlib.suppress(OSError, EOFError, AuthenticationError):
+            Client(listener.address, authkey=key).close()
+        porter.join(1.0)
         listener.close()
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from coterie.kernels.logistic_prox import scalar_root
 
-__all__ = ["dual_ascent"]
+__all__ = ["ROUGH", "dual_ascent"]
 
 ALL_EVERY = 10
 """Every so many epochs all coordinates are visited, resting or not."""

@@ -18,13 +18,15 @@ import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
-from coterie.kernels.dual_ascent import dual_ascent
+from coterie.kernels.dual_ascent import ROUGH, dual_ascent
 from coterie.losses import Loss
 
 __all__ = ["knows", "solve_block"]
 
 SMALL = 1000
 """Factorise min(rows, columns) up to this size."""
+RESTING = 4
+"""While the tolerance is rough, samples that rest at a bound are looked at in every so many rounds only."""
 
 
 def knows(loss: Loss) -> bool:
@@ -133,6 +135,11 @@ def _by_coordinates(
         )
     improved, z = v.astype(float), w[: X.shape[1]].astype(float)
     order = _shuffled(len(v), agent.random(t))
+    if tolerance >= ROUGH and t > RESTING:
+        lower, upper = agent.scratch["rows"][8:10]
+        resting = (v == lower) | (v == upper)
+        resting[t % RESTING :: RESTING] = False
+        order = order[~resting[order]]
     ascend: Any = dual_ascent
     _, tau = ascend(*agent.scratch["rows"], c, z, design.offset(w), improved, order, tolerance, max_epochs)
     change = w[: X.shape[1]] - z
