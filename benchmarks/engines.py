@@ -381,7 +381,7 @@ def write(page: Path) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            lines.append(line)
+            lines += [] if "(raylet)" in line else [line]
     if process.returncode:
         raise SystemExit(process.returncode)
     text, _, block = page.read_text().partition(MARK)
