@@ -174,9 +174,9 @@ class Design:
             squares = self.X.multiply(self.X)
             result = squares.sum(axis=0) if weights is None else squares.T @ weights
         elif weights is None:
-            result = np.einsum("ij,ij->j", self.X, self.X)
+            result = np.einsum("ij,ij->j", self.X, self.X, dtype=float)
         else:
-            result = np.einsum("i,ij,ij->j", weights, self.X, self.X)
+            result = np.einsum("i,ij,ij->j", weights, self.X, self.X, dtype=float)
         return result
 
     def squared_lengths(self) -> FloatArray:

@@ -70,6 +70,11 @@ class Checkpoint:
             old.unlink(missing_ok=True)
         return path
 
+    def forget(self) -> None:
+        """Remove all snapshots: the run must begin anew."""
+        for file in self._files():
+            file.unlink(missing_ok=True)
+
     def newest(self) -> int:
         """The round of the newest whole snapshot, or −1 if there is none; one of another run is refused."""
         return next((header["round"] for header, _ in self._whole()), -1)

@@ -232,7 +232,13 @@ class _Journey:
         self.watch(self.t, self.history[-1] if self.history else None)
 
     def _roam(self, stop_wished: Callable[[], bool]) -> None:
-        span = self.t, min(self.next_look, self.limits.max_rounds)
+        end = min(self.next_look, self.limits.max_rounds)
+        if self.limits.max_bits is not None:
+            # A stretch is as long as what is left will pay for.
+            sent = self.bill.total.bits
+            left = self.limits.max_bits - sent
+            end = min(end, self.t + max(1, int(left * self.t / (GENEROUS * sent)) if self.t and sent else 1))
+        span = self.t, end
         wish = partial(self._wish, stop_wished)
         self.states, self.t = self.carrier.roam(self.agents, self.states, self.steps, span, wish)
         for _ in range(self.t - span[0]):

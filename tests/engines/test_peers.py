@@ -387,7 +387,7 @@ TAMPERING = {
     ),
     "changes what its child says": ({"up": changing(2)}, r"somebody changed what cyd \(cards\) said"),
     "changes what its parent says": ({"down": changing(0)}, r"somebody changed what ada \(cards\) said"),
-    "changes what its child hears of itself": ({"down": changing(2)}, r"somebody changed what cyd \(cards\) said"),
+    "changes what its child hears of itself": ({"down": changing(2)}, "cards: what cyd said came back as something"),
     "hands out another certificate": (
         {"up": changing(2, 1), "about": "introduction"},
         "certificate that was passed on for cyd does not hold",
@@ -453,6 +453,24 @@ def test_words_of_another_meeting_are_not_taken(keys):
 
     ends = conversation(keys, Replaying)
     assert "somebody changed what cyd" in str(ends[0])
+
+
+def test_a_whole_meeting_cannot_be_played_back(keys):
+    """Not even from its first word on, where every signature holds and all is of one session: that of another day."""
+    heard = {}
+
+    class Recording(Tampering):
+        def gathered(self, mine, about, merge):
+            self.about = about
+            return super().gathered(mine, about, merge)
+
+        def down(self, words):
+            heard[self.about] = words
+            return words
+
+    assert conversation(keys, Recording) == [[[b"ada", b"bea", b"cyd"]] * 2] * 3
+    ends = conversation(keys, type("Replaying", (Recording,), {"down": lambda family, words: heard[family.about]}))
+    assert "what cyd said came back as something else" in str(ends[2])
 
 
 class Bent(Streams):

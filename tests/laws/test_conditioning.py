@@ -117,3 +117,35 @@ def test_a_claim_about_models_of_bounded_norm_holds_the_optimum_whatever_the_uni
     tables, _ = prepared(gather((scaled, NUMBERS), split, 3), problem, split)
     agents = introduced(make_agents(tables, problem, split, network, 0), InProcess(network, Bill(network)), "setup")
     assert all(agent.facts.span >= np.linalg.norm(best) for agent in agents)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("value", [0.7, 1 / 3, 123.456])
+@pytest.mark.parametrize(
+    ("method", "loss", "penalty"),
+    [
+        ("gram", "squared", "none"),
+        ("gram", "squared", "nonnegative"),
+        ("newton", "logistic", "none"),
+        ("newton", "huber", "nonnegative"),
+        ("interior-point", "absolute", "none"),
+    ],
+)
+def test_a_constant_column_beside_an_intercept_is_no_column(method, loss, penalty, value, layout):
+    """Its mean is rounded, so that it is not exactly 0 when centred: methods of second order must not blow that up."""
+    columns = layout(np.where(np.arange(D) == 2, value, X))
+    y = SIGNS if loss == "logistic" else NUMBERS
+    result = co.solve(co.Problem(loss, penalty, intercept=True), (columns, y), agents=3, method=method, tol=1e-7)
+    assert result.status == "optimal"
+    assert abs(result.model.coef_[2]) < 100.0
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "penalty"), [("absolute", ("none",)), ("quantile", ("none",)), ("absolute", ("l2", 1e-2))]
+)
+def test_tuning_keeps_its_measure_where_one_agent_has_all_rows(loss, penalty, intercept):
+    """There Xv comes back to 0 on the way to the optimum, and a balance of lengths would send ρ to infinity."""
+    problem = co.Problem(loss, *penalty, intercept=intercept)
+    result = co.solve(problem, (X, NUMBERS), agents=1, method="proximal-1", tol=1e-6, max_rounds=1000)
+    assert result.status == "optimal"

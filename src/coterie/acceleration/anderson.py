@@ -111,7 +111,7 @@ def _vector(parts: tuple[Coordinate, ...], inner: Any) -> FloatArray:
     arrays = [getattr(inner, part.name).reshape(-1) for part in parts]
     vector, at = np.empty(sum(array.size for array in arrays)), 0
     for part, array in zip(parts, arrays, strict=True):
-        np.multiply(array, part.scale, out=vector[at : at + array.size])
+        np.multiply(array, part.scale, out=vector[at : at + array.size], dtype=float)
         at += array.size
     return vector
 

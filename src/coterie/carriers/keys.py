@@ -148,6 +148,8 @@ def load_keys(folder: str | Path, party: str) -> MutualTLS:
         authority = x509.load_pem_x509_certificate(content[AUTHORITY])
     except (ValueError, TypeError) as error:
         raise CorruptFile(f"a key or certificate in {folder} is damaged ({error}).") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InvalidInput(f"the key in {folder} is not of the kind that `coterie provision` makes: make another.")
     if key.public_key() != certificate.public_key():
         raise InvalidInput(f"the certificate in {folder} belongs to another key; ask the coordinator to sign anew.")
     try:

@@ -42,6 +42,7 @@ __all__ = ["Linked", "partners"]
 
 WHOLE_PRODUCT = 64
 """Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
+HEARD = "heard"
 MOST_DIMENSIONS = 3
 """Of a letter."""
 WISHES = 4
@@ -110,13 +111,16 @@ class Linked(Lockstep):
         return self._gossip
 
     def memory(self) -> dict[str, Any]:
-        """What the agents of this place have read, if they gossip."""
-        return {} if self._gossip is None else self._gossip.memory()
+        """The digest of the totals so far, and what the agents of this place have read, if they gossip."""
+        heard = {} if self.transcript is None else {HEARD: np.frombuffer(self.transcript.digest(), np.uint8)}
+        return heard | ({} if self._gossip is None else self._gossip.memory())
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Go on from the `memory` of a snapshot."""
-        if memory:
-            self._scattered().recall(memory)
+        if self.transcript is not None and HEARD in memory:
+            self.transcript.update(memory[HEARD].tobytes())
+        if read := {name: array for name, array in memory.items() if name != HEARD}:
+            self._scattered().recall(read)
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one, here and elsewhere; returns the States of those here."""
@@ -336,6 +340,8 @@ class Linked(Lockstep):
         if wire.size < 1 or wire.dtype.kind != "f":
             raise ProtocolError(f"{tag.word}: a letter of {wire.size} numbers of type {wire.dtype} is none of ours.")
         wire = wire.reshape(-1)
+        if not math.isfinite(wire[-1]):
+            raise ProtocolError(f"{tag.word}: a letter ends with {wire[-1]} where it says when to stop.")
         self._adjournment = self._adjournment or float(wire[-1])
         letter = wire[:-1]
         if size is not None and (letter.size != size or letter.dtype != dtype):

@@ -168,12 +168,17 @@ class Ranks(Linked):
         shrunk: list[Any] = []
         # In a thread, because a rank that is frozen, and not dead, would never take part; the roll call will tell.
         shrinking = threading.Thread(target=lambda: shrunk.append(self.comm.Shrink()), daemon=True)
-        if self._verdict is None:
+        if self._roll_call is None:
+            shrunk.append(self.comm.Shrink())
+        elif self._verdict is None:
             shrinking.start()
-        while self._verdict is None and shrinking.is_alive():
-            shrinking.join(0.01)
+            with self._waiting("lost"):
+                while self._verdict is None and shrinking.is_alive():
+                    shrinking.join(0.01)
         if self._verdict is not None:
             raise self._verdict
+        if not shrunk:
+            raise PartyLost("a rank died, and the others could not agree which one.") from error
         (self.comm,) = shrunk
         left = set(self.comm.allgather(self.place))
         dead = [self.names[agent] for agent, home in enumerate(self.homes) if home not in left]

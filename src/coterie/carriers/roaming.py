@@ -70,6 +70,7 @@ class Roaming(Scattered):
         self._copies: set[int] = set()
         self._ended: set[int] = set()
         self._wish = 0
+        self._span = 0, 0
 
     # -- a stretch ----------------------------------------------------------------------------------------------------
 
@@ -88,6 +89,7 @@ class Roaming(Scattered):
         here = [agent.index for agent in agents]
         self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
         self._steps, self._tag, self._ended = steps, Tag("rounds", span[0], "stretch"), set()
+        self._span = span
         leads = self.place == self.homes[0]
         began = time.monotonic()
         end = began + (span[1] - span[0]) * self.pace
@@ -142,7 +144,10 @@ class Roaming(Scattered):
         """The wish and the round of the place of agent 0."""
         tag, hub = Tag("engine", self._tag.step, "agreed"), self.homes[0]
         if self.place != hub:
-            return tuple(int(number) for number in self._await(hub, tag))  # type: ignore[return-value]
+            heard = self._await(hub, tag)
+            if not (heard.shape == (2,) and heard[0] in (0, 1, 2) and self._span[0] <= heard[1] <= self._span[1]):
+                raise ProtocolError(f"{self._called(hub)} ended a stretch with {heard.tolist()}.")
+            return int(heard[0]), int(heard[1])
         for place in self._others:
             self._post(place, np.array([wish, round], float), tag)
         return wish, round
@@ -228,7 +233,10 @@ class Roaming(Scattered):
             return False
         if letter is None:
             return False
-        self._take_copy(peer, letter, 0)
+        try:
+            self._take_copy(peer, letter, 0)
+        except (ValueError, IndexError, OverflowError) as error:
+            raise ProtocolError(f"{self._called(home)} answered with a letter that is none: {error}.") from error
         return True
 
     # -- snapshots ----------------------------------------------------------------------------------------------------

@@ -91,19 +91,30 @@ class Scattered(Gossip):
 
     def _follow(self, who: int) -> None:
         leader = self.homes[who]
-        while (message := self._await(leader, self._tag))[0] == ASKED:
-            self._post(leader, np.concatenate([self._news(leader, peer) for peer in _whole(message[1:])]), self._tag)
+        while (message := self._heard(leader))[0] == ASKED:
+            peers = _whole(message[1:])
+            if not (peers and all(self._lives(peer, self.place) for peer in peers)):
+                raise ProtocolError(f"{self._called(leader)} asked here for agents that live elsewhere.")
+            self._post(leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag)
         if message[0] == FAILED:
             raise unfit(who)
         self._hand_on(leader, message.tolist())
+
+    def _heard(self, place: int) -> FloatArray:
+        message = self._await(place, self._tag)
+        if not (message.ndim == 1 and message.size and np.isfinite(message[0])):
+            raise ProtocolError(f"{self._called(place)} sent a message of no kind.")
+        return message
 
     def _hand_on(self, place: int, numbers: list[float]) -> None:
         """Deliver the notes of a message of that place, which begin behind its first number."""
         start = 1
         while start < len(numbers):
-            sender, receiver, length = map(int, numbers[start : start + 3])
+            head = np.array(numbers[start : start + 3])
+            sender, receiver, length = _whole(head) if head.size == 3 else (-1, -1, 0)
             start += 3 + length
-            if not (self._lives(sender, place) and self._lives(receiver, self.place) and 0 < length <= LONGEST_NOTE):
+            whole = 0 < length <= LONGEST_NOTE and start <= len(numbers)
+            if not (whole and self._lives(sender, place) and self._lives(receiver, self.place)):
                 raise ProtocolError(f"{self._called(place)} sent a note in the name of others, or to others.")
             note = tuple(numbers[start - length : start])
             if not np.isfinite(note).all():
@@ -192,4 +203,6 @@ class Scattered(Gossip):
 
 
 def _whole(numbers: FloatArray) -> list[int]:
+    if not np.isfinite(numbers).all():
+        raise ProtocolError("a message has something that is not finite where whole numbers belong.")
     return [int(number) for number in numbers.tolist()]

@@ -249,6 +249,7 @@ class Streams:
         """After `Restarted`: forget the conversation, and speak in the new epoch."""
         with self._lock:
             self.epoch = self._wanted_epoch
+            self._published.clear()
         for edge in self._edges.values():
             edge.forget()
 

@@ -20,7 +20,10 @@ from coterie.verify import verify as verify_certificate
 
 __all__ = ["register", "verify"]
 
-EXAMPLE = "Example: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill"
+EXAMPLES = (
+    "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill · "
+    "coterie verify party.toml (at every party)"
+)
 EXPECTED = (
     "certificate.json, model.npz and the data that was fitted, in this order; or, between organisations, each party's "
     "own party.toml alone"
@@ -92,4 +95,4 @@ def _shown(found: Verification, proves: str, as_json: bool) -> int:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=EXAMPLE)(verify)
+    app.command(epilog=EXAMPLES)(verify)

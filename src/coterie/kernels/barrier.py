@@ -18,7 +18,7 @@ __all__ = ["centre", "move", "pull", "smoothed", "step"]
 TINY = 1e-300
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def centre(r: Any, mu: float, lower: Any, upper: Any, v: Any, theta: Any) -> None:
     """v = argmax v r + μ log(b − v) + μ log(v − a), and θ = dv/dr there."""
     for i in range(r.size):
@@ -30,7 +30,7 @@ def centre(r: Any, mu: float, lower: Any, upper: Any, v: Any, theta: Any) -> Non
         theta[i] = product * product / (mu * (4.0 * half * half - 2.0 * product))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def smoothed(r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: Any, steps: Any, values: Any) -> None:
     """Add Σ_i ω_i max over v of v r' + μ log((b − v)(v − a)) to `values`, for every r' = r + step · change."""
     for i in range(r.size):
@@ -43,7 +43,7 @@ def smoothed(r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: An
             values[k] += weights[i] * (v * there + mu * math.log(2.0 * mu * half * half / (mu + root)))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def pull(
     r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, mu: float, dv: Any, ds: Any, dt: Any, theta: Any, g: Any
 ) -> None:
@@ -57,7 +57,7 @@ def pull(
         g[i] = theta[i] * (r[i] - (mu + ds[i] * dv[i]) / p + (mu - dt[i] * dv[i]) / q)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def move(
     dr: Any,
     v: Any,
@@ -97,7 +97,7 @@ def move(
     return longest, linear, quadratic
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def step(v: Any, s: Any, t: Any, dv: Any, ds: Any, dt: Any, alpha: float) -> None:
     """Go the share α of the way, in place."""
     for i in range(v.size):

@@ -22,7 +22,7 @@ HALVINGS = 60
 NEWTONS = 30
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _margins(A: Any, alpha: Any) -> Any:
     rows, columns = A.shape
     margins = np.empty(rows)
@@ -34,7 +34,7 @@ def _margins(A: Any, alpha: Any) -> Any:
     return margins
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def _weigh(margins: Any, shares: Any) -> float:
     """η = exp(−margins) / Σ exp(−margins) into `shares`, and the logarithm of that sum."""
     least = np.inf
@@ -50,7 +50,7 @@ def _weigh(margins: Any, shares: Any) -> float:
     return math.log(total) - least
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def log_sum(A: Any, alpha: Any) -> float:
     """log Σ_i exp(−[Aα]_i), the AdaBoost loss of (1); 0 for a user without rows."""
     if A.shape[0] == 0:
@@ -59,7 +59,7 @@ def log_sum(A: Any, alpha: Any) -> float:
     return _weigh(margins, np.empty(margins.size))
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def slope(A: Any, alpha: Any, pull: Any, s: float, q: float, g: Any) -> float:
     """g ← −s ηᵀA + q α − pull, the partial gradient g_k, and the loss log Σ exp(−Aα)."""
     rows, columns = A.shape
@@ -77,7 +77,7 @@ def slope(A: Any, alpha: Any, pull: Any, s: float, q: float, g: Any) -> float:
     return loss
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _steepest(g: Any) -> int:
     best, size = 0, -1.0
     for j in range(g.size):
@@ -86,7 +86,7 @@ def _steepest(g: Any) -> int:
     return best
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def frank_wolfe_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, gamma: float) -> int:
     """α ← (1 − γ)α + γ β sign(−g_j) e_j in place, j = argmax |g_j|; returns j."""
     g = np.empty(alpha.size)
@@ -98,7 +98,7 @@ def frank_wolfe_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: fl
     return j
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float) -> int:
     """Move weight from the worst atom in use to the best one, by exact line search, in place.
 
@@ -169,7 +169,7 @@ def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float
     return 1 if worst < 0 or worst == best else 2
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def descent_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, curvature: float, steps: int) -> float:
     """Accelerated projected gradient steps on ‖α‖₂ ≤ β in place; `curvature` bounds that of log Σ exp(−Aα)."""
     g = np.empty(alpha.size)
@@ -190,7 +190,7 @@ def descent_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float,
     return step
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=FAST)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def weighted_rows(board: Any, rows: Any, weights: Any) -> Any:
     """Σ_l weights_l board[rows_l]."""
     total = np.zeros(board.shape[1])
@@ -201,7 +201,7 @@ def weighted_rows(board: Any, rows: Any, weights: Any) -> Any:
     return total
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _weight(r: float, e: float, lam: float) -> float:
     """The w ≥ 0 with 2λw + r = 1/(e + w), or 0: the larger root of 2λw² + (2λe + r)w + re − 1."""
     if r * e >= 1.0:
@@ -211,7 +211,7 @@ def _weight(r: float, e: float, lam: float) -> float:
     return 2.0 * (1.0 - r * e) / (b + root) if b > 0.0 else (root - b) / (4.0 * lam)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def graph_block(price: Any, others: Any, own: float, lam: float) -> Any:
     """argmin over w ≥ 0 of Σ_l price_l w_l − log(own + Σ_l w_l) − Σ_l log(others_l + w_l) + λ ‖w‖².
 

@@ -22,7 +22,7 @@ FREE_SWEEPS = 10
 """Sweeps over the free coordinates between two over everything."""
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def coordinate_descent(
     H: Any, ridge: Any, threshold: Any, lower: Any, upper: Any, w: Any, r: Any, tolerance: float, max_sweeps: int
 ) -> float:

@@ -33,7 +33,7 @@ ROUGH = 0.03
 """From this tolerance on it is enough that the coordinates that do not rest have settled."""
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def dual_ascent(
     dense: Any,
     data: Any,

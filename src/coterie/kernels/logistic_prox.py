@@ -25,7 +25,7 @@ NEGLIGIBLE = -800.0
 """e^t is 0 in double precision long before this t."""
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _start(shift: float, log_ratio: float) -> float:
     z = shift + log_ratio
     if z > 1.0:
@@ -34,7 +34,7 @@ def _start(shift: float, log_ratio: float) -> float:
     return shift - e / (1.0 + e)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _nonpositive_root(q: float, alpha: float, beta: float) -> float:
     if q < NEGLIGIBLE * alpha:
         return q / alpha
@@ -57,7 +57,7 @@ def _nonpositive_root(q: float, alpha: float, beta: float) -> float:
     return t
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def scalar_root(q: float, alpha: float, beta: float) -> float:
     """The root t of α t + β σ(t) = q, for other kernels."""
     if q > 0.5 * beta:

@@ -67,7 +67,7 @@ def numbers(
     return np.array([SLOPES[loss], threshold, agents, step, ridge, tau, intercept, remembers], float)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def _slope(constants: FloatArray, z: float, y: float) -> Any:
     kind = constants[KIND]
     if kind == 0:
@@ -79,7 +79,7 @@ def _slope(constants: FloatArray, z: float, y: float) -> Any:
     return -y / (1.0 + math.exp(y * z))
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=ANY_ORDER)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
 def _dot(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, w: FloatArray) -> float:
     total = 0.0
     if starts.size:
@@ -92,7 +92,7 @@ def _dot(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, w:
     return total + w[d] if w.size > d else total
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=ANY_ORDER)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
 def _add(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, factor: float, w: FloatArray) -> None:
     if starts.size:
         for e in range(starts[n], starts[n + 1]):
@@ -105,7 +105,7 @@ def _add(data: FloatArray, indices: Indices, starts: Indices, n: int, d: int, fa
         w[d] += factor
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def push(
     data: FloatArray,
     indices: Indices,
@@ -126,7 +126,7 @@ def push(
         pipe[Z, q], pipe[OLDER, q], pipe[FIRST, q], pipe[HELD, q] = z, 0.0, z, held
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=ANY_ORDER)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
 def advance(
     reply: FloatArray,
     i: int,

@@ -10,14 +10,14 @@ import numpy as np
 __all__ = ["entry", "with_entry"]
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def entry(keys: Any, values: Any, key: int, otherwise: float) -> float:
     """The value of that key, or `otherwise`."""
     place = np.searchsorted(keys, key)
     return values[place] if place < keys.size and keys[place] == key else otherwise
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def with_entry(keys: Any, values: Any, key: int, value: float, keep_zero: bool) -> Any:
     """New arrays with that value at that key; a zero is taken out, unless it is to be kept."""
     place = np.searchsorted(keys, key)

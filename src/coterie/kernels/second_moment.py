@@ -10,7 +10,7 @@ import numpy as np
 __all__ = ["add_second_moment", "add_squares", "pack", "unpack"]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place: Any, moment: Any) -> None:
     """Add Σ_i s_i x_i x_iᵀ to the upper triangle of `moment`; column j stands at `place[j]`, or, at −1, nowhere."""
     longest = 0
@@ -37,7 +37,7 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
                     moment[column_q, row] += scaled * values[q]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any) -> None:
     """Add Σ_i s_i x_i∘x_i to `squares`."""
     for i in range(weights.size):
@@ -45,7 +45,7 @@ def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any
             squares[indices[p]] += weights[i] * data[p] * data[p]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def pack(moment: Any, letter: Any) -> None:
     """Write the upper triangle, row by row, to the beginning of `letter`."""
     d, start = moment.shape[0], 0
@@ -54,7 +54,7 @@ def pack(moment: Any, letter: Any) -> None:
         start += d - i
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def unpack(letter: Any, matrix: Any) -> None:
     """Make the symmetric `matrix` whose upper triangle stands, row by row, at the beginning of `letter`."""
     d, start = matrix.shape[0], 0

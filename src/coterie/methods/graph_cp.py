@@ -339,7 +339,7 @@ def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
     return Point(w, lam if agent.data.weights is None else lam / agent.data.weights)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def blend(out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: float, z: FloatArray) -> None:
     """out = a x + b y + c z in one pass, also in the memory of x, y or z."""
     # numpy would need five passes and two temporary arrays, which at 16384 × 2048 is felt beside the matrix products.
@@ -347,7 +347,7 @@ def blend(out: FloatArray, a: float, x: FloatArray, b: float, y: FloatArray, c: 
         out[i] = a * x[i] + b * y[i] + c * z[i]
 
 
-@numba.njit(cache=True, error_model="numpy")
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def advance(
     u_next: FloatArray,
     lam_next: FloatArray,

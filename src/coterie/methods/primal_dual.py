@@ -60,6 +60,9 @@ of ρ empties, is of little use at first."""
 WORTH_A_CHANGE = 1.15
 """Closer than by this factor, ρ stays as it is."""
 
+LEAST_WAY = 0.3
+"""At least this share of the way that was thought of at first counts as gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -177,6 +180,12 @@ class Admm(PrimalDual):
         farthest = math.sqrt(2 * facts.primal_at_zero / ridge)
         return rho * math.sqrt(max(1.0, farthest / facts.reach))
 
+    def first_way(self, agent: Agent, eta: float) -> float:
+        """How far `first_rho` takes the Xv of all agents to travel."""
+        assert agent.facts is not None
+        facts = agent.facts
+        return facts.total * facts.primal_at_zero / (facts.reach * math.sqrt(eta)) if facts.reach > 0 else 0.0
+
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         if self.dual_first:
             v, Xv = self.dual_step(agent, state, state.w, t)
@@ -212,6 +221,9 @@ class Admm(PrimalDual):
             image = agent.centred.adjoint(change)
             moved = image @ image
         dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
+        if not smooth and not self.linearised:
+            # Xv may have come back to where it began, e.g. where one agent has all rows: that tells no length.
+            dual = max(dual, LEAST_WAY * self.first_way(agent, state.eta))
         primal = float(np.linalg.norm(state.w - state.w_tuned))
         if not (primal > 0 and dual > 0):
             return state

@@ -37,6 +37,8 @@ SWEEPS = 22
 """Sweeps of coordinate descent between two attempts to solve for the free coordinates."""
 ATTEMPTS = 200
 GRADIENT_STEPS = 50_000
+NOISE = 1e-12
+"""What is left of a column beside its mean, below this share of it, is rounding: the column is constant."""
 
 
 def second_moment(
@@ -60,8 +62,10 @@ def second_moment(
         add(X.data, X.indices, X.indptr, scale, place, moment)
         if centre is not None:
             # Σ s (x − c)(x − c)ᵀ = Σ s x xᵀ − Σ s (x − c) cᵀ − c (Σ s (x − c))ᵀ − (Σ s) c cᵀ
-            half = np.outer(sums + 0.5 * scale.sum() * centre, centre)
+            half, before = np.outer(sums + 0.5 * scale.sum() * centre, centre), np.abs(moment.diagonal()[:d])
             moment[:d, :d] -= np.triu(half + half.T)
+            constant = np.flatnonzero(np.abs(moment.diagonal()[:d]) <= NOISE * before)
+            moment[constant, :] = moment[:, constant] = 0.0
     else:
         moment[:d, :d] = _dense_moment(design.X, None if columns is None else here, scale, centre)
     if d < len(chosen):
@@ -83,7 +87,9 @@ def _dense_moment(
             # Rows that do not count are left out; where all do, a slice spares a copy.
             some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
             A = X[some].astype(float, copy=False) if columns is None else X[some][:, columns].astype(float)
-            A = A if centre is None else A - centre
+            if centre is not None:
+                A = A - centre
+                A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
             shares = sign * scale[some]
             A = A if (shares == 1).all() else A * np.sqrt(shares)[:, None]
             moment = scipy.linalg.blas.dsyrk(sign, A.T, beta=1.0, c=moment, lower=1, overwrite_c=1)
@@ -104,8 +110,9 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
             squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
     if isinstance(design, CentredDesign):
         # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
+        before = squares[:d].copy()
         squares[:d] -= design.centre * (2 * design.adjoint(weights)[:d] + design.centre * weights.sum())
-        np.maximum(squares, 0.0, out=squares)
+        squares[:d][squares[:d] <= NOISE * before] = 0.0
     if design.intercept:
         squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
     return squares
@@ -201,7 +208,7 @@ def solver(A: FloatArray, least_pivot: float = 1e-12) -> Callable[[FloatArray], 
     There are several if a squared pivot of Cholesky's factor is below `least_pivot` times the largest diagonal entry.
     """
     # Columns on scales of their own would look dependent: all have a diagonal of 1.
-    scale = np.sqrt(np.diag(A))
+    scale = np.sqrt(np.maximum(np.diag(A), 0.0))
     scale = np.divide(1.0, scale, out=np.ones(len(A)), where=scale > 0)
     A = A * scale
     A *= scale[:, None]

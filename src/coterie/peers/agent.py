@@ -21,13 +21,14 @@ import scipy.sparse as sp
 from coterie.acceleration import accelerated
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, digest
+from coterie.carriers.linked import Linked
 from coterie.carriers.links import Tag
 from coterie.carriers.streams import Restarted
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
 from coterie.engines.places import VERSIONS
-from coterie.errors import InvalidData, InvalidInput, ProtocolError
+from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.files import write_atomically
 from coterie.kernels.boosting import log_sum
 from coterie.methods.costs import Sizes
@@ -86,7 +87,7 @@ def fit_together(
 
     def work(meeting: Meeting) -> Result:
         result = _fit(meeting, table, say, watch, stop_wished)
-        if isinstance(result.error, Restarted):
+        if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
         if result.error is None:
             parts = meeting.told(result.model.digest(), "parts", str)
@@ -191,7 +192,7 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
     carrier = carrier_of(meeting)
     outcome = run([agent], steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
-        check_totals(meeting, carrier)
+        outcome = _compared(meeting, carrier, outcome, saved)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
     model: Any = (
         _own_model(outcome, agent, problem, classes, max(rows))
@@ -204,6 +205,22 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
     return Result(
         outcome.status, model, certificate, outcome.bill, History(outcome.history), graph, explanation, outcome.error
     )
+
+
+def _compared(meeting: Meeting, carrier: Linked, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+    """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
+    try:
+        check_totals(meeting, carrier)
+    except Restarted:
+        raise
+    except ProtocolError:
+        # Snapshots that came of changed sums are of no use to anybody.
+        if saved is not None:
+            saved.forget()
+        raise
+    except PartyLost as lost:
+        return replace(outcome, status=lost.status, error=lost)
+    return outcome
 
 
 def _own_model(

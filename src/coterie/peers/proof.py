@@ -109,7 +109,7 @@ def _verify(
     if certificate is not None and model is not None:
         try:
             claim, brought = _brought(meeting, table, parts, classes, certificate, model)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
     claims = meeting.told(claim, "claims", Claim)
     heard = [(name, text) for name, one in zip(names, claims, strict=True) for text in one.objections]
@@ -133,7 +133,7 @@ def _brought(
     classes: npt.NDArray[Any] | None,
     certificate: Certificate,
     model: Any,
-) -> tuple[Claim, tuple[Agent, Point]]:
+) -> tuple[Claim, tuple[Agent, Point] | None]:
     """What this party claims, and what it puts on the table for it."""
     study, settings = meeting.study, certificate.settings
     graph = study.make_network()
@@ -148,7 +148,8 @@ def _brought(
     objections = [text[:LONGEST] for text in objections]
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
-    return Claim(objections, about, numbers), (agent, _point(agent, model, certificate.witness[meeting.me]))
+    claim = Claim(objections, about, numbers)
+    return claim, None if objections else (agent, _point(agent, model, certificate.witness[meeting.me]))
 
 
 def _objections(meeting: Meeting, certificate: Certificate, model: Any, table: Table) -> list[str]:
@@ -174,7 +175,7 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
     """Whether the parties' certificates are copies of one."""
     groups: dict[str, list[str]] = {}
     for name, claim in zip(names, claims, strict=True):
-        if claim.about:
+        if claim.numbers is not None:
             groups.setdefault(claim.about, []).append(name)
     if len(groups) > 1:
         told = " differs from that of ".join(", ".join(group) for group in groups.values())

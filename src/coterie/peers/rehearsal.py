@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -145,4 +146,7 @@ class _Process:
         if self.child.poll() is None:
             self.stopped = True
             self.child.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.child.wait(LAST_WORDS)
+            self.child.kill()
             self._wait()

@@ -5,11 +5,11 @@
     word           body, and an ECDSA signature of (run, session, what it is about, speaker, body)
 
 Most of it is passed on by others. Who passes a word on can neither change it nor put an old one in its place: the key
-is that of the speaker's certificate, and the session holds a random number of the listener. Who says one thing to one
-party and another to the next is found out with the next word, because their sessions differ. What parties add up on
-the way (`Sum`) cannot be signed; whoever hands on another total than it heard is found out in the end, when all compare
-what they have heard (`meeting.check_totals`). So a party on the way can do no more than one at the end: lie, to all
-alike, about what it holds itself.
+is that of the speaker's certificate, and the session holds a random number of the listener, which sees to it that its
+own words come back as it said them. Who says one thing to one party and another to the next is found out with the next
+word, because their sessions differ. What parties add up on the way (`Sum`) cannot be signed; whoever hands on another
+total than it heard is found out in the end, when all compare what they have heard (`meeting.check_totals`). So a party
+on the way can do no more than one at the end: lie about what it holds itself.
 
 These words are counted in bytes by nobody: the bill is about the method's numbers. They are few, before the first round
 and after the last, and `docs/disclosure.md` lists every one.
@@ -134,6 +134,9 @@ class Family:
         found = _decoded(self.gathered(mine, about, merge), dict[int, bytes])
         if sorted(found) != list(range(self.count)):
             raise ProtocolError(f"{about}: only {sorted(found)} of {self.count} parties were heard.")
+        if found[self.links.me] != mine:
+            # Also what keeps a recorded meeting from being played back: in that one, the own words were others.
+            raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} said came back as something else.")
         return [_decoded(found[j], Word) for j in range(self.count)]
 
 
