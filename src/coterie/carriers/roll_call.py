@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from coterie.carriers.links import Tag
@@ -100,9 +100,10 @@ class RollCall:
                 return
 
     def _post(self, to: int, thing: Any, tag: int) -> None:
-        # What was posted is kept until it has left.
-        self._posted = [request for request in self._posted if not request.Test()]
-        self._posted.append(self.comm.isend(thing, to, tag))
+        # What was posted is kept until it has left. Who cannot be written to any more is silent, and so found out.
+        with suppress(RuntimeError):
+            self._posted = [request for request in self._posted if not request.Test()]
+            self._posted.append(self.comm.isend(thing, to, tag))
 
     def _answer(self) -> None:
         while self.comm.iprobe(tag=QUESTION):

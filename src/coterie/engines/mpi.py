@@ -29,7 +29,7 @@ from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
 from coterie.engines.places import Desk, at_home, homes_of, job_of, put_together, tasks_of, work
-from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost
+from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.statuses import Status
@@ -130,11 +130,11 @@ class Mpi(Engine):
                     return desk.ended(lost)
         except (NumericalError, PartyLost):
             raise
-        except Exception:
+        except Exception as error:
             # The other ranks wait for a word that will never come.
             traceback.print_exc()
             sys.stderr.flush()
-            world.Abort(1)
+            world.Abort(error.status.exit_code if isinstance(error, ProtocolError) else 1)
             raise
 
 
