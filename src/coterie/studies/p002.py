@@ -130,7 +130,7 @@ def family_claims(numbers: Numbers, where: Sequence[str], behind: str = "", sign
             "CoCoA is proximal-1 with ρ = 1/λ.",
             max(twins.values()) <= SAME,
             f"largest relative difference of their duals: {', '.join(f'{n}: {v:.0e}' for n, v in twins.items())}",
-            "Local problems are solved to a tolerance: a difference in the last bit can end the sweeps of one of the two "
+            "Local problems are solved to a tolerance: a difference in the last bit can end the sweeps of one of them "
             "a little earlier, and from then on they differ by what the tolerance leaves.",
         )
     )
