@@ -232,18 +232,26 @@ def figure(rows: list[Row], path: Path) -> None:
     from matplotlib import pyplot as plt
 
     problems = {name: own for name, own in _of(rows, "seconds").items() if np.isfinite(_best(own, "to 1e-06")[0])}
-    fig, axes = plt.subplots(figsize=(8, 0.5 * len(problems) + 1.2), layout="constrained")
-    axes.axvline(1, color="0.6", lw=1)
+    fig, axes = plt.subplots(figsize=(8, 0.32 * len(problems) + 2.0), layout="constrained")
     axes.axvspan(1 / 3, 1, color="0.93")
-    for height, own in enumerate(reversed(problems.values())):
-        spent = {row["solver"]: row["to 1e-06"] for row in own}
-        mine = spent.pop(OURS)
-        for name, value in spent.items():
-            if np.isfinite(value / mine):
-                axes.plot(value / mine, height, "o", color="#c44" if value < mine else "#37a", ms=5)
-                axes.annotate(name, (value / mine, height), (0, 5), textcoords="offset points", fontsize=6, ha="center")
+    axes.axvline(1, color="0.5", lw=1)
+    solvers = sorted({row["solver"] for own in problems.values() for row in own} - {OURS}, key=str.lower)
+    colours = plt.get_cmap("tab20").colors
+    for number, name in enumerate(solvers):
+        points = [
+            (row["to 1e-06"] / next(mine["to 1e-06"] for mine in own if mine["solver"] == OURS), height)
+            for height, own in enumerate(reversed(problems.values()))
+            for row in own
+            if row["solver"] == name
+        ]
+        shown = [point for point in points if np.isfinite(point[0])]
+        if shown:
+            style = {"marker": "osD^vPX*<>"[number % 10], "color": colours[2 * number % 20 + 2 * number // 20]}
+            axes.plot(*zip(*shown, strict=True), ls="", ms=7, mec="white", mew=0.5, label=name, **style)
     axes.set(xscale="log", xlabel="seconds to 1e-6, in units of Coterie's (right of 1: Coterie is faster)")
     axes.set_yticks(range(len(problems)), list(problems)[::-1], fontsize=8)
+    axes.grid(axis="y", lw=0.4, alpha=0.5)
+    fig.legend(loc="outside lower center", ncols=4, fontsize=7, frameon=False)
     fig.savefig(path, metadata={"Date": None})
     plt.close(fig)
 
