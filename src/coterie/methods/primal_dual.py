@@ -60,7 +60,7 @@ of ρ empties, is of little use at first."""
 WORTH_A_CHANGE = 1.15
 """Closer than by this factor, ρ stays as it is."""
 
-LEAST_WAY = 0.3
+LEAST_WAY = 0.1
 """At least this share of the way that was thought of at first counts as gone."""
 
 
