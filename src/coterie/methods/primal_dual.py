@@ -60,8 +60,8 @@ of ρ empties, is of little use at first."""
 WORTH_A_CHANGE = 1.15
 """Closer than by this factor, ρ stays as it is."""
 
-LEAST_WAY = 0.1
-"""At least this share of the way that was thought of at first counts as gone."""
+LEAST_WAY = 0.3
+"""Where one agent has all rows, at least this share of the way that was thought of at first counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +221,8 @@ class Admm(PrimalDual):
             image = agent.centred.adjoint(change)
             moved = image @ image
         dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
-        if not smooth and not self.linearised:
-            # Xv may have come back to where it began, e.g. where one agent has all rows: that tells no length.
+        if agent.count == 1 and not smooth and not self.linearised:
+            # One agent's Xv ends near where it began, at −n∇g(w): that tells no length.
             dual = max(dual, LEAST_WAY * self.first_way(agent, state.eta))
         primal = float(np.linalg.norm(state.w - state.w_tuned))
         if not (primal > 0 and dual > 0):
