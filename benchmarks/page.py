@@ -251,7 +251,8 @@ def figure(rows: list[Row], path: Path) -> None:
     axes.set(xscale="log", xlabel="seconds to 1e-6, in units of Coterie's (right of 1: Coterie is faster)")
     axes.set_yticks(range(len(problems)), list(problems)[::-1], fontsize=8)
     axes.grid(axis="y", lw=0.4, alpha=0.5)
-    fig.legend(loc="outside lower center", ncols=4, fontsize=7, frameon=False)
+    if axes.lines[1:]:
+        fig.legend(loc="outside lower center", ncols=4, fontsize=7, frameon=False)
     fig.savefig(path, metadata={"Date": None})
     plt.close(fig)
 
