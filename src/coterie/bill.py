@@ -58,6 +58,8 @@ class Bill:
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
         self._apart: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
         self._rounds: list[tuple[int, int]] = []
+        self._scalars, self._bits = 0, 0
+        """Of the rounds so far."""
 
     # -- counting, called by carriers ---------------------------------------------------------------------------------
 
@@ -69,6 +71,10 @@ class Bill:
         entry[0] += 1
         entry[1] += size
         entry[2] += 8 * itemsize * size
+        if purpose == "rounds":
+            sent = self._copies[word] * size
+            self._scalars += sent
+            self._bits += 8 * itemsize * sent
 
     def send(self, purpose: str, word: str, agent: int, messages: int, scalars: int, bits: int) -> None:
         """One agent sent so much with `word`."""
@@ -79,6 +85,9 @@ class Bill:
         row[0] += messages
         row[1] += scalars
         row[2] += bits
+        if purpose == "rounds":
+            self._scalars += scalars
+            self._bits += bits
 
     def entries(
         self, purpose: str, word: str, agent: int, copies: int, plain: int, entries: int, length: int, itemsize: int = 8
@@ -101,8 +110,7 @@ class Bill:
 
     def end_round(self) -> None:
         """A round is over."""
-        cost = self._cost("rounds")
-        self._rounds.append((cost.scalars, cost.bits))
+        self._rounds.append((self._scalars, self._bits))
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -264,6 +272,7 @@ class Bill:
         self._alike = {(purpose, word): list(entry) for purpose, word, *entry in state["alike"]}
         self._apart = {(purpose, word): np.array(table, np.int64) for purpose, word, table in state["apart"]}
         self._rounds = [(scalars, bits) for scalars, bits in state["rounds"]]
+        self._scalars, self._bits = self.scalars, self.bits
 
     def _cost(self, *purposes: str, word: str | None = None) -> Cost:
         messages = scalars = bits = 0

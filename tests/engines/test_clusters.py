@@ -591,7 +591,83 @@ def test_mpi_names_ranks_that_wait_for_each_other():
     process = mpiexec(2, "-c", MPI_MISUNDERSTANDING)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == co.Status.PROTOCOL_ERROR.exit_code
-    assert "agent 0 said Mix (step 1, rounds); agent 1 said Sum (step 1, rounds)" in errors
+    assert "agent 0 said Mix (step 2, rounds); agent 1 said Sum (step 2, rounds)" in errors
+
+
+MPI_WORDS = """
+import sys
+import numpy as np
+import coterie as co
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
+from coterie.carriers.ranks import Ranks
+from coterie.engines.mpi import _end_all, _world
+from coterie.engines.places import homes_of
+from coterie.networks import complete, expander, ring, star
+from coterie.words import Exchange, Mix, Sum
+
+world = _world()
+
+def ranks(network, judge):
+    return Ranks(network, Bill(network), world, homes_of(network.agents, world.size), None, 30.0, judge)
+
+def words(agent, network, dtype):
+    rng, heard = np.random.default_rng(agent), []
+    for size in (0, 1, 5, 500, 4096, 16391, 5):
+        x = (rng.standard_normal(size) * 10.0 ** rng.integers(-8, 8)).astype(dtype)
+        heard.append((yield Sum(x.reshape(1, size))))
+        if not network.server:
+            heard.append((yield Mix(x, "laplacian")))
+            heard.append((yield Mix(x.reshape(size, 1))))
+            heard += (yield Exchange(x[:agent])).values()
+    return heard
+
+def until_told(carrier):
+    def say():
+        yield (Sum if carrier.network.server else Mix)(np.ones(2))
+    for t in range(50):
+        if wish := carrier.agreed(t, 2 if carrier.place == 0 and t >= 4 else 1 if carrier.place == 2 else 0):
+            return t, wish
+        carrier.converse([say() for _ in carrier.here], "rounds")
+
+def ill(agent, word):
+    yield word(np.array([1.0, np.nan if agent == 5 else 2.0]))
+    yield Sum(np.ones(3))
+
+for network in (star(8, server=True), ring(8), complete(7), complete(16), expander(30, degree=4)):
+    for judge, dtype in ((_end_all, "f8"), (_end_all, "f4"), (None, "f8")):
+        expected = InProcess(network, Bill(network))
+        wanted = expected.converse([words(a, network, dtype) for a in range(network.agents)], "rounds")
+        carrier = ranks(network, judge)
+        results = carrier.converse([words(a, network, dtype) for a in carrier.here], "rounds")
+        for agent, found in zip(carrier.here, results):
+            for x, y in zip(found, wanted[agent], strict=True):
+                assert (x.shape, x.dtype, x.tobytes()) == (y.shape, y.dtype, y.tobytes())
+                assert not x.flags.writeable
+        assert carrier.bill == expected.bill
+        ((round, wish),) = set(carrier.gathered(until_told(carrier)))
+        assert wish == 2 and 4 < round <= 4 + (1 if network.server else network.diameter)
+        carrier.leave()
+    for word in (Sum,) if network.server else (Sum, Mix):
+        carrier = ranks(network, _end_all)
+        try:
+            carrier.converse([ill(a, word) for a in carrier.here], "rounds")
+        except co.errors.NumericalError as error:
+            who = str(error)
+        told = {str(line) for line in carrier.gathered(who)}
+        assert "agent 5 said %s with 1 of 2 numbers not finite." % word.__name__ in told, told
+        assert word is Mix or len(told) == 1, told
+        carrier.leave()
+print("all is well")
+"""
+
+
+@needs("mpi")
+def test_mpi_has_the_bits_of_one_process_for_letters_of_all_sizes():
+    process = mpiexec(3, "-c", MPI_WORDS)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert output.count("all is well") == 3
 
 
 def test_the_drivers_door_lets_everybody_in(on_spark):

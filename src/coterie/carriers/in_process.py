@@ -29,7 +29,6 @@ class InProcess(Lockstep):
         self._gossip.open(bill, network.agents)
         self._gossips = False
         self._published: dict[int, FloatArray] = {}
-        self._stack: FloatArray = np.empty((0, 0))
 
     def publish(self, agent: int, letter: FloatArray | Letter) -> None:
         """Put a letter where others can `Ask` for it."""
@@ -65,10 +64,7 @@ class InProcess(Lockstep):
         letters = [word.x for word in words]
         first, rule = letters[0], self._same_rule(words)
         self._same_shape("Mix", letters)
-        if self._stack.shape != (len(letters), first.size) or self._stack.dtype != first.dtype:
-            self._stack = np.empty((len(letters), first.size), first.dtype)
-        np.concatenate([letter.reshape(-1) for letter in letters], out=self._stack.reshape(-1))
-        mixed = self._matrix(rule, first.dtype) @ self._stack
+        mixed = self._product(self._matrix(rule, first.dtype, first.size), [letter.reshape(-1) for letter in letters])
         self._finite("Mix", mixed, letters)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
         sealed(mixed)

@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.bill import Bill
 from coterie.carriers.links import Links, Tag
-from coterie.carriers.lockstep import Even, Lockstep
+from coterie.carriers.lockstep import LONG, Even, Lockstep
 from coterie.carriers.roaming import Roaming
 from coterie.carriers.scattered import Scattered
 from coterie.errors import ProtocolError
@@ -38,7 +39,7 @@ from coterie.networks import Network
 from coterie.steps import Steps
 from coterie.words import Ask, Exchange, Letter, Mix, Sum
 
-__all__ = ["Linked", "partners"]
+__all__ = ["Linked", "Operator", "partners"]
 
 WHOLE_PRODUCT = 64
 """Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
@@ -49,14 +50,13 @@ WISHES = 4
 """The adjournment is `WISHES` · round + wish; there are fewer wishes than this."""
 
 
-class _Operator(NamedTuple):
+class Operator(NamedTuple):
     """A part of a mixing matrix: which letters it takes, and which rows of the product are wanted."""
 
     matrix: Matrix
-    places: dict[int, int]
-    """For each agent whose letter is at hand, its row among those that are multiplied; the other rows are 0."""
-    rows: int
-    wanted: npt.NDArray[np.intp]
+    agents: Sequence[int]
+    """Whose letters it takes, in that order; those that are not at hand count as 0."""
+    wanted: npt.NDArray[np.intp] | slice
 
 
 class Linked(Lockstep):
@@ -79,7 +79,7 @@ class Linked(Lockstep):
         self._step = 0
         self._adjournment = 0.0
         self._published: dict[int, FloatArray] = {}
-        self._operators: dict[tuple[str | int, Any], tuple[str | Matrix, _Operator]] = {}
+        self._operators: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Operator]] = {}
         self._agents_of: dict[int, list[int]] = {}
         for agent, home in enumerate(homes):
             self._agents_of.setdefault(home, []).append(agent)
@@ -87,7 +87,6 @@ class Linked(Lockstep):
         # Place by place: which of my agents have a neighbour there, and which of its agents have one here.
         self._outgoing, self._incoming = _crossings(network, self.homes, place)
         self._at_hand = sorted({*self.here, *(agent for agents in self._incoming.values() for agent in agents)})
-        self._stack: FloatArray = np.empty((0, 0))
         self._gossip: Scattered | None = None
         self.transcript: hashlib._Hash | None = None
         """If set, a digest of all totals: what every place must have heard alike."""
@@ -149,6 +148,8 @@ class Linked(Lockstep):
             return self._gossip.agreed()
         if wish and not self._adjournment and self.place == self.homes[0]:
             self._adjournment = float(WISHES * (t + self._reach) + wish)
+        if not self._adjournment:
+            return 0
         after, adjourned = divmod(int(self._adjournment), WISHES)
         return adjourned if t >= after else 0
 
@@ -175,16 +176,18 @@ class Linked(Lockstep):
         rule = self._same_rule(words)
         self._same_shape("Mix", letters)
         self._all_finite("Mix", letters)
-        operator = self._operator(rule, first.dtype)
-        if self._stack.shape != (operator.rows, first.size) or self._stack.dtype != first.dtype:
-            self._stack = np.zeros((operator.rows, first.size), first.dtype)
-        for agent, letter in self._swapped(letters, self._tag(purpose, "Mix")).items():
-            self._stack[operator.places[agent]] = letter
-        mixed = (operator.matrix @ self._stack)[operator.wanted]
+        mixed = self._mixed(self._operator(rule, first.dtype, first.size), letters, self._tag(purpose, "Mix"))
         self._finite("Mix", mixed, letters)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
         sealed(mixed)
-        return [row.reshape(first.shape) for row in mixed]
+        return list(mixed) if first.ndim == 1 else [row.reshape(first.shape) for row in mixed]
+
+    def _mixed(self, operator: Operator, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """The rows of the product that my agents want."""
+        heard = self._swapped(letters, tag)
+        absent = np.zeros(letters[0].size, letters[0].dtype)
+        mixed: FloatArray = self._product(operator.matrix, [heard.get(agent, absent) for agent in operator.agents])
+        return mixed[operator.wanted]
 
     def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
@@ -359,18 +362,19 @@ class Linked(Lockstep):
         for letter in letters:
             self._finite(word, letter, letters)
 
-    def _operator(self, rule: str | Matrix, dtype: Any) -> _Operator:
-        key = (rule if isinstance(rule, str) else id(rule), dtype)
+    def _operator(self, rule: str | Matrix, dtype: Any, size: int) -> Operator:
+        key = (rule if isinstance(rule, str) else id(rule), dtype, size >= LONG)
         if key not in self._operators:
-            matrix = self._matrix(rule, dtype)
-            here, at_hand = np.array(self.here), np.array(self._at_hand)
-            m = self.network.agents
+            matrix = self._matrix(rule, dtype, size)
+            here, m = np.array(self.here), self.network.agents
             if isinstance(matrix, Even) or (isinstance(matrix, np.ndarray) and m <= WHOLE_PRODUCT):
-                operator = _Operator(matrix, {agent: agent for agent in self._at_hand}, m, here)
+                # A row of a short product is a view: cheaper, and nothing much is kept alive with it.
+                short = size < LONG and here[-1] - here[0] == len(here) - 1
+                operator = Operator(matrix, range(m), slice(here[0], here[-1] + 1) if short else here)
+            elif isinstance(matrix, np.ndarray):
+                operator = Operator(matrix[here][:, self._at_hand], self._at_hand, slice(None))
             else:
-                part = matrix[here][:, at_hand]
-                places = {agent: row for row, agent in enumerate(self._at_hand)}
-                operator = _Operator(part, places, len(at_hand), np.arange(len(here)))
+                operator = Operator(_chosen(matrix, here, self._at_hand), self._at_hand, slice(None))
             self._operators[key] = rule, operator
         return self._operators[key][1]
 
@@ -417,6 +421,14 @@ def _crossings(network: Network, homes: Sequence[int], place: int) -> tuple[dict
 
 def _sorted(sets: dict[int, set[int]]) -> dict[int, list[int]]:
     return {place: sorted(sets[place]) for place in sorted(sets)}
+
+
+def _chosen(matrix: Matrix, rows: npt.NDArray[np.intp], columns: Sequence[int]) -> Matrix:
+    """Some rows of a sparse matrix for letters in that order; each row adds in the order in which it did."""
+    part = matrix[rows]
+    places = np.zeros(matrix.shape[1], part.indices.dtype)
+    places[list(columns)] = np.arange(len(columns))
+    return sp.csr_array((part.data, places[part.indices], part.indptr), shape=(len(rows), len(columns)))
 
 
 def _stacked(letters: Sequence[FloatArray]) -> FloatArray:

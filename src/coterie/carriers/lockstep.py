@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,11 @@ T = TypeVar("T")
 
 DENSE_ABOVE = 0.2
 """A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
+LONG, DENSE_ABOVE_IF_LONG = 4096, 0.4
+"""The same for letters of that length or more. Rows of a sparse product are the same bits, whoever computes them, and a
+place then computes only its own; for shorter letters that is not worth scipy's overhead."""
+MIXED_AT_ONCE = 1 << 18
+"""How many numbers a `Mix` puts side by side: not all of long letters, which would be one more of them per agent."""
 EVEN_FROM = 16
 """From so many agents on, a `Mix` that weighs everybody else alike is made from the sum of all letters."""
 
@@ -30,7 +35,7 @@ class Even:
     """The matrix c 11ᵀ + diag(own): a complete graph with one weight, m² n additions less than its product."""
 
     def __init__(self, matrix: FloatArray):
-        self.common = matrix[0, 1]
+        self.common, self.shape = matrix[0, 1], matrix.shape
         self.own = (matrix.diagonal() - self.common)[:, np.newaxis]
 
     def __matmul__(self, stack: FloatArray) -> FloatArray:
@@ -59,7 +64,8 @@ class Lockstep(ABC):
             Exchange: self._exchange,
             Ask: self._ask,
         }
-        self._matrices: dict[tuple[str | int, Any], tuple[str | Matrix, Matrix]] = {}
+        self._stack: FloatArray = np.empty((0, 0))
+        self._matrices: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Matrix]] = {}
         if not network.server:
             tree = network.tree()
             self._upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
@@ -74,20 +80,31 @@ class Lockstep(ABC):
         replies: Sequence[Any] = [None] * len(talks)
         while True:
             words: list[Word] = []
-            results: list[T] = []
-            silent: list[int] = []
-            for place, (talk, reply) in enumerate(zip(talks, replies, strict=True)):
-                try:
+            try:
+                for talk, reply in zip(talks, replies, strict=True):
                     words.append(talk.send(reply))
-                except StopIteration as end:
-                    results.append(end.value)
-                    silent.append(place)
+            except StopIteration as end:
+                return self._ended(talks, replies, words, end.value)
             if not words:
-                return results
+                return []
             kind = type(words[0])
-            if results or any(type(word) is not kind for word in words):
-                raise self._disagreement(words, silent)
+            for word in words:
+                if type(word) is not kind:
+                    raise self._disagreement(words, [])
             replies = self._answers[kind](words, purpose)
+
+    def _ended(self, talks: Sequence[Talk[T]], replies: Sequence[Any], words: list[Word], first: T) -> list[T]:
+        """What each came to, when the talk after those that said these words is the first to end: all must end now."""
+        results, silent = [first], [len(words)]
+        for place in range(len(words) + 1, len(talks)):
+            try:
+                words.append(talks[place].send(replies[place]))
+            except StopIteration as end:
+                results.append(end.value)
+                silent.append(place)
+        if words:
+            raise self._disagreement(words, silent)
+        return results
 
     @property
     def free(self) -> bool:
@@ -148,15 +165,33 @@ class Lockstep(ABC):
             if parent in partial:
                 partial[parent] += below
             else:
-                partial[parent] = letters[parent] + below
+                partial[parent] = np.add(letters[parent], below, out=None if below is letters[child] else below)
         return partial.get(self._root, np.array(letters[self._root]))
+
+    def _product(self, matrix: Matrix, letters: Sequence[FloatArray]) -> FloatArray:
+        """The matrix times the letters, one per row."""
+        agents, size, dtype = len(letters), letters[0].size, letters[0].dtype
+        width = min(size, max(1, MIXED_AT_ONCE // agents))
+        if self._stack.shape != (agents, width) or self._stack.dtype != dtype:
+            self._stack = np.empty((agents, width), dtype)
+        if width == size:
+            np.concatenate(letters, out=self._stack.reshape(-1))
+            whole: FloatArray = matrix @ self._stack
+            return whole
+        mixed = np.empty((matrix.shape[0], size), dtype)
+        for start in range(0, size, width):
+            some = slice(start, start + width)
+            mixed[:, some] = matrix @ np.stack([letter[some] for letter in letters], out=self._stack[:, : size - start])
+        return mixed
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _same_shape(self, word: str, letters: Sequence[FloatArray]) -> None:
-        shape, dtype = letters[0].shape, letters[0].dtype
-        for agent, letter in zip(self.here, letters, strict=True):
-            if letter.shape != shape or letter.dtype != dtype:
+        first = letters[0]
+        shape, dtype = first.shape, first.dtype
+        for letter in letters:
+            if letter is not first and (letter.shape != shape or letter.dtype != dtype):
+                agent = next(agent for agent, x in zip(self.here, letters, strict=True) if x is letter)
                 raise ProtocolError(
                     f"{word}: {self.names[self.here[0]]} sent {dtype}{shape} and {self.names[agent]} sent "
                     f"{letter.dtype}{letter.shape} at the same step."
@@ -170,9 +205,12 @@ class Lockstep(ABC):
 
     def _finite(self, word: str, result: FloatArray, letters: Sequence[FloatArray]) -> None:
         flat = result.reshape(-1)
-        # ‖x‖² is finite unless an entry is not, or is huge: one pass, and a closer look only in doubt.
-        if math.isfinite(np.vdot(flat, flat)) or np.isfinite(flat).all():
-            return
+        # ‖x‖² is finite unless an entry is not, or is huge: one pass, a closer look in doubt only; vdot never warns.
+        if not math.isfinite(np.vdot(flat, flat)) and not np.isfinite(flat).all():
+            self._not_finite(word, letters)
+
+    def _not_finite(self, word: str, letters: Sequence[FloatArray]) -> NoReturn:
+        """Raise the error that names who said it."""
         for agent, letter in zip(self.here, letters, strict=True):
             if bad := int(np.size(letter) - np.isfinite(letter).sum()):
                 raise NumericalError(f"{self.names[agent]} said {word} with {bad} of {letter.size} numbers not finite.")
@@ -182,12 +220,13 @@ class Lockstep(ABC):
         if self.network.server:
             raise InvalidNetwork(f"{word} needs agents that talk to each other, but all of them talk to a server only.")
 
-    def _matrix(self, rule: str | Matrix, dtype: Any) -> Matrix:
-        key = (rule if isinstance(rule, str) else id(rule), dtype)
+    def _matrix(self, rule: str | Matrix, dtype: Any, size: int) -> Matrix:
+        """The matrix of a rule, in the form that suits letters of that size."""
+        long = size >= LONG
+        key = (rule if isinstance(rule, str) else id(rule), dtype, long)
         if key not in self._matrices:
             matrix = sp.csr_array(self.network.mixing(rule)).astype(dtype)
-            dense = matrix.nnz > DENSE_ABOVE * matrix.shape[0] ** 2
-            if dense:
+            if matrix.nnz > (DENSE_ABOVE_IF_LONG if long else DENSE_ABOVE) * matrix.shape[0] ** 2:
                 matrix = matrix.toarray()
                 matrix = Even(matrix) if Even.fits(matrix) else matrix
             # The rule is kept beside its matrix, so that its id stays its own.

@@ -2,50 +2,100 @@
 
 | word       | collectives                                                                                         |
 |------------|-----------------------------------------------------------------------------------------------------|
-| `Sum`      | small: `Allgatherv`, and every rank adds all; large: `Alltoallv` of slices, of which each rank adds  |
-|            | one, and `Allgatherv` of the sums                                                                   |
-| `Mix`      | `Neighbor_allgather` on a distributed graph topology                                                |
+| `Sum`      | small: `Allgather`, and every rank adds all; large: `Alltoall` of slices, of which each rank adds    |
+|            | one, and `Allgather` of the sums                                                                    |
+| `Mix`      | `Neighbor_alltoallv` on a distributed graph topology                                                |
 | `Exchange` | `neighbor_alltoall` likewise                                                                        |
 | `Ask`      | `alltoall` of questions, `alltoall` of answers                                                      |
 | gossip     | `send` and `recv`; see `scattered`                                                                  |
 
 `Allreduce` adds in an order of its own; here letters are added in the order of the embedded engine, whoever adds them,
-so the iterates have the same bits. A letter that is not finite is noticed where it is said, and all ranks stop at the
-next `Sum` with the name of the sender: a rank that left alone would leave the others waiting.
+so the iterates have the same bits. `Sum` and `Mix` are persistent collectives on buffers that are kept: a round says
+start and wait, and where ranks outnumber cores each rank has to be woken only once for it. Neighbours' letters arrive
+in the rows that are multiplied. A letter of a `Mix` or an `Exchange` that is not finite is noticed where it is said,
+and all ranks stop at the next `Sum` with the name of the sender: a rank that left alone would leave the others waiting.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
+import math
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
-from coterie.carriers.linked import Linked
+from coterie.carriers.linked import Linked, Operator
 from coterie.carriers.links import Tag
-from coterie.carriers.roll_call import RollCall
+from coterie.carriers.lockstep import MIXED_AT_ONCE
+from coterie.carriers.roll_call import Doing, RollCall
 from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
-from coterie.words import Talk
+from coterie.words import Sum, Talk
 
 __all__ = ["Ranks"]
 
 T = TypeVar("T")
-Answer: TypeAlias = Callable[[Sequence[Any], str], Sequence[Any]]
+K = TypeVar("K")
+add = np.add.reduce
 Judge: TypeAlias = Callable[[CoterieError, Sequence[int]], None]
 
 SMALL_BYTES = 2**17
 """Up to so much for all letters together, everybody is sent everything: one collective instead of two."""
+REMARKS = 3
+"""Behind every letter of a `Sum`: the adjournment, whether there is a complaint, and a code of the word."""
+MOST_BOARDS = 32
+"""Letters of more sizes than these do not find their buffers again."""
+
+
+class _Sums(NamedTuple):
+    """What is kept for every `Sum` of one size: buffers, the views of them that a round needs, and the collective."""
+
+    table: FloatArray
+    """Everybody's letters, or one slice of them, one per row, with remarks."""
+    letters: Sequence[FloatArray]
+    """The rows of the table without remarks, by agent."""
+    own: Sequence[FloatArray]
+    """Where my agents' letters go, and with them"""
+    said: FloatArray
+    """my remarks; the last of them is"""
+    code: FloatArray
+    """the code of the word."""
+    heard: FloatArray
+    """Everybody's remarks."""
+    swap: Callable[[], object]
+    held: Sequence[Any]
+    """To be freed in the end."""
+    slices: tuple[FloatArray, FloatArray, Callable[[], object]] | None = None
+    """Of sums of slices: where mine goes, where everybody's arrive, and the second collective."""
+
+
+class _Near(NamedTuple):
+    """What is kept for every `Mix` of one size."""
+
+    table: FloatArray
+    """The letters at hand, one per row, with an adjournment each."""
+    own: Sequence[FloatArray]
+    """Where my agents' letters go."""
+    adjournments: FloatArray
+    none: bytes
+    """What these are as long as there are none."""
+    stack: FloatArray
+    """What is multiplied: the table; or, for the whole product, everybody's letters, 0 if not at hand."""
+    copies: Sequence[tuple[FloatArray, FloatArray]]
+    """Of the latter, the rows that are at hand, and where these are in the table."""
+    swap: Callable[[], object]
+    held: Sequence[Any]
+
+
+Board = TypeVar("Board", _Sums, _Near)
 
 
 class Ranks(Linked):
@@ -81,12 +131,14 @@ class Ranks(Linked):
             self._near = self.comm.Create_dist_graph_adjacent(others, others)
             self._near.Set_errhandler(MPI.ERRORS_RETURN)
         by_rank = [agent for place in range(self.comm.size) for agent in self._agents_of[place]]
-        self._rows_of_agents = np.argsort(by_rank)
-        """In a stack of letters rank by rank, the row of each agent."""
-        self._agent_counts = np.array([len(self._agents_of[place]) for place in range(self.comm.size)])
+        self._row_after_row = network.server and by_rank == list(range(network.agents))
+        """Whether letters are added in the order in which they arrive, rank by rank."""
+        self._row_of = np.argsort(by_rank)
+        self._agent_counts = [len(self._agents_of[place]) for place in range(self.comm.size)]
         self._complaint: NumericalError | None = None
-        self._buffers: dict[tuple[int, Any], tuple[FloatArray, FloatArray]] = {}
-        self._near_buffers: dict[tuple[int, Any], tuple[FloatArray, FloatArray]] = {}
+        self._sums: dict[tuple[int, str], _Sums] = {}
+        self._nears: dict[tuple[int, str, bool], _Near] = {}
+        self._doing = Doing()
         self._judge = judge
         self._verdict: CoterieError | None = None
         self.left: Sequence[int] = ()
@@ -94,27 +146,30 @@ class Ranks(Linked):
         self._roll_call: RollCall | None = None
         if deadline is not None and self.comm.size > 1 and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             called = [" and ".join(self.names[agent] for agent in self._agents_of[p]) for p in range(self.comm.size)]
-            self._roll_call = roll_call = RollCall(world.Dup(), deadline, called, self._give_up)
-            self._answers = {kind: self._watched(kind.__name__, f, roll_call) for kind, f in self._answers.items()}
+            self._roll_call = RollCall(world.Dup(), deadline, called, self._doing, self._give_up)
 
     def close(self) -> None:
         """Nobody is waited for any more."""
         if self._roll_call is not None:
             self._roll_call.close()
 
+    def leave(self) -> None:
+        """Give everything back to MPI: at the end of a run in which all went well, at all ranks."""
+        self.close()
+        for held in (*self._sums.values(), *self._nears.values()):
+            _discard(held)
+        watched = None if self._roll_call is None else self._roll_call.comm
+        for comm in (self._near, self.comm, watched):
+            if comm is not None:
+                comm.Free()
+
     def _waiting(self, word: str, purpose: str = "engine") -> AbstractContextManager[None]:
         """While this rank waits for others."""
-        return nullcontext() if self._roll_call is None else self._roll_call.waiting(purpose, self._step, word)
+        return self._doing.waiting(Tag(purpose, self._step, word))
 
-    def _watched(self, word: str, answer: Answer, roll_call: RollCall) -> Answer:
-        def watched(words: Sequence[Any], purpose: str) -> Sequence[Any]:
-            roll_call.wait(purpose, self._step, word)
-            try:
-                return answer(words, purpose)
-            finally:
-                roll_call.go_on()
-
-        return watched
+    def _tag(self, purpose: str, word: str) -> Tag:
+        self._doing.said = tag = super()._tag(purpose, word)
+        return tag
 
     def _give_up(self, error: CoterieError, left: Sequence[int]) -> None:
         """In the thread of the roll call: free this rank from the word in which it waits, or end everything."""
@@ -200,136 +255,230 @@ class Ranks(Linked):
         self._adjournment = self._adjournment or adjournment
         return sealed(letter)
 
+    def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
+        # As everywhere, with fewer calls: a rank that wakes up finds none of them in its processor's caches.
+        letters = [word.x for word in words]
+        if len(letters) > 1:
+            self._same_shape("Sum", letters)
+        total = self._sum_of_all(letters, self._tag(purpose, "Sum"))
+        if not math.isfinite(add(total, None)):
+            self._finite("Sum", total, letters)
+        self.bill.say(purpose, "Sum", total.size, total.itemsize)
+        total.setflags(write=False)
+        return [total] * len(words)
+
     def _sum_of_all(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if self.comm.size == 1:
             return self._total(letters)
         first = letters[0]
-        own = np.concatenate([letter.reshape(-1) for letter in letters]) if len(letters) > 1 else first.reshape(-1)
-        small = self.network.agents * first.nbytes <= SMALL_BYTES
-        total = self._gathered_sum(own, first, tag) if small else self._sliced_sum(own, first, tag)
-        return total.reshape(first.shape)
+        key = first.size, first.dtype.char
+        board = self._sums.get(key) or _keep(self._sums, key, self._summing(first))
+        if board.slices is not None:
+            return self._sliced_sum(board, letters, tag).reshape(first.shape)
+        for row, letter in zip(board.own, letters, strict=True):
+            row[:] = letter.reshape(-1)
+        total = self._total_of(board, tag)
+        return total if first.ndim == 1 else total.reshape(first.shape)
 
-    def _gathered_sum(self, own: FloatArray, first: FloatArray, tag: Tag) -> FloatArray:
-        if self.network.agents == self.comm.size:
-            table = self._rows(own, tag)
-            if not self.network.server:
-                return self._total(list(table[:, : own.size]))
-            # Of several columns numpy adds row after row: as `_total` does, in one call.
-            total: FloatArray = np.add.reduce(table, axis=0)
-            return total[: own.size]
-        heard = self._everything(own, self._agent_counts * first.size, tag)
-        return self._total(list(heard.reshape(self.network.agents, first.size)[self._rows_of_agents]))
-
-    def _sliced_sum(self, own: FloatArray, first: FloatArray, tag: Tag) -> FloatArray:
+    def _sliced_sum(self, board: _Sums, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """Rank r adds the r-th slice of all letters: each number travels twice, whatever the number of ranks."""
-        size, rows = first.size, own.reshape(len(self.here), first.size)
-        cuts = np.arange(self.comm.size + 1) * size // self.comm.size
-        widths = np.diff(cuts)
-        mine = int(widths[self.place])
-        outgoing = (
-            own if len(rows) == 1 else np.concatenate([rows[:, a:b].reshape(-1) for a, b in itertools.pairwise(cuts)])
-        )
-        slices = np.empty(self.network.agents * mine, first.dtype)
-        self.comm.Alltoallv([outgoing, len(rows) * widths], [slices, self._agent_counts * mine])
-        part = self._total(list(slices.reshape(self.network.agents, mine)[self._rows_of_agents]))
-        return self._everything(part, widths, tag)
+        assert board.slices is not None
+        mine, everybodys, swap = board.slices
+        size, length = letters[0].size, mine.size
+        whole = size // length
+        for place, letter in zip(board.own, letters, strict=True):
+            flat = letter.reshape(-1)
+            place[:whole] = flat[: whole * length].reshape(whole, length)
+            if whole * length < size:
+                place[whole, : size - whole * length] = flat[whole * length :]
+        mine[:] = self._total_of(board, tag)
+        self._doing.answered = None
+        swap()
+        self._doing.answered = tag
+        return everybodys[:size].copy()
 
-    def _rows(self, own: FloatArray, tag: Tag) -> FloatArray:
-        """Everybody's letter and remarks, where every rank has one agent; on buffers that are kept."""
-        size = own.size
-        key = (size, own.dtype)
-        if key not in self._buffers:
-            self._buffers[key] = np.empty(size + 3, own.dtype), np.empty((self.comm.size, size + 3), own.dtype)
-        wire, table = self._buffers[key]
+    def _summing(self, first: FloatArray) -> _Sums:
+        small = self.network.agents * first.nbytes <= SMALL_BYTES
+        return self._gathering(first.size, first.dtype) if small else self._slicing(first.size, first.dtype)
+
+    def _gathering(self, size: int, dtype: Any) -> _Sums:
+        width = size + REMARKS
+        table, wire = np.zeros((self.network.agents, width), dtype), np.zeros((len(self.here), width), dtype)
+        swap, request = self._kept(self.comm, "Allgatherv", wire, [table, [n * width for n in self._agent_counts]])
+        letters = [table[row, :size] for row in self._row_of]
+        remarks = wire[:, size:]
+        return _Sums(table, letters, list(wire[:, :size]), remarks, remarks[:, -1], table[:, size:], swap, request)
+
+    def _slicing(self, size: int, dtype: Any) -> _Sums:
+        ranks, here, length = self.comm.size, len(self.here), -(-size // self.comm.size)
+        width = length + REMARKS
+        table, wire = np.zeros((self.network.agents, width), dtype), np.zeros((ranks, here, width), dtype)
+        counts = [here * width] * ranks, [n * width for n in self._agent_counts]
+        swap, request = self._kept(self.comm, "Alltoallv", [wire, counts[0]], [table, counts[1]])
+        mine, everybodys = np.zeros(length, dtype), np.zeros(ranks * length, dtype)
+        swap_again, another = self._kept(self.comm, "Allgather", mine, everybodys)
+        own, letters = [wire[:, row, :length] for row in range(here)], [table[row, :length] for row in self._row_of]
+        remarks, slices = wire.reshape(-1, width)[:, length:], (mine, everybodys, swap_again)
+        heard, held = table[:, length:], request + another
+        return _Sums(table, letters, own, remarks, remarks[:, -1], heard, swap, held, slices)
+
+    def _kept(self, comm: Any, collective: str, *buffers: Any) -> tuple[Callable[[], object], list[Any]]:
+        """A collective on buffers that stay the same, and what is to be freed after it.
+
+        Prepared once, if MPI knows persistent collectives; but where ranks may die, one that can be interrupted.
+        """
+        if self._judge is not None:
+            try:
+                request = getattr(comm, f"{collective}_init")(*buffers)
+            except (AttributeError, NotImplementedError):
+                pass
+            else:
+                start, wait = request.Start, request.Wait
+
+                def swap() -> None:
+                    start()
+                    wait()
+
+                return swap, [request]
+        return functools.partial(getattr(comm, collective), *buffers), []
+
+    def _total_of(self, board: _Sums, tag: Tag) -> FloatArray:
+        """The sum of everybody's letters, or of one slice; an error, if somebody complains or says another word."""
         code = _code(tag)
-        wire[:size] = own
-        wire[size] = self._adjournment
-        wire[size + 1] = self._complaint is not None
-        wire[size + 2] = code
-        self.comm.Allgather(wire, table)
-        remarks = table[:, size:]
-        # Most often nobody has anything to remark, and all say the same.
-        if self._adjournment or self._complaint or remarks.tobytes() != wire[size:].tobytes() * len(table):
-            self._heed(remarks, tag)
-        return table
-
-    def _everything(self, own: FloatArray, counts: npt.NDArray[np.intp], tag: Tag) -> FloatArray:
-        """Everybody's numbers, rank by rank. Three more from each say whether all is well."""
-        wire = np.empty(own.size + 3, own.dtype)
-        wire[:-3] = own
-        wire[-3:] = self._adjournment, self._complaint is not None, _code(tag)
-        heard = np.empty(int(counts.sum()) + 3 * len(counts), own.dtype)
-        self.comm.Allgatherv(wire, [heard, counts + 3])
-        if len(set(counts.tolist())) == 1:
-            table = heard.reshape(len(counts), int(counts[0]) + 3)
-            numbers, remarks = table[:, :-3].reshape(-1), table[:, -3:]
-        else:
-            ends = np.cumsum(counts + 3)
-            numbers = np.concatenate([heard[end - 3 - n : end - 3] for n, end in zip(counts, ends, strict=True)])
-            remarks = heard[ends[:, None] + np.arange(-3, 0)]
-        self._heed(remarks, tag)
-        return numbers
+        board.code.fill(code)
+        if self._adjournment or self._complaint is not None:
+            board.said[:, :-1] = self._adjournment, self._complaint is not None
+        board.swap()
+        self._doing.answered = tag
+        total: FloatArray
+        if not self._row_after_row:
+            self._heed(board.heard, tag)
+            return self._total(board.letters)
+        # Of several columns numpy adds row after row: as `_total` does, in one call, and the remarks, too.
+        total = add(board.table)
+        if total[-REMARKS:].tolist() != [0.0, 0.0, code * self.network.agents]:
+            self._heed(board.heard, tag)
+        return total[:-REMARKS]
 
     def _heed(self, remarks: FloatArray, tag: Tag) -> None:
-        adjournments, complaints, codes = remarks.T
-        self._adjournment = self._adjournment or float(adjournments[self.homes[0]])
+        # Most often nobody has anything to remark, and all say the same.
+        if remarks.tobytes() == np.array([0.0, 0.0, _code(tag)], remarks.dtype).tobytes() * self.network.agents:
+            return
+        adjournments, complaints, codes = remarks[self._row_of].T
+        self._adjournment = self._adjournment or float(adjournments[0])
         if complaints.any():
-            culprits = [self.names[a] for a, home in enumerate(self.homes) if complaints[home]]
+            culprits = [self.names[agent] for agent in np.flatnonzero(complaints)]
             raise self._complaint or NumericalError(f"{' or '.join(culprits)} said something that is not finite.")
-        if (codes != codes[0]).any():
-            other = self._agents_of[int(np.argmax(codes != codes[self.place]))][0]
-            raise ProtocolError(f"at the same step {self.names[self.here[0]]} said {tag} and {self.names[other]} not.")
+        own = self.here[0]
+        if (others := np.flatnonzero(codes != codes[own])).size:
+            raise ProtocolError(f"at the same step {self.names[own]} said {tag} and {self.names[others[0]]} not.")
 
-    def _swapped(self, letters: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
-        if self.network.agents > self.comm.size:
-            packed = {
-                place: np.concatenate([heard[agent] for agent in agents]) for place, agents in self._outgoing.items()
-            }
-            for place, stack in self._exchanged(packed, tag).items():
-                agents = self._incoming[place]
-                heard |= zip(agents, stack.reshape(len(agents), letters[0].size), strict=True)
-            return heard
-        size, dtype = letters[0].size, letters[0].dtype
-        key = (size, dtype)
-        if key not in self._near_buffers:
-            self._near_buffers[key] = np.empty(size + 1, dtype), np.empty((len(self._incoming), size + 1), dtype)
-        wire, table = self._near_buffers[key]
-        wire[:size] = letters[0].reshape(-1)
-        wire[size] = self._adjournment
-        self._near.Neighbor_allgather(wire, table)
-        for row, agents in zip(table, self._incoming.values(), strict=True):
-            self._adjournment = self._adjournment or float(row[size])
-            heard[agents[0]] = row[:size]
-        return heard
+    def _mixed(self, operator: Operator, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        size, dtype, whole = letters[0].size, letters[0].dtype, operator.agents is not self._at_hand
+        key = size, dtype.char, whole
+        board = self._nears.get(key) or _keep(self._nears, key, self._nearing(size, dtype, whole))
+        for row, letter in zip(board.own, letters, strict=True):
+            row[:] = letter.reshape(-1)
+        if self._adjournment:
+            board.adjournments.fill(self._adjournment)  # those of others are about to arrive
+        board.swap()
+        self._doing.answered = tag
+        if board.adjournments.tobytes() != board.none:
+            self._adjournment = self._adjournment or float(board.adjournments.max())
+        for row, letter in board.copies:
+            row[:] = letter
+        mixed: FloatArray
+        if whole and board.stack.size > MIXED_AT_ONCE:
+            mixed = self._product(operator.matrix, list(board.stack))
+        else:
+            mixed = operator.matrix @ board.stack
+        return mixed[operator.wanted] if whole else mixed[:, :size]
+
+    def _nearing(self, size: int, dtype: Any, whole: bool) -> _Near:
+        """Letters leave from rows of a table, and those of neighbours arrive in others."""
+        from mpi4py.util.dtlib import from_numpy_dtype
+
+        rows = {agent: row for row, agent in enumerate(self._at_hand)}
+        table = np.zeros((len(rows), size + 1), dtype)
+        one = from_numpy_dtype(table.dtype).Create_contiguous(size + 1)
+
+        def selected(agents: Sequence[int]) -> Any:
+            return one.Create_indexed_block(1, [rows[agent] for agent in agents]).Commit()
+
+        places = len(self._outgoing)
+        out, into = ([selected(a) for a in there.values()] for there in (self._outgoing, self._incoming))
+        once, from_start = [1] * places, [0] * places
+        swap, request = self._kept(
+            self._near, "Neighbor_alltoallw", [table, once, from_start, out], [table, once, from_start, into]
+        )
+        stack = np.zeros((self.network.agents, size), dtype) if whole else table
+        return _Near(
+            table,
+            [table[rows[agent], :size] for agent in self.here],
+            table[:, size],
+            table[:, size].tobytes(),
+            stack,
+            [(stack[agent], table[row, :size]) for agent, row in rows.items()] if whole else [],
+            swap,
+            [*request, one, *out, *into],
+        )
 
     def _exchanged(self, packed: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
         letters = [(letter, self._adjournment) for letter in packed.values()]
         heard = dict(zip(packed, self._near.neighbor_alltoall(letters), strict=True))
+        self._doing.answered = tag
         for _, adjournment in heard.values():
             self._adjournment = self._adjournment or adjournment
-        return {place: letter for place, (letter, _) in heard.items()}
+        return {place: sealed(letter) for place, (letter, _) in heard.items()}
 
     def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         questions = [[peer for peer in peers if self.homes[peer] == place] for place in range(self.comm.size)]
-        answers = [
-            {peer: self._published[peer] for peer in asked if peer in self._published}
-            for asked in self.comm.alltoall(questions)
-        ]
-        return {peer: sealed(letter) for heard in self.comm.alltoall(answers) for peer, letter in heard.items()}
+        with self._waiting("Ask"):
+            answers = [
+                {peer: self._published[peer] for peer in asked if peer in self._published}
+                for asked in self.comm.alltoall(questions)
+            ]
+            return {peer: sealed(letter) for heard in self.comm.alltoall(answers) for peer, letter in heard.items()}
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
     def _all_finite(self, word: str, letters: Sequence[FloatArray]) -> None:
-        try:
-            super()._all_finite(word, letters)
-        except NumericalError as complaint:
-            self._complaint = self._complaint or complaint
+        # The total of a Sum tells, and then everybody looks.
+        if word != "Sum":
+            try:
+                for letter in letters:
+                    super()._finite(word, letter, letters)
+            except NumericalError as complaint:
+                self._complaint = self._complaint or complaint
 
     def _finite(self, word: str, result: FloatArray, letters: Sequence[FloatArray]) -> None:
         # What neighbours said in a Mix is for everybody to hear about, at the next Sum.
-        if word == "Sum" or any(result is letter for letter in letters):
+        if word == "Sum":
             super()._finite(word, result, letters)
+
+    def _not_finite(self, word: str, letters: Sequence[FloatArray]) -> NoReturn:
+        try:
+            super()._not_finite(word, letters)
+        except NumericalError as own:
+            if word != "Sum":
+                raise
+            ill = any(not np.isfinite(letter).all() for letter in letters)
+            with self._waiting("not finite"):
+                found = self.comm.allgather(str(own) if ill else None)
+            raise NumericalError(next((said for said in found if said), str(own))) from None
+
+
+def _keep(boards: dict[K, Board], key: K, board: Board) -> Board:
+    """That board, found again by the next word of its size; the oldest makes room for it."""
+    if len(boards) == MOST_BOARDS:
+        _discard(boards.pop(next(iter(boards))))
+    boards[key] = board
+    return board
+
+
+def _discard(board: Any) -> None:
+    for held in board.held:
+        held.Free()
 
 
 def _code(tag: Tag) -> int:

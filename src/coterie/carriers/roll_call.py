@@ -10,7 +10,7 @@ rank has waited in one word for long. If so it asks the threads of all other ran
 | busy, for less                | slow: it is waited for                                                           |
 | waiting, but in another word  | two words were said at the same step, and none will be answered                  |
 
-Nothing is sent while words are answered in time, and the words themselves are the blocking ones: as fast as before.
+Nothing is sent while words are answered in time, and a rank only notes which word it says and which was answered.
 """
 
 from __future__ import annotations
@@ -24,13 +24,32 @@ from typing import Any, NamedTuple
 from coterie.carriers.links import Tag
 from coterie.errors import CoterieError, PartyLost, ProtocolError
 
-__all__ = ["RollCall"]
+__all__ = ["Doing", "RollCall"]
 
 QUESTION, ANSWER, VERDICT = 1, 2, 3
 BEATS = 16
 """How often a thread looks up within a deadline."""
 LONG = 10
 """So many deadlines a rank may be busy while another one waits for it."""
+
+
+class Doing:
+    """Which word a rank said last, and which one was answered last: all that a word costs for being watched."""
+
+    __slots__ = ("answered", "said")
+
+    def __init__(self) -> None:
+        self.said: Tag | None = None
+        self.answered: Tag | None = None
+
+    @contextmanager
+    def waiting(self, tag: Tag) -> Iterator[None]:
+        """While this rank waits in a word."""
+        self.said = tag
+        try:
+            yield
+        finally:
+            self.answered = self.said
 
 
 class _Standing(NamedTuple):
@@ -45,12 +64,17 @@ class RollCall:
     """Looks after one rank, and answers for it."""
 
     def __init__(
-        self, comm: Any, deadline: float, called: Sequence[str], judge: Callable[[CoterieError, Sequence[int]], None]
+        self,
+        comm: Any,
+        deadline: float,
+        called: Sequence[str],
+        doing: Doing,
+        judge: Callable[[CoterieError, Sequence[int]], None],
     ):
         """`comm` is a communicator for nothing else; `judge` is handed the error, and the ranks that are left."""
-        self.comm, self.deadline, self.called, self.judge = comm, deadline, called, judge
+        self.comm, self.deadline, self.called, self.doing, self.judge = comm, deadline, called, doing, judge
         self._others = [rank for rank in range(comm.size) if rank != comm.rank]
-        self._word: tuple[Any, ...] | None = None
+        self._seen = doing.said, doing.answered
         self._since = time.monotonic()
         self._calls = 0
         self._posted: list[Any] = []
@@ -64,29 +88,12 @@ class RollCall:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def wait(self, *word: str | int) -> None:
-        """From now on this rank waits in a word: purpose, step, word."""
-        self._word, self._since = word, time.monotonic()
-
-    def go_on(self) -> None:
-        """The word was answered."""
-        self._word, self._since = None, time.monotonic()
-
-    @contextmanager
-    def waiting(self, *word: str | int) -> Iterator[None]:
-        """While this rank waits in a word."""
-        self.wait(*word)
-        try:
-            yield
-        finally:
-            self.go_on()
-
     # -- the thread ---------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         while not self._over.wait(self.deadline / BEATS):
+            since = self._look()
             self._answer()
-            since = self._since
             if self._word is not None and time.monotonic() > since + self.deadline / 2:
                 found = self._asked(since)
                 if found is not None and (error := self._verdict(found)) is not None:
@@ -98,6 +105,19 @@ class RollCall:
             if self.comm.iprobe(tag=VERDICT):
                 self.judge(*self.comm.recv(tag=VERDICT))
                 return
+
+    def _look(self) -> float:
+        """When this rank was first seen doing what it does now; a word that came and went in between counts."""
+        now = self.doing.said, self.doing.answered
+        if now[0] is not self._seen[0] or now[1] is not self._seen[1]:
+            self._seen, self._since = now, time.monotonic()
+        return self._since
+
+    @property
+    def _word(self) -> Tag | None:
+        """The word in which this rank was seen waiting."""
+        said, answered = self._seen
+        return None if said is answered else said
 
     def _post(self, to: int, thing: Any, tag: int) -> None:
         # What was posted is kept until it has left. Who cannot be written to any more is silent, and so found out.
@@ -111,8 +131,8 @@ class RollCall:
             self._post(asker, (self.comm.rank, call, self._standing()), ANSWER)
 
     def _standing(self) -> _Standing:
-        word = self._word
-        return _Standing(None if word is None else Tag(*word), time.monotonic() - self._since)
+        since = self._look()
+        return _Standing(self._word, time.monotonic() - since)
 
     def _asked(self, since: float) -> dict[int, _Standing] | None:
         """What the others do, as far as they answer; None if this rank does not wait any more."""
@@ -122,7 +142,7 @@ class RollCall:
         found: dict[int, _Standing] = {}
         until = max(since + self.deadline, time.monotonic() + self.deadline / 2)
         while len(found) < len(self._others) and time.monotonic() < until:
-            if self._over.wait(self.deadline / BEATS) or self._since != since or self.comm.iprobe(tag=VERDICT):
+            if self._over.wait(self.deadline / BEATS) or self._look() != since or self.comm.iprobe(tag=VERDICT):
                 return None
             self._answer()
             while self.comm.iprobe(tag=ANSWER):

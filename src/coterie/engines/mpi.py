@@ -28,17 +28,19 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, at_home, homes_of, job_of, put_together, tasks_of, work
+from coterie.engines.places import Desk, at_home, homes_of, job_of, put_together, tasks_of, unless_error, work
 from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.statuses import Status
 from coterie.steps import Steps
 
-__all__ = ["Mpi"]
+__all__ = ["Mpi", "prepare_environment"]
 
 T = TypeVar("T")
 
+EAGER_BYTES = 32768
+"""Letters up to so long are handed over within a machine without asking: ranks that share a core would wait for it."""
 LAST_SECONDS = 2.0
 """For the other ranks, to end what they are doing, before all are ended."""
 
@@ -85,7 +87,7 @@ class Mpi(Engine):
                 except CoterieError as error:
                     answers[agent] = error
         everybodys = {agent: answer for own in world.allgather(answers) for agent, answer in own.items()}
-        return [_unless_error(everybodys[agent]) for agent in range(len(questions))]
+        return [unless_error(everybodys[agent]) for agent in range(len(questions))]
 
     def run(
         self,
@@ -124,7 +126,9 @@ class Mpi(Engine):
                     outcome = work(job, task, carrier, stop_wished=pressed.is_set, watch=watch, keep=keep)
                     if isinstance(outcome.error, PartyLost):
                         raise outcome.error
-                    return put_together(carrier.gathered(outcome), job)
+                    everything = put_together(carrier.gathered(outcome), job)
+                    carrier.leave()
+                    return everything
                 except PartyLost as lost:
                     atexit.register(_leave, carrier.left)
                     return desk.ended(lost)
@@ -136,12 +140,6 @@ class Mpi(Engine):
             sys.stderr.flush()
             world.Abort(error.status.exit_code if isinstance(error, ProtocolError) else 1)
             raise
-
-
-def _unless_error(answer: T | CoterieError) -> T:
-    if isinstance(answer, CoterieError):
-        raise answer
-    return answer
 
 
 def _survives() -> bool:
@@ -168,7 +166,13 @@ def _end_all(error: CoterieError, left: Sequence[int]) -> None:
     _world().Abort(error.status.exit_code)
 
 
+def prepare_environment() -> None:
+    """What Open MPI reads when it starts, unless it was told otherwise; other libraries do not look at it."""
+    os.environ.setdefault("OMPI_MCA_btl_sm_eager_limit", str(EAGER_BYTES))
+
+
 def _world() -> Any:
+    prepare_environment()
     try:
         from mpi4py import MPI
     except ImportError as missing:

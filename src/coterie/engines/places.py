@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -38,9 +39,11 @@ __all__ = [
     "put_together",
     "root_cause",
     "tasks_of",
+    "unless_error",
     "work",
 ]
 
+T = TypeVar("T")
 Meet = Callable[[str], Sequence[str]]
 VERSIONS = 3
 """Snapshots that each place keeps. Places are at most one certificate apart, so the newest common one is among them."""
@@ -208,6 +211,13 @@ def put_together(outcomes: Sequence[Outcome], job: Job) -> Outcome:
         for agent, point in zip(job.agents_of(place), outcome.points, strict=True)
     }
     return replace(outcomes[job.homes[0]], points=[by_agent[agent] for agent in range(len(job.homes))])
+
+
+def unless_error(answer: T | CoterieError) -> T:
+    """What a place answered; the error, if that is what it came to."""
+    if isinstance(answer, CoterieError):
+        raise answer
+    return answer
 
 
 def root_cause(errors: Sequence[BaseException]) -> BaseException:

@@ -37,7 +37,18 @@ from coterie.data import Table
 from coterie.data.distant import Distant, Rows, Source, table_of
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, linked, put_together, root_cause, tasks_of, work
+from coterie.engines.places import (
+    Desk,
+    Job,
+    Task,
+    job_of,
+    linked,
+    put_together,
+    root_cause,
+    tasks_of,
+    unless_error,
+    work,
+)
 from coterie.engines.replayed import Replayed
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
@@ -114,7 +125,7 @@ class Spark(Engine):
             found = dict(answers.collect())
         else:
             found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), "place int, thing binary"))
-        return [_unless_error(found[agent]) for agent in range(len(questions))]
+        return [unless_error(found[agent]) for agent in range(len(questions))]
 
     def run(
         self,
@@ -317,12 +328,6 @@ def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieEr
         return agent, question()
     except CoterieError as error:
         return agent, error
-
-
-def _unless_error(answer: T | CoterieError) -> T:
-    if isinstance(answer, CoterieError):
-        raise answer
-    return answer
 
 
 def _with_arrays(frame: Any) -> Any:
