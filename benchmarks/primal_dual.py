@@ -2,6 +2,7 @@
 
     python benchmarks/primal_dual.py                  Experiment 2 of paper 002 (ridge and lasso, IID and not, K = 30)
     python benchmarks/primal_dual.py --svm            support vector machines, K = 10, 60, 100 (COTERIE_DATA; an hour)
+    python benchmarks/primal_dual.py --fresh          random problems on which no setting was chosen
     python benchmarks/primal_dual.py --seconds        local work beside liblinear, Spark's MLlib and dask-glm, K = 8
     python benchmarks/primal_dual.py --rules proximal-1 --quick
 
@@ -55,6 +56,22 @@ def machines() -> Iterator[Case]:
         for penalty in ("l2", "l1"):
             table = make().train
             yield f"SVM {name}, {penalty}", co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents
+
+
+def fresh() -> Iterator[Case]:
+    """Problems on which nothing was chosen: columns of falling size, a sparse model, noise."""
+    rng = np.random.default_rng(2026)
+    for loss, penalty, n, d, agents in (
+        ("hinge", "l2", 1500, 60, 12),
+        ("absolute", "l2", 1500, 60, 12),
+        ("hinge", "l1", 1500, 60, 12),
+        ("logistic", "l2", 3000, 100, 20),
+        ("squared", "l2", 3000, 400, 20),
+    ):
+        X = rng.standard_normal((n, d)) * np.logspace(0, -1, d)
+        scores = X @ (rng.standard_normal(d) * (rng.random(d) < 0.3)) + 0.3 * rng.standard_normal(n)
+        y = scores if loss in ("absolute", "squared") else np.where(scores > 0, 1.0, -1.0)
+        yield f"fresh {loss}, {penalty}", co.Problem(loss, penalty, 1 / n), (X, y), agents
 
 
 def rounds_to(result: co.Result, best: float, tol: float = 1e-6) -> tuple[float, float]:
@@ -134,7 +151,7 @@ def table(cases: Iterator[Case], chosen: argparse.Namespace, grid: np.ndarray, l
                 chosen.store.write_text(json.dumps(store))
 
 
-def seconds(only: str) -> None:
+def seconds(only: str, alone: bool) -> None:
     """CPU seconds to a relative suboptimality of 1e-3, eight agents in one process, beside others in the same run.
 
     Ours is that of the whole call, from checking the data to the certificate, with as many rounds as are needed. Spark
@@ -151,7 +168,7 @@ def seconds(only: str) -> None:
             print(f"{name}, {loss}: P* = {best:.9f}", flush=True)
             baseline = show("scikit-learn liblinear", near_enough(liblinear(case), case, best), None)
             own, _ = (show_ours(case, method, best, baseline) for method in ("auto", "proximal-1"))
-            for label, fits in others(case):
+            for label, fits in () if alone else others(case):
                 show(label, near_enough(fits, case, best), own)
 
 
@@ -306,17 +323,22 @@ def mllib(case: problems.Case) -> Attempts:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--svm", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--seconds", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="--seconds without Spark and dask-glm")
     parser.add_argument("--quick", action="store_true", help="5 instead of 13 points in the grid")
     parser.add_argument("--only", default="", help="only problems with this in their name, e.g. a1a")
     parser.add_argument("--rules", nargs="*", default=RULES)
+    parser.add_argument("--limit", type=int, help="rounds at most: 600, or 1500 for the support vector machines")
     parser.add_argument("--store", type=Path, help="a file that remembers optima and grids, to go on from later")
     chosen = parser.parse_args()
     points, lowest = 5 if chosen.quick else 13, -1 if chosen.svm else -3
     grid = 10.0 ** np.linspace(lowest, lowest + 6, points)
     if chosen.seconds:
-        seconds(chosen.only)
+        seconds(chosen.only, chosen.alone)
     elif chosen.svm:
-        table(machines(), chosen, grid, 1500, 5)
+        table(machines(), chosen, grid, chosen.limit or 1500, 5)
+    elif chosen.fresh:
+        table(fresh(), chosen, grid, chosen.limit or 1500, 5)
     else:
-        table(experiment2(), chosen, grid, 600, 1)
+        table(experiment2(), chosen, grid, chosen.limit or 600, 1)

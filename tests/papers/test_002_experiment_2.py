@@ -42,6 +42,13 @@ def test_auto_needs_half_the_rounds_of_the_best_fixed_rho(name):
     assert suboptimality <= PROMISED.get(name, BEST_FIXED[name][0])
 
 
+@pytest.mark.parametrize("rule", ["lin-consensus", "proximal-2"])
+def test_the_linearised_rules_need_a_third_of_the_rounds(rule):
+    suboptimality, gap = measured(CASES["IID ridge λ = 1/n"], method=rule)
+    assert suboptimality <= 0.35 * 428
+    assert gap <= 0.35 * 401
+
+
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
 def test_the_svm_needs_two_thirds_of_the_rounds_of_the_best_fixed_rho():
     suboptimality, gap = measured(next(machines()))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from coterie.acceleration.anderson import Anderson
+from coterie.acceleration.halpern import Halpern
 from coterie.acceleration.relaxation import Relaxation
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.steps import Steps
 
-__all__ = ["ACCELERATIONS", "Anderson", "Relaxation", "accelerated"]
+__all__ = ["ACCELERATIONS", "Anderson", "Halpern", "Relaxation", "accelerated"]
 
-ACCELERATIONS = ("anderson", "auto", "none", "relaxation")
+WRAPPERS: dict[str, Callable[[Steps], Steps]] = {"anderson": Anderson, "halpern": Halpern, "relaxation": Relaxation}
+ACCELERATIONS = tuple(sorted(["auto", "none", *WRAPPERS]))
 
 
 def accelerated(steps: Steps, name: str, suggestion: Steps) -> Steps:
@@ -22,4 +26,4 @@ def accelerated(steps: Steps, name: str, suggestion: Steps) -> Steps:
         return steps
     if not steps.can_be_accelerated:
         raise InvalidProblem(f"this method cannot be accelerated by {name!r}; use acceleration='auto' or 'none'.")
-    return Anderson(steps) if name == "anderson" else Relaxation(steps)
+    return WRAPPERS[name](steps)

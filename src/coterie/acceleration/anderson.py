@@ -2,11 +2,12 @@
 
 With f = T(x) − x and the last differences ΔX, ΔF of x and f, the next round starts at
 
-    x⁺ = x̄ + α f̄,   x̄ = x − ΔX γ,   f̄ = f − ΔF γ,   γ = argmin ‖f − ΔF γ‖² + tiny ‖γ‖²
+    x⁺ = x̄ + α f̄,   x̄ = x − ΔX γ,   f̄ = f − ΔF γ,   γ = argmin ‖f − ΔF γ‖² + tiny Σ ‖ΔF_i‖² γ_i²
 
-in a metric that the method gives. Every agent keeps its own part of ΔX and ΔF; only inner products travel, a handful of
-numbers in one `Sum`. If the residual ‖f‖ at an extrapolated point is much larger than before, the memory is dropped and
-the next round starts from the best image so far.
+in a metric that the method gives: a combination of the last few x + α f, of which every agent keeps its own part, and
+of ΔF only what is measured. Only inner products travel, a handful of numbers in one `Sum`. If the residual ‖f‖ at an
+extrapolated point is much larger than before, the memory is dropped and the next round starts from the best image so
+far.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from coterie.acceleration.wrapper import Wrapper
+from coterie.acceleration.wrapper import Wrapper, relaxed
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
-from coterie.factors import once
+from coterie.arrays import FloatArray, once
 from coterie.steps import Coordinate
 from coterie.words import Sum, Talk
 
@@ -28,6 +28,8 @@ __all__ = ["Anderson"]
 
 FARTHEST = 1e3
 """Σ|γ| up to which an extrapolation is believed."""
+TINY = 1e-6
+"""Much less, and γ fits what the differences cannot show: linearised rules then took twice as many rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,12 @@ class State:
 
     start: Any
     image: Any
-    x: FloatArray
-    """The last start as one scaled vector."""
+    shared: tuple[FloatArray, ...]
+    """x + α f of the last starts, scaled: the coordinates that all agents hold alike."""
+    aheads: tuple[FloatArray, ...]
+    """The same of the agent's own coordinates."""
     f: FloatArray
-    """T(x) − x there."""
-    x_changes: tuple[FloatArray, ...]
+    """T(x) − x of the last one: the own entries that are measured."""
     f_changes: tuple[FloatArray, ...]
     gram: FloatArray
     """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""
@@ -69,44 +72,60 @@ class Anderson(Wrapper):
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         nothing = np.empty(0)
-        return State(inner, inner, nothing, nothing, (), (), np.empty((0, 0)), inner, math.inf)
+        return State(inner, inner, (), (), nothing, (), np.empty((0, 0)), inner, math.inf)
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
         if t <= self.patience:
-            pairs = {part.name: (getattr(state.start, part.name), getattr(image, part.name)) for part in parts}
-            relaxed = {name: before + self.alpha * (after - before) for name, (before, after) in pairs.items()}
-            return replace(self.fresh(agent, replace(image, **relaxed)), image=image, safe=image)
-        x = _vector(parts, state.start)
-        f = _vector(parts, image)
-        f -= x
-        x_changes: tuple[FloatArray, ...] = ()
-        f_changes: tuple[FloatArray, ...] = ()
-        if math.isfinite(state.least):
-            x_changes = (*state.x_changes, x - state.x)[-self.memory :]
-            f_changes = (*state.f_changes, f - state.f)[-self.memory :]
-        own = _counted(parts, image, agent.index == 0)
+            start = relaxed(parts, state.start, image, self.alpha)
+            return replace(self.fresh(agent, start), image=image, safe=image)
+        common, own = [part for part in parts if part.shared], [part for part in parts if not part.shared]
+        common_ahead, f_common = _ahead(common, state.start, image, self.alpha)
+        ahead, f = _ahead(own, state.start, image, self.alpha)
+        if agent.index == 0:
+            f = np.concatenate([f_common, f])
+        f_changes = (*state.f_changes, f - state.f)[-self.memory :] if math.isfinite(state.least) else ()
         partners = [f, f_changes[-1]] if f_changes else [f]
-        mine = [f[own] @ f[own], *(change[own] @ partner[own] for partner in partners for change in f_changes)]
+        mine = [f @ f, *(change @ partner for partner in partners for change in f_changes)]
         sums = yield Sum(np.array(mine))
         size, remembered = math.sqrt(sums[0]), len(f_changes)
         if size > self.safeguard * state.least:
             return self.fresh(agent, state.safe)
         projected, gram = sums[1 : 1 + remembered], _bordered(state.gram, sums[1 + remembered :])
         gamma = once(sums, "anderson", _coefficients, gram, projected)
-        ahead = self.alpha * f
-        ahead += x
-        promising = sums[0] - projected @ gamma <= self.promise**2 * sums[0]
-        if promising and np.abs(gamma).sum() <= FARTHEST:
-            for weight, x_change, f_change in zip(gamma, x_changes, f_changes, strict=True):
-                ahead -= weight * x_change
-                ahead -= (self.alpha * weight) * f_change
-        start = _with_vector(parts, image, ahead)
+        weights = np.zeros(remembered + 1)
+        if sums[0] - projected @ gamma <= self.promise**2 * sums[0] and np.abs(gamma).sum() <= FARTHEST:
+            # x⁺ = x + α f − (ΔX + α ΔF) γ, where a change is the x + α f of one round less that of the round before
+            weights = np.diff(gamma, prepend=0.0, append=0.0)
+        weights[-1] += 1.0
+        # In one process, what all agents hold alike is held once.
+        shared = (*state.shared, once(sums, "ahead", lambda: common_ahead))[-remembered - 1 :]
+        aheads = (*state.aheads, ahead)[-remembered - 1 :]
+        start = _with_vector(common, image, once(sums, "start", _combined, weights, shared))
+        start = _with_vector(own, start, _combined(weights, aheads))
         safe = image if size <= state.least else state.safe
-        return State(start, image, x, f, x_changes, f_changes, gram, safe, min(size, state.least))
+        return State(start, image, shared, aheads, f, f_changes, gram, safe, min(size, state.least))
 
 
-def _vector(parts: tuple[Coordinate, ...], inner: Any) -> FloatArray:
+def _ahead(parts: list[Coordinate], start: Any, image: Any, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """x + α f for f = T(x) − x, and the part of f that is measured; in one metric."""
+    x, ahead = _vector(parts, start), _vector(parts, image)
+    ahead -= x
+    f = ahead[: sum(getattr(image, part.name).size for part in parts if part.counts)].copy()
+    ahead *= alpha
+    ahead += x
+    return ahead, f
+
+
+def _combined(weights: FloatArray, vectors: tuple[FloatArray, ...]) -> FloatArray:
+    result: FloatArray = weights[-1] * vectors[-1]
+    for weight, vector in zip(weights[:-1], vectors[:-1], strict=True):
+        if weight:
+            result += weight * vector
+    return result
+
+
+def _vector(parts: list[Coordinate], inner: Any) -> FloatArray:
     """The coordinates of a State one after the other, in one metric."""
     arrays = [getattr(inner, part.name).reshape(-1) for part in parts]
     vector, at = np.empty(sum(array.size for array in arrays)), 0
@@ -116,7 +135,7 @@ def _vector(parts: tuple[Coordinate, ...], inner: Any) -> FloatArray:
     return vector
 
 
-def _with_vector(parts: tuple[Coordinate, ...], inner: Any, vector: FloatArray) -> Any:
+def _with_vector(parts: list[Coordinate], inner: Any, vector: FloatArray) -> Any:
     """That State with those coordinates."""
     changes, at = {}, 0
     for part in parts:
@@ -126,17 +145,13 @@ def _with_vector(parts: tuple[Coordinate, ...], inner: Any, vector: FloatArray) 
     return replace(inner, **changes)
 
 
-def _counted(parts: tuple[Coordinate, ...], inner: Any, first: bool) -> slice:
-    """The entries that are measured: those at the front, which all hold alike, only at the first agent."""
-    sizes = [(part, getattr(inner, part.name).size) for part in parts]
-    shared = 0 if first else sum(size for part, size in sizes if part.shared)
-    return slice(shared, sum(size for part, size in sizes if part.counts))
-
-
 def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
-    """γ."""
-    ridge = 1e-10 * np.trace(gram) * np.eye(len(gram))
-    gamma: FloatArray = np.linalg.lstsq(gram + ridge, projected, rcond=None)[0]
+    """γ, with every difference brought to length 1: the oldest may be longer by orders of magnitude."""
+    lengths = np.sqrt(np.diag(gram))
+    lengths[lengths == 0] = 1.0
+    unit = gram / lengths / lengths[:, None]
+    unit[np.diag_indices_from(unit)] += TINY
+    gamma: FloatArray = np.linalg.solve(unit, projected / lengths) / lengths
     return gamma
 
 

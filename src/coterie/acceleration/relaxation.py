@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.acceleration.wrapper import Wrapper
+from coterie.acceleration.wrapper import Wrapper, relaxed
 from coterie.agent import Agent
 from coterie.words import Sum, Talk
 
@@ -52,12 +52,11 @@ class Relaxation(Wrapper):
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
-        moves = {part.name: getattr(image, part.name) - getattr(state.start, part.name) for part in parts}
         alpha, residual = state.alpha, state.residual
         if t % LOOK_EVERY == 0:
             counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
-            mine = sum(part.scale**2 * float(np.vdot(moves[part.name], moves[part.name])) for part in counted)
+            moves = [(part.scale, getattr(image, part.name) - getattr(state.start, part.name)) for part in counted]
+            mine = sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)
             residual = math.sqrt((yield Sum(np.array([mine], float)))[0])
             alpha = 1 + 0.5 * (alpha - 1) if residual > GROWN * state.residual else alpha
-        ahead = {name: getattr(state.start, name) + alpha * move for name, move in moves.items()}
-        return State(replace(image, **ahead), image, alpha, residual)
+        return State(relaxed(parts, state.start, image, alpha), image, alpha, residual)

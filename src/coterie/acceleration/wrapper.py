@@ -12,7 +12,7 @@ from coterie.certificate import Point
 from coterie.steps import Coordinate, Steps
 from coterie.words import Letter, Talk
 
-__all__ = ["Wrapper"]
+__all__ = ["Wrapper", "relaxed"]
 
 
 @dataclass(frozen=True)
@@ -106,3 +106,14 @@ class Wrapper(ABC):
     def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
         """None."""
         return ()
+
+
+def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float) -> Any:
+    """x + α (T(x) − x): the image, with its coordinates farther from the start."""
+    ahead = {}
+    for part in parts:
+        before = getattr(start, part.name)
+        ahead[part.name] = move = getattr(image, part.name) - before
+        move *= alpha
+        move += before
+    return replace(image, **ahead)

@@ -34,12 +34,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from coterie.acceleration import Anderson
+from coterie.acceleration import Anderson, Halpern
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.factors import once
 from coterie.methods.costs import Sizes
 from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
@@ -53,10 +52,13 @@ __all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal
 Auto = float | Literal["auto"]
 
 SMOOTH_TUNING = {4: 1.0, 12: 0.75, 24: 0.75} | {48 * 2**j: 0.5 for j in range(10)}
-KINKS_TUNING = dict.fromkeys((3, 6, 10, 16, 25, 40, *(80 * 2**j for j in range(9))), 1.0)
+KINKS_TUNING = dict.fromkeys((3, 6, 10, 16, 25, 40, 80), 1.0) | {int(80 * 1.5**j): 0.25 for j in range(1, 14)}
 """After which rounds "auto" may change ρ, and how far it goes (on a log scale) towards the balanced one. The lists are
 finite, so that the convergence proof for a fixed ρ applies to the rest. With kinks, Anderson's memory, which a change
 of ρ empties, is of little use at first."""
+WHOLE_WAY = 80
+"""With kinks, the way is measured from the start until this round, and then since the last look: early stretches say
+little about the next, but the whole way knows nothing of the end."""
 WORTH_A_CHANGE = 1.15
 """Closer than by this factor, ρ stays as it is."""
 
@@ -75,8 +77,9 @@ class State:
     eta: float
     """η₁, or η₂ = ητ for the linearised rules."""
     w_tuned: FloatArray
-    """w from which travelled distances are measured: when ρ was last changed, or at the start where there are kinks."""
-    v_tuned: FloatArray
+    """w from which travelled distances are measured: when ρ was last changed; with kinks, see `WHOLE_WAY`."""
+    dual_tuned: FloatArray
+    """The dual from which they are, as it is measured: Xv, or v for the linearised rules."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,11 @@ class PrimalDual(Method):
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)
         v = state.v if point.v is None else point.v.astype(state.v.dtype)
-        return replace(state, w=w, v=v, Xv=agent.centred.adjoint(agent.weighted(v)), w_tuned=w, v_tuned=v)
+        return self.from_here(replace(state, w=w, v=v, Xv=agent.centred.adjoint(agent.weighted(v))))
+
+    def from_here(self, state: State) -> State:
+        """The State that measures distances from where it is."""
+        return replace(state, w_tuned=state.w, dual_tuned=state.v if self.linearised else state.Xv)
 
     def dual_step(self, agent: Agent, state: State, w: FloatArray, t: int) -> tuple[FloatArray, FloatArray]:
         """v⁺ = argmin (1/n)ℓ*(v) + (ρη/2n²)‖v − v⁰‖²_M − ⟨Xᵀw, v⟩/n, for M = X_[k]ᵀX_[k] or τI (τ is in `eta`); Xv⁺."""
@@ -132,10 +139,15 @@ class PrimalDual(Method):
         )
 
     def accelerated(self, problem: Problem) -> Steps:
-        """Anderson's; where the loss has kinks, only once the map has become nearly affine, and relaxed until then."""
+        """Anderson's; where the loss has kinks, only once the map has become nearly affine, and relaxed until then.
+
+        Where nothing is strongly convex either, relaxed steps circle around the solution: an anchor stops that.
+        """
         if math.isfinite(problem.loss.smoothness):
             return Anderson(self)
-        return Anderson(self, alpha=1.9, promise=0.3, patience=40, safeguard=10.0)
+        if problem.penalty.strong_convexity <= 0:
+            return Halpern(self)
+        return Anderson(self, alpha=1.9, promise=0.3, patience=80, safeguard=10.0)
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,7 @@ class Admm(PrimalDual):
         eta = eta * tau if self.eta == "auto" else float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
         w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
-        return State(w, v, np.zeros_like(w), rho, eta, w, v)
+        return self.from_here(State(w, v, np.zeros_like(w), rho, eta, w, v))
 
     def given_rho(self, agents: int) -> float | None:
         """ρ if the caller gave it."""
@@ -214,12 +226,8 @@ class Admm(PrimalDual):
         share = (SMOOTH_TUNING if smooth else KINKS_TUNING).get(t)
         if share is None:
             return state
-        change = agent.weighted(state.v - state.v_tuned)
-        if self.linearised:
-            moved = change @ (state.v - state.v_tuned)
-        else:
-            image = agent.centred.adjoint(change)
-            moved = image @ image
+        change = (state.v if self.linearised else state.Xv) - state.dual_tuned
+        moved = change @ (agent.weighted(change) if self.linearised else change)
         dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
         if agent.count == 1 and not smooth and not self.linearised:
             # One agent's Xv ends near where it began, at −n∇g(w): that tells no length.
@@ -228,11 +236,12 @@ class Admm(PrimalDual):
         if not (primal > 0 and dual > 0):
             return state
         factor = (balance(primal, dual, agent.total, state.eta) / state.rho) ** share
-        if max(factor, 1 / factor) < WORTH_A_CHANGE:
+        if max(factor, 1 / factor) >= WORTH_A_CHANGE:
+            state = replace(state, rho=state.rho * factor)
+        elif smooth:
             return state
-        state = replace(state, rho=state.rho * factor)
-        # With kinks the last stretch of the way says little about the next: there the whole way counts.
-        return replace(state, w_tuned=state.w, v_tuned=state.v) if smooth else state
+        stretches = smooth or (t >= WHOLE_WAY and agent.count > 1)
+        return self.from_here(state) if stretches else state
 
 
 @dataclass(frozen=True)
@@ -309,7 +318,7 @@ class Cocoa(PrimalDual):
         w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
         sigma = float(agent.count if self.sigma == "auto" else self.sigma)
         yield from ()  # there is nothing to ask
-        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, v)
+        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         total = yield Sum(state.Xv)

@@ -1,0 +1,80 @@
+"""Halpern's iteration on any method's map T, reflected and restarted: for losses and penalties with kinks.
+
+With x₀ where it was restarted last, and k rounds since, the next round starts at
+
+    x⁺ = (k+1)/(k+2) (x + α (T(x) − x)) + 1/(k+2) x₀,   α = 2.
+
+The rules of the primal-dual family are proximal point steps in a metric (Lemma 2 of paper 002), for which the residual
+‖T(x) − x‖ then falls like 1/k; restarted from T(x) whenever it has fallen enough, it falls linearly where everything is
+piecewise linear, as for the hinge with l1 (Lu and Yang, "Restarted Halpern PDHG for Linear Programming", 2024, whose
+three reasons to restart these are). One number is summed in every round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coterie.acceleration.wrapper import Wrapper
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, once
+from coterie.words import Sum, Talk
+
+__all__ = ["Halpern"]
+
+ENOUGH, SOME = 0.2, 0.8
+"""Restart when the residual has fallen to the first share, or to the second and grows again, ..."""
+LONG = 0.36
+"""... or when the rounds since the last restart are this share of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the next round starts, the last image, which the certificate is about, and what is known since x₀."""
+
+    start: Any
+    image: Any
+    anchor: Any
+    """x₀."""
+    k: int
+    first: float
+    """‖T(x₀) − x₀‖ over all agents."""
+    last: float
+
+
+@dataclass(frozen=True)
+class Halpern(Wrapper):
+    """`steps`, pulled back to an anchor that is set anew now and then."""
+
+    alpha: float = 2.0
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def fresh(self, agent: Agent, inner: Any) -> State:
+        return State(inner, inner, inner, 0, math.inf, math.inf)
+
+    def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
+        parts, start, anchor, k = self.steps.coordinates(agent, image), state.start, state.anchor, state.k
+        counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
+        moves = [(part.scale, getattr(image, part.name) - getattr(start, part.name)) for part in counted]
+        mine = sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)
+        total = yield Sum(np.array([mine], float))
+        size = math.sqrt(total[0])
+        first = state.first if k else size
+        fallen = size <= ENOUGH * first or (size <= SOME * first and size > state.last)
+        if k and (fallen or k + 1 >= LONG * t):
+            return self.fresh(agent, image)
+
+        def ahead(shared: bool) -> dict[str, FloatArray]:
+            names = [part.name for part in parts if part.shared == shared]
+            members = [(name, getattr(start, name), getattr(image, name), getattr(anchor, name)) for name in names]
+            return {name: pull * x0 + (1 - pull) * (x + self.alpha * (Tx - x)) for name, x, Tx, x0 in members}
+
+        pull = 1 / (k + 2)
+        moved = once(total, "halpern", ahead, True) | ahead(False)
+        return State(replace(image, **moved), image, anchor, k + 1, first, size)
