@@ -25,7 +25,7 @@ import numpy as np
 
 from coterie.kernels.logistic_prox import scalar_root
 
-__all__ = ["ROUGH", "dual_ascent"]
+__all__ = ["ROUGH", "dual_ascent", "squared_norms"]
 
 ALL_EVERY = 10
 """Every so many epochs all coordinates are visited, resting or not."""
@@ -126,3 +126,13 @@ def dual_ascent(
         else:
             active, everything = kept, kept == order.size
     return max_epochs, tau
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def squared_norms(data: Any, indptr: Any) -> Any:
+    """‖x_i‖² of CSR rows."""
+    norms = np.zeros(indptr.size - 1)
+    for i in range(norms.size):
+        for p in range(indptr[i], indptr[i + 1]):
+            norms[i] += np.float64(data[p]) * np.float64(data[p])
+    return norms

@@ -16,7 +16,7 @@ import numpy as np
 from coterie.networks import Network
 from coterie.problem import Problem
 
-__all__ = ["LINK", "Link", "Sizes", "products_work", "worth"]
+__all__ = ["LINK", "SPEED", "Link", "Sizes", "products_work", "worth"]
 
 FIRST_ORDER_APPEAL = 2.0
 """What the best method of first order has; another one that takes half the time has twice as much."""

@@ -18,10 +18,10 @@ import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
-from coterie.kernels.dual_ascent import ROUGH, dual_ascent
+from coterie.kernels.dual_ascent import ROUGH, dual_ascent, squared_norms
 from coterie.losses import Loss
 
-__all__ = ["knows", "solve_block"]
+__all__ = ["at_rest", "improve", "knows", "shuffled", "solve_block"]
 
 SMALL = 1000
 """Factorise min(rows, columns) up to this size."""
@@ -110,10 +110,41 @@ def _by_coordinates(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
 ) -> tuple[FloatArray, FloatArray]:
     """v⁺ and X̃ᵀ(s∘(v⁺ − v))."""
+    order = shuffled(len(v), agent.random(t))
+    if tolerance >= ROUGH and t > RESTING:
+        order = order[~at_rest(agent, v, t)[order]]
+    new, moved = improve(agent, v, w, c, order, tolerance, max_epochs)
+    return new, moved / -c
+
+
+def improve(
+    agent: Agent,
+    v: FloatArray,
+    w: FloatArray,
+    c: float,
+    order: npt.NDArray[np.intp],
+    tolerance: float,
+    max_epochs: int,
+) -> tuple[FloatArray, FloatArray]:
+    """v after coordinate steps on those rows in that order, which is left otherwise; and −c X̃ᵀ(s∘(v⁺ − v))."""
     design, X = agent.centred, agent.design.X
+    improved, z = v.astype(float), w[: X.shape[1]].astype(float)
+    ascend: Any = dual_ascent
+    _, tau = ascend(*_rows(agent), c, z, design.offset(w), improved, order, tolerance, max_epochs)
+    z -= w[: X.shape[1]]
+    if design.intercept:
+        centre, unit = _centre(design)
+        z = np.append(z + tau * centre, -tau * unit)
+    return improved.astype(v.dtype, copy=False), z
+
+
+def _rows(agent: Agent) -> tuple[Any, ...]:
+    """What the compiled code wants to know of the own rows: its first arguments."""
     if "rows" not in agent.scratch:
+        design, X, labels, loss = agent.centred, agent.design.X, agent.labels, agent.problem.loss
         sparse, (centre, unit) = is_sparse(X), _centre(design)
-        squares = np.asarray(X.multiply(X).sum(axis=1) if sparse else np.einsum("ij,ij->i", X, X, dtype=float), float)
+        length: Any = squared_norms
+        squares = length(X.data, X.indptr) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
         tilts, constant = (X @ centre, float(centre @ centre) + unit**2) if design.intercept else (np.empty(0), 0.0)
         # ‖(x − c, u)‖² = ‖x‖² − 2xᵀc + ‖c‖² + u²
         norms = np.maximum(squares - 2 * tilts + constant, unit**2) if design.intercept else squares
@@ -126,30 +157,27 @@ def _by_coordinates(
             not sparse,
             tilts,
             constant,
-            agent.labels.astype(float),
-            *(bound.astype(float) for bound in agent.problem.loss.domain(agent.labels)),
-            agent.problem.loss.conjugate_curvature or 0.0,
-            agent.problem.loss.name == "logistic",
-            np.ones(len(v)) if agent.data.weights is None else agent.data.weights.astype(float),
+            labels.astype(float, copy=False),
+            *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
+            loss.conjugate_curvature or 0.0,
+            loss.name == "logistic",
+            np.ones(len(labels)) if agent.data.weights is None else agent.data.weights.astype(float, copy=False),
             norms,
         )
-    improved, z = v.astype(float), w[: X.shape[1]].astype(float)
-    order = _shuffled(len(v), agent.random(t))
-    if tolerance >= ROUGH and t > RESTING:
-        lower, upper = agent.scratch["rows"][8:10]
-        resting = (v == lower) | (v == upper)
-        resting[t % RESTING :: RESTING] = False
-        order = order[~resting[order]]
-    ascend: Any = dual_ascent
-    _, tau = ascend(*agent.scratch["rows"], c, z, design.offset(w), improved, order, tolerance, max_epochs)
-    change = w[: X.shape[1]] - z
-    if design.intercept:
-        centre, unit = _centre(design)
-        change = np.append(change - tau * centre, tau * unit)
-    return improved.astype(v.dtype, copy=False), change / c
+    rows: tuple[Any, ...] = agent.scratch["rows"]
+    return rows
 
 
-def _shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
+def at_rest(agent: Agent, v: FloatArray, t: int, every: int = RESTING) -> npt.NDArray[np.bool_]:
+    """Which rows are at a bound and need not be looked at this time; in `every` so many times, each of them is."""
+    lower, upper = _rows(agent)[8:10]
+    resting: npt.NDArray[np.bool_] = v == lower
+    resting |= v == upper
+    resting[t % every :: every] = False
+    return resting
+
+
+def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
     """The rows in a random order of short runs: what is consecutive in memory is read several times faster."""
     run = min(64, 1 + rows // 100)
     starts = run * random.permutation(-(-rows // run))

@@ -44,6 +44,7 @@ LETTERS = {
     "proximal-1": _ROWS,
     "proximal-2": _ROWS,
     "pvrd2": f"{_LABELS} the partial scores of a few rows, mixed",
+    "relay": "by how much the own rows move the model, a number per column, not added to that of others",
     "sva": "the leading singular vectors of the own gradient, added up",
     "tree": "the change of its partial scores, one number per row, added up along the tree; the dual comes back",
     "vrd2": f"{_LABELS} the partial scores of a few rows, mixed",

@@ -66,6 +66,7 @@ COLOURS = {
     "gram": OCHRE,
     "newton": GREY,
     "interior-point": GREY,
+    "relay": BLUE,
     "graph-cp": BLUE,
     "tree": GREEN,
     "diffusion": GREY,

@@ -1,0 +1,145 @@
+"""Dual coordinate ascent in turns: agents that hand the model on, instead of working side by side.
+
+    v_[k] ← a sweep over some rows of agent k, for the dual problem of all rows with all other v fixed
+    w     ← w − X_[k](v_[k]⁺ − v_[k]) / (nλ)                           so that w = −Xv/(nλ) = ∇g*(−Xv/n) all the time
+
+In every round one agent speaks and everybody hears by how much it has moved w: one `Sum`. Rules that let all agents
+work at once, such as `cocoa`, must shorten their steps by the number of agents (σ' = K); an agent on its turn need
+not, so there is no parameter, and a lap, in which everybody has swept all own rows once, does what a pass over
+undivided data does. Such a lap is K `PARTS` rounds: the method is for agents near to each other, where a round costs
+nothing beside a sweep, and for problems with so many columns that methods of second order are out of reach.
+
+Who speaks is drawn anew for each lap, from the random stream that all agents share, because always in the same order
+is up to ten times slower; and an agent speaks `PARTS` times in it, because parts of blocks, mixed, are nearly as good
+as rows, mixed.
+
+For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent method for large-scale linear SVM"
+(2008), and of S. Shalev-Shwartz and T. Zhang, "Stochastic dual coordinate ascent methods" (2013).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, once, sealed
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.methods.costs import SPEED, Sizes, worth
+from coterie.methods.dual_block import at_rest, improve, knows, shuffled
+from coterie.methods.method import Method
+from coterie.methods.quadratic import rounded
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+__all__ = ["Relay", "State"]
+
+PARTS = 3
+"""How often an agent speaks in a lap."""
+RESTING = 8
+"""Rows that are at a bound of their dual are looked at in every so many laps."""
+SETTLED = 4
+"""Laps after which it makes sense to say that a row rests."""
+EXPECTED_LAPS = 40
+WIDE = 1500
+"""Columns above which "auto" may choose it: below, methods of second order are faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where one agent stands between two rounds."""
+
+    w: FloatArray
+    """The model, the same at every agent; in float64, as changes add up."""
+    v: FloatArray
+
+
+@dataclass(frozen=True)
+class Relay(Method):
+    """Dual coordinate ascent, block after block in a random order."""
+
+    name: ClassVar[str] = "relay"
+    split: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
+    first_look: ClassVar[int] = 128
+
+    @classmethod
+    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        if sizes is None or _why_not(problem) or math.isfinite(problem.loss.smoothness) or sizes.columns <= WIDE:
+            return None
+        rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
+        if sizes.link.latency > work / SPEED:
+            return None  # all would wait for letters most of the time
+        return worth(problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="in turns")
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if reason := _why_not(problem):
+            raise InvalidProblem(
+                f"relay needs {reason}. Use proximal-1, or proximal-2, which take every loss and penalty."
+            )
+
+    @property
+    def state(self) -> type:
+        return State
+
+    def start(self, agent: Agent) -> Talk[State]:
+        yield from ()  # there is nothing to ask
+        return State(agent.first_model().astype(float), np.zeros(agent.design.shape[0]))
+
+    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
+        v = state.v if point.v is None else point.v.astype(float)
+        total = yield Sum(agent.design.adjoint(agent.weighted(v)).astype(float))
+        return State(agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v)
+
+    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        lap, turn = divmod(t - 1, agent.count * PARTS)
+        speaker, part = self._turns(agent, lap)[turn]
+        v, moved = state.v, self._silence(agent, state.w)
+        if speaker == agent.index and len(v):
+            rows = self._rows(agent, lap)[part::PARTS]
+            if lap >= SETTLED:
+                rows = rows[~at_rest(agent, v, lap, RESTING)[rows]]
+            c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
+            v, moved = improve(agent, v, state.w, c, rows, 1.0, 1)
+        said = yield Sum(moved)
+        return State(once(said, "relay", np.add, state.w, said), v)
+
+    def point(self, agent: Agent, state: State) -> Point:
+        return Point(rounded(agent, state.w), state.v)
+
+    def _turns(self, agent: Agent, lap: int) -> list[tuple[int, int]]:
+        """Who speaks in each round of that lap, and for the how-manieth time."""
+        known: tuple[int, list[tuple[int, int]]] = agent.scratch.get("turns", (-1, []))
+        if known[0] != lap:
+            drawn = agent.common_random(lap).permutation(agent.count * PARTS)
+            known = agent.scratch["turns"] = lap, [divmod(int(number), PARTS) for number in drawn]
+        return known[1]
+
+    def _rows(self, agent: Agent, lap: int) -> npt.NDArray[np.intp]:
+        """The own rows in the order of that lap."""
+        known: tuple[int, npt.NDArray[np.intp]] = agent.scratch.get("order", (-1, np.empty(0, np.intp)))
+        if known[0] != lap:
+            known = agent.scratch["order"] = lap, shuffled(agent.design.shape[0], agent.random(lap))
+        return known[1]
+
+    def _silence(self, agent: Agent, w: FloatArray) -> FloatArray:
+        if "silence" not in agent.scratch:
+            agent.scratch["silence"] = sealed(np.zeros_like(w))
+        silence: FloatArray = agent.scratch["silence"]
+        return silence
+
+
+def _why_not(problem: Problem) -> str | None:
+    """What the method would need and the problem does not have, if anything."""
+    if problem.penalty.name != "l2" or problem.penalty.strong_convexity <= 0 or problem.intercept:
+        has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
+        return f"an l2 penalty on everything; this problem has {has}"
+    if not knows(problem.loss):
+        return f"a loss that its compiled sweeps know; {problem.loss.name!r} is none"
+    return None
