@@ -110,7 +110,8 @@ def cells() -> list[Cell]:
     for what in ("rows", "columns", "agents"):
         go = partial(measures.growth, what)
         found.append(Cell(f"growth: {what}", lambda s, out, go=go: go(), what == "rows"))
-    found.append(Cell("memory", lambda s, out: measures.memory(), False))
+    for what, measure in (("rows", measures.memory_of_rows), ("columns", measures.memory_of_columns)):
+        found.append(Cell(f"memory: {what} apart", lambda s, out, go=measure: go(), False))
     return found
 
 

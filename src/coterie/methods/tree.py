@@ -9,7 +9,7 @@ over all agents is possible there is only one λ, and the iteration is that of a
 
 κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand. Halpern's form, the
 restarts and the balance of the steps are those of `graph-cp` with no edges to weigh; the label agent alone decides
-them, and tells the others in the second `Sum`.
+them, and tells the others in the second `Sum`: to look at the residual in every round takes no message of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once
 from coterie.certificate import Point
 from coterie.methods.costs import Sizes
 from coterie.methods.graph_cp import (
-    LOOK_EVERY,
     block_norms,
     block_step,
     dual_step,
@@ -67,9 +66,9 @@ class State:
     k: int
     """Rounds since the epoch began."""
     first: float
-    """The own share of ‖z − T z‖²_M when the epoch began."""
+    """‖z − T z‖²_M when the epoch began, at the labels only."""
     before: float | None
-    """‖z − T z‖²_M at the last look of this epoch, at the labels only."""
+    """‖z − T z‖²_M a round ago, if this epoch had begun, at the labels only."""
 
 
 @dataclass(frozen=True)
@@ -109,48 +108,43 @@ class Tree(Method):
         return replace(state, theta=theta, theta_0=theta, w=theta, lam=lam, lam_0=dual, u=u, u_0=u, v=dual)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        k, s, lam, first, here = state.k, state.s, state.lam, state.first, agent.data.y is not None
-        look, old, new = (t + 1) % LOOK_EVERY == 0, 1.0 / (k + 2), (k + 1) / (k + 2)
+        k, s, lam, here = state.k, state.s, state.lam, agent.data.y is not None
+        old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
         theta = block_step(agent, state.theta, lam, 1.0 / s / state.norms)
         theta_change = theta - state.theta
-        blocks = float(state.norms @ theta_change**2)
-        first = s * blocks if k == 0 else first
-        # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j)
-        u_change = yield Sum(_with(agent.design.forward(theta_change), look, blocks, first))
-        told, ends = np.zeros_like(lam), False
-        v, u, before = state.v, state.u, state.before
+        # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
+        heard = yield Sum(_with(agent.design.forward(theta_change), float(state.norms @ theta_change**2)))
+        v, u, first, before = state.v, state.u, state.first, state.before
         if here:
-            if look:
-                u_change, blocks, then = u_change[:-2], float(u_change[-2]), float(u_change[-1])
+            u_change, blocks = heard[:-1], float(heard[-1])
             # λ⁺ = prox_{s ℓ*}(λ + s(2u⁺ − u))
             v = dual_step(agent, lam + s * (u + 2.0 * u_change), s)
             lam_change = v - lam
             # ‖z − z⁺‖²_M = ‖Δλ‖²/s + s κ Σ_j ‖N_j^½Δθ_j‖² − 2⟨Δλ, Δu⟩
             duals = float(lam_change @ lam_change)
-            own = duals / s - 2.0 * float(lam_change @ u_change)
-            first = first + own if k == 0 else first
+            now = duals / s + s * blocks - 2.0 * float(lam_change @ u_change)
+            first = now if k == 0 else first
             # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
             told = new * (lam + 2.0 * lam_change) + old * state.lam_0
             u = new * (u + 2.0 * u_change) + old * state.u_0
-            if look:
-                now = own + s * blocks
-                ends, before = epoch_ends(now, then, before, k + 1, t + 1), now
-                s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
-        heard = yield Sum(_with(told, look, float(ends), s if here else 0.0))
+            ends, before = epoch_ends(now, first, before, k + 1, t + 1), now
+            s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
+            heard = yield Sum(_with(told, float(ends), s))
+        else:
+            heard = yield Sum(once(heard, "silence", np.zeros, heard.size + 1, heard.dtype))
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
-        if look:
-            heard, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
-        after = replace(state, theta=theta_next, lam=heard, u=u, w=theta, v=v, k=k + 1, first=first, before=before)
+        lam, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
+        after = replace(state, theta=theta_next, lam=lam, u=u, w=theta, v=v, s=s, k=k + 1, first=first, before=before)
         if not ends:
             return after
-        return replace(after, theta_0=theta_next, lam_0=heard if here else state.lam_0, u_0=u, s=s, k=0, before=None)
+        return replace(after, theta_0=theta_next, lam_0=lam if here else state.lam_0, u_0=u, k=0, before=None)
 
     def point(self, agent: Agent, state: State) -> Point:
         return point_at(agent, state.w, state.v)
 
 
-def _with(numbers: FloatArray, look: bool, *more: float) -> FloatArray:
-    """The same numbers, and in rounds with a look some more."""
-    return np.append(numbers, np.array(more, numbers.dtype)) if look else numbers
+def _with(numbers: FloatArray, *more: float) -> FloatArray:
+    """The same numbers, and some more."""
+    return np.append(numbers, np.array(more, numbers.dtype))
