@@ -10,9 +10,10 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.data import Table
+from coterie.losses import Loss
 from coterie.problem import Problem
 
-__all__ = ["Agent", "Facts"]
+__all__ = ["Agent", "Facts", "Here"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,38 @@ class Facts:
     """At least `reach`, and for columns on scales of their own far more: the least radius of a bounded claim."""
 
 
+class Here:
+    """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
+
+    def __init__(self, w: FloatArray, design: Design, loss: Loss, y: FloatArray, weights: FloatArray | None):
+        self.w, self.y, self.scores = w, y, design.forward(w)
+        self._design, self._loss, self._weights = design, loss, weights
+        self._losses: float | None = None
+        self._slopes: FloatArray | None = None
+        self._adjoint: FloatArray | None = None
+
+    @property
+    def losses(self) -> float:
+        """Σ s ℓ."""
+        if self._losses is None:
+            self._losses = self._loss.value(self.scores, self.y, self._weights)
+        return self._losses
+
+    @property
+    def slopes(self) -> FloatArray:
+        """ℓ' of every row."""
+        if self._slopes is None:
+            self._slopes = self._loss.gradient(self.scores, self.y)
+        return self._slopes
+
+    @property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀ(s∘ℓ')."""
+        if self._adjoint is None:
+            self._adjoint = self._design.adjoint(self.slopes if self._weights is None else self.slopes * self._weights)
+        return self._adjoint
+
+
 @dataclass(frozen=True)
 class Agent:
     """One holder of data, as a method sees it."""
@@ -52,20 +85,26 @@ class Agent:
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What a method computed from the data once and may compute again: never part of a State."""
+    """What was computed from the data once and may be computed again: never part of a State."""
 
     @property
     def family(self) -> str:
         """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
         return self.problem.family
 
-    @cached_property
+    @property
     def design(self) -> Design:
-        """The data as a linear map.
+        """The data as a linear map, which stays the same when the agents have introduced themselves.
 
         A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
         own dense columns, because the intercept makes good for it.
         """
+        if "design" not in self.scratch:
+            self.scratch["design"] = self._design()
+        design: Design = self.scratch["design"]
+        return design
+
+    def _design(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
         if self.split != "features" or not intercept:
             return Design(X, intercept)
@@ -85,6 +124,26 @@ class Agent:
     def labels(self) -> FloatArray:
         """This agent's labels; an empty array where it has none."""
         return np.empty(0, self.design.dtype) if self.data.y is None else self.data.y
+
+    def at(self, w: FloatArray, design: Design | None = None) -> Here:
+        """The loss at w, in the coordinates of that design.
+
+        If w can no longer be changed it is remembered: a proof and the next round look at the same model.
+        """
+        design = design or self.design
+        place = "here" if design is self.design else "here, centred"
+        known: Here | None = self.scratch.get(place)
+        if known is None or known.w is not w:
+            known = Here(w, design, self.problem.loss, self.labels.astype(float, copy=False), self.data.weights)
+            if w.flags.owndata and not w.flags.writeable:
+                self.scratch[place] = known
+        return known
+
+    @cached_property
+    def conjugate_at_zero(self) -> float:
+        """Σ s ℓ*(0)."""
+        y = self.labels.astype(float, copy=False)
+        return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
     @cached_property
     def squared_norm(self) -> float:

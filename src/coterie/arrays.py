@@ -8,9 +8,11 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +28,11 @@ __all__ = [
     "host",
     "is_sparse",
     "is_tensor",
+    "once",
     "sealed",
 ]
 
+T = TypeVar("T")
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Matrix: TypeAlias = Any
 """A dense two-dimensional float array, or a scipy.sparse CSR/CSC matrix or array (scipy has no common type to name)."""
@@ -59,6 +63,28 @@ def sealed(x: FloatArray) -> FloatArray:
     return x
 
 
+_known: dict[str, tuple[weakref.ref[FloatArray], object, Any]] = {}
+
+
+def once(letter: FloatArray, purpose: str, work: Callable[..., T], *arguments: Any, key: object = None) -> T:
+    """work(*arguments), done once for all agents of this process that were sent this very reply.
+
+    In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it is the same too.
+    `key` is what it depends on besides, if a letter may be read again for another question.
+    """
+    known = _known.get(purpose)
+    if known is None or known[0]() is not letter or known[1] != key or letter.flags.writeable:
+        known = _known[purpose] = weakref.ref(letter, partial(_forget, purpose)), key, work(*arguments)
+    result: T = known[2]
+    return result
+
+
+def _forget(purpose: str, letter: weakref.ref[FloatArray]) -> None:
+    """Drop what was computed from a letter that nobody holds any more."""
+    if purpose in _known and _known[purpose][0] is letter:
+        del _known[purpose]
+
+
 def as_number(value: object) -> float:
     """The value as a float, and NaN, which passes no comparison, for what is not a number."""
     return float(value) if isinstance(value, Real) else math.nan
@@ -72,7 +98,7 @@ def digest(*things: object) -> str:
             text = b"none" if thing is None else b"text:" + thing.encode()
             h.update(len(text).to_bytes(8, "little") + text)
         elif is_sparse(thing):
-            csr = sp.csr_matrix(thing)
+            csr = thing if isinstance(thing, sp.csr_array) else sp.csr_array(thing)
             if not csr.has_canonical_format:
                 csr = csr.copy()
                 csr.sum_duplicates()
@@ -102,6 +128,7 @@ class Design:
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self.dtype: np.dtype[Any] = X.dtype
         self._transposed: Matrix = None
+        self._dense = not is_sparse(X)
 
     @property
     def transposed(self) -> Matrix:
@@ -141,7 +168,7 @@ class Design:
         return result
 
     def _differs(self, vector: FloatArray) -> bool:
-        return not is_sparse(self.X) and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
+        return self._dense and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
 
     def _widened_blocks(self, vector: FloatArray) -> Iterator[FloatArray]:
         """Float32 data in float64, a few rows at a time: certificates are exact without a second copy of the data."""

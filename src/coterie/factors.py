@@ -5,16 +5,11 @@ A model travels as one array: `stacked` puts left (d × k) above right (m × k),
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import numpy as np
 
 from coterie.arrays import FloatArray
 
-__all__ = ["apart", "decomposed", "once", "orthonormal", "stacked", "trace_norm", "within"]
-
-T = TypeVar("T")
+__all__ = ["apart", "decomposed", "orthonormal", "stacked", "trace_norm", "within"]
 
 
 def stacked(left: FloatArray, right: FloatArray) -> FloatArray:
@@ -69,18 +64,3 @@ def orthonormal(block: FloatArray, beside: FloatArray | None = None) -> FloatArr
     if others.shape[1] and q.shape[1]:
         q = np.linalg.qr(q - others @ (others.T @ q))[0]  # once more, for what rounding left
     return q.astype(dtype)
-
-
-_last: dict[str, tuple[FloatArray, Any]] = {}
-
-
-def once(letter: FloatArray, purpose: str, work: Callable[..., T], *arguments: Any) -> T:
-    """work(*arguments), done once for all agents of this process that were sent this very reply.
-
-    In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it is the same too.
-    """
-    known = _last.get(purpose)
-    if known is None or known[0] is not letter or letter.flags.writeable:
-        known = _last[purpose] = letter, work(*arguments)
-    result: T = known[1]
-    return result

@@ -180,7 +180,7 @@ class _Journey:
     ):
         self.agents, self.steps, self.carrier, self.limits = agents, steps, carrier, limits
         self.watch, self.keep = watch, keep
-        self.bill = carrier.bill
+        self.bill, self.asynchronous = carrier.bill, steps.asynchronous
         self.began = time.monotonic()
         self.history: list[Record] = []
         self.best: tuple[Bound, list[Point]] | None = None
@@ -216,18 +216,18 @@ class _Journey:
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
         """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
-        if self.steps.asynchronous and self.carrier.free:
+        if self.asynchronous and self.carrier.free:
             self._roam(stop_wished)
             return
         self.t += 1
-        if self.steps.asynchronous:
+        if self.asynchronous:
             self.states = self.carrier.gossip(self.agents, self.states, self.steps, self.t)
         else:
             self.states = self._everybody(self.steps.round, "rounds")
         self.bill.end_round()
         if self.steps.tunes_after(self.t):
             self.states = self._everybody(self.steps.tune, "tuning")
-        if not self.steps.asynchronous:
+        if not self.asynchronous:
             self._publish()
         self.watch(self.t, self.history[-1] if self.history else None)
 
@@ -353,16 +353,18 @@ def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limit
         return last.round + limits.check_every - last.round % limits.check_every
     soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
     latest = max(soonest, last.round + last.round // 5)
+    ahead = math.inf
+    if len(history) > 1 and 0 < last.gap < history[-2].gap and target > 0:
+        rate = math.log(history[-2].gap / last.gap) / (last.round - history[-2].round)
+        ahead = max(math.log(last.gap / target) / rate, 0.0)
     proofs, rounds = bill.per_purpose.get("proof"), bill.bits
     if proofs is not None and rounds:
         spent, each = proofs.bits, proofs.bits / len(history)
         if PROOF_SHARE_INVERSE * each * bill.rounds <= rounds:
-            return last.round + 1  # next to such rounds, a certificate costs nothing
+            # Next to such rounds a certificate costs nothing to send, only some time: every other round will do while
+            # the target is 2 + 4 rounds of today's speed away, for which even doubling it twice would take two.
+            return last.round + (2 if 6 <= ahead < math.inf else 1)
         affordable = PROOF_SHARE_INVERSE * (spent + each - FREE_PROOFS * each) * bill.rounds / rounds
         # Where a proof costs as much as many rounds, one each time their number has doubled is not too many.
         soonest = max(soonest, min(math.ceil(affordable), 2 * last.round))
-    ahead = math.inf
-    if len(history) > 1 and 0 < last.gap < history[-2].gap and target > 0:
-        rate = math.log(history[-2].gap / last.gap) / (last.round - history[-2].round)
-        ahead = math.log(last.gap / target) / rate
     return max(soonest, min(latest, last.round + math.ceil(min(ahead, 1e9))))

@@ -9,7 +9,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from coterie.sinks import LOGGER, Sink, followed
 __all__ = [
     "check_fit",
     "choose_method",
+    "dealt",
     "gather",
     "make_agents",
     "make_limits",
@@ -99,7 +100,8 @@ def solve(
                 collaboration graph, or "learned"
     method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
     engine      where agents run
-    acceleration "auto" (what suits the method and the problem), "anderson", "relaxation", or "none": as published
+    acceleration "auto" (what suits the method and the problem), "anderson", "halpern", "relaxation", or "none": as
+                published
     tol         stop when gap ≤ tol · P(0)
     check_every rounds between two certificates; by default, after the first few, they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
@@ -125,7 +127,7 @@ def solve(
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine)
     if (elsewhere := runner.hosting(data, agents)) is None:
-        tables, classes = prepared(gather(data, split, agents, seed), problem, split)
+        tables, classes = dealt(data, problem, split, agents, seed)
     else:
         runner, sources = elsewhere
         prepare = partial(prepared, problem=problem, split=split)
@@ -146,7 +148,7 @@ def solve(
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
 
     # The users' graph says who is alike, not who can reach whom: that is everybody, as if through a server.
-    carrying = star(len(tables), server=True) if split == "users" else graph
+    carrying = _around_a_server(len(tables)) if split == "users" else graph
     described = repr(graph) if split == "users" else graph.describe()
     settings = {
         "problem": problem.settings(),
@@ -210,15 +212,32 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
+    whole, parts = _in_one_piece(data, split, agents)
+    return split_table(whole, split, parts, seed=seed)
+
+
+def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None) -> tuple[Table, Any]:
+    """The whole, and who has what of it."""
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
-        return split_table(read(data[:2]), "users", data[2])
+        return read(data[:2]), data[2]
     if isinstance(data, tuple) and data and all(isinstance(part, tuple | Table) for part in data):
         raise InvalidData("a tuple is one party's (X, y); give several parties as a list: [(X1, y1), (X2, y2)].")
     if data is None or isinstance(data, dict | Iterator):
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return split_table(read(data), split, DEFAULT_AGENTS if agents is None else agents, seed=seed)
+    return read(data), DEFAULT_AGENTS if agents is None else agents
+
+
+def dealt(
+    data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
+) -> tuple[list[Table], npt.NDArray[Any] | None]:
+    """What `gather` gives, `prepared`: data in one piece is checked in one piece, and then split."""
+    if isinstance(data, list) or split not in SPLITS or problem.family != "linear":
+        return prepared(gather(data, split, agents, seed), problem, split)
+    whole, parts = _in_one_piece(data, split, agents)
+    valid, classes = prepared([whole], problem, split)
+    return split_table(valid[0], split, parts, seed=seed), classes
 
 
 def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
@@ -400,8 +419,13 @@ def make_network(spec: Any, split: str, agents: int, seed: int) -> Network:
     if spec is None:
         spec = "star" if split == "samples" else "complete"
     if split == "samples" and isinstance(spec, str) and spec == "star":
-        return star(agents, server=True)
+        return _around_a_server(agents)
     return find_network(spec, agents, seed=seed)
+
+
+@cache
+def _around_a_server(agents: int) -> Network:
+    return star(agents, server=True)
 
 
 def no_network(agents: int, name: str) -> Network:

@@ -39,7 +39,7 @@ def nothing_is_sent(monkeypatch):
 BAD = {
     "nan": (RIDGE, parties(("bank", X, Y), ("shop", spoiled(np.nan), Y)), {}, ["shop", "height", "1 value", "row 7"]),
     "inf": (RIDGE, parties(("bank", X, Y), ("shop", spoiled(np.inf), Y)), {}, ["shop", "height", "1 value"]),
-    "sparse nan": (RIDGE, (sp.csr_matrix(spoiled(np.nan)), Y), {"agents": 2}, ["agent 0", "column 1", "1 value"]),
+    "sparse nan": (RIDGE, (sp.csr_matrix(spoiled(np.nan)), Y), {"agents": 2}, ["party 'data'", "column 1", "1 value"]),
     "object": (RIDGE, parties(("shop", X.astype(object).astype(str).astype(object), Y)), {}, ["shop"]),
     "complex": (RIDGE, parties(("shop", X + 1j, Y)), {}, ["shop", "complex"]),
     "labels nan": (RIDGE, parties(("shop", X, np.where(Y > 0, np.nan, Y))), {}, ["shop", "label"]),

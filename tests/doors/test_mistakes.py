@@ -49,7 +49,7 @@ IN_PYTHON = {
     "labels forgotten": (fit(data=X), "there are no labels", "give (X, y)"),
     "labels forgotten, split by features": (fit(data=X, split="features"), "labels at no party", "(X, y)"),
     "labels at two parties": (fit(data=[(X, Y), (X, Y)], split="features"), "party 0, party 1", "exactly one"),
-    "too few labels": (fit(data=(X, Y[:-1])), "has 5 rows but", "one label per row"),
+    "too few labels": (fit(data=(X, Y[:-1])), "has 40 rows but the number of labels is 39", "one label per row"),
     "one column as a vector": (fit(data=(X[:, 0], Y)), "X.reshape(-1, 1)"),
     "labels as a column": (fit(data=(X, Y[:, None])), "y.ravel()"),
     "missing values": (fit(data=(HOLES, Y)), "column 1", "Drop or impute"),

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from tests.reference import pooled_optimum
 
 import coterie as co
+from coterie.arrays import sealed
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.losses import LOSSES
+from coterie.rounds import introduced
 from coterie.solve import make_agents, points_of
 
 PENALTIES = {
@@ -67,6 +69,31 @@ def bound_at(problem, X, y, weights, w, b, v, by="samples", agents=3, network="s
     bounds = carrier.converse([certify(a, p) for a, p in zip(ready, points, strict=True)], "proof")
     assert all(bound == bounds[0] for bound in bounds), "the agents disagree about what is proven"
     return bounds[0]
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_a_model_is_looked_at_once_unless_it_can_change(intercept):
+    problem, X, y, weights = make_problem("logistic", "l2", intercept, 3, weighted=True)
+    graph = NETWORKS["server"](2)
+    members = make_agents(split(Table(X, y, weights), "samples", 2), problem, "samples", graph, 0)
+    agent = introduced(members, InProcess(graph, Bill(graph)), "setup")[0]
+    X, y, weights = agent.data.X, agent.labels, agent.data.weights
+    w = np.linspace(-1, 1, 5 + intercept)
+    for _ in range(2):
+        agent.at(w)
+        w += 1.0  # still a blackboard: what was seen there is of no use
+        scores = X @ w[:5] + (w[-1] if intercept else 0.0)
+        slopes = problem.loss.gradient(scores, y)
+        here = agent.at(w)
+        np.testing.assert_allclose(here.scores, scores)
+        assert here.losses == pytest.approx(problem.loss.value(scores, y, weights))
+        np.testing.assert_allclose(here.adjoint[:5], X.T @ (weights * slopes))
+        np.testing.assert_allclose(agent.at(w, agent.centred).scores, agent.centred.forward(w))
+    view, w = sealed(w[:]), sealed(w.copy())
+    here = agent.at(w)
+    np.testing.assert_allclose(agent.at(w, agent.centred).scores, agent.centred.forward(w))
+    assert agent.at(w) is here
+    assert agent.at(view) is not agent.at(view)  # what it looks at can change
 
 
 @given(

@@ -20,7 +20,7 @@ from coterie.data import Table, datasets, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
-from coterie.methods import METHODS, method
+from coterie.methods import METHODS, method, newton, quadratic
 from coterie.methods.costs import Link, Sizes
 from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
@@ -183,6 +183,19 @@ def test_newton_converges_quadratically():
     assert len(history) <= 8
 
 
+@pytest.mark.parametrize(("name", "which"), [("logistic", "newton"), ("hinge", "interior-point")])
+def test_some_rounds_go_without_a_certificate_and_none_is_added(name, which):
+    """A proof is small beside a Hessian of so many columns, but takes time."""
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((400, 60))
+    y = np.where(wide @ rng.standard_normal(60) + 5 * rng.standard_normal(400) > 0, 1.0, -1.0)
+    run = {"agents": K, "method": which, "tol": 1e-8}
+    found, always = (co.solve(co.Problem(name, "l2", 1e-4), (wide, y), **run, check_every=n) for n in (None, 1))
+    assert found.rounds == always.rounds
+    assert len(found.history) < len(always.history) == always.rounds
+    assert found.certificate.gap == always.certificate.gap
+
+
 @pytest.mark.parametrize("start", [1e3, -1e3])
 @pytest.mark.parametrize("name", SMOOTH)
 def test_newton_comes_back_from_far_away(name, start):
@@ -281,6 +294,9 @@ def test_mistakes_name_the_fix(problem, options, words):
         ("logistic", "box", 3_000, Link(), "proximal-1"),
         ("hinge", "l2", 100, Link(), "interior-point"),
         ("hinge", "l2", 20_000, Link(), "proximal-1"),
+        ("hinge", "l2", 20_000, Link(latency=1e-5, bandwidth=1e10), "relay"),
+        ("hinge", "l1", 20_000, Link(latency=1e-5, bandwidth=1e10), "proximal-1"),
+        ("hinge", "l2", 100, Link(latency=1e-5, bandwidth=1e10), "interior-point"),
         ("hinge", "box", 100, Link(), "proximal-1"),
         ("squared", "l2", 1_000, Link(latency=1e-5, bandwidth=1e6), "proximal-1"),
         ("squared", "l2", 1_000, Link(latency=1.0, bandwidth=1e8), "gram"),
@@ -311,6 +327,25 @@ def test_the_central_path_of_one_term(r, mu, lower, width):
     barrier.centre(one + step, mu, a, b, ahead, np.empty(1))
     barrier.centre(one - step, mu, a, b, v, np.empty(1))
     assert theta[0] == pytest.approx((ahead[0] - v[0]) / (2 * step), rel=1e-3, abs=1e-9)
+
+
+def test_a_term_of_weight_zero_neither_moves_nor_shortens_the_step():
+    """Beside l2 alone there are no |w_j|, and beside l1 no |b|."""
+    here = np.array([0.0, 0.9]), np.array([1.0, 0.1]), np.array([1.0, 0.1])
+    bounds, none = (-np.ones(2), np.ones(2)), np.zeros(2)
+    theta, g, dr = np.ones(2), none, np.array([0.2, 5.0])
+    ways = {}
+    for weight in (0.0, 1.0):
+        way = [np.empty(2) for _ in range(3)]
+        weights = np.array([1.0, weight])
+        ways[weight] = barrier.move(dr, *here, *bounds, weights, 0.5, theta, g, none, none, none, *way), way
+    (longest, *changes), (dv, ds, dt) = ways[0.0]
+    assert ways[1.0][0][0] < 0.1 < longest
+    assert dv[1] == ds[1] == dt[1] == 0.0
+    alone = [np.empty(1) for _ in range(3)]
+    first = [x[:1] for x in (dr, *here, *bounds, np.ones(2))]
+    known = barrier.move(*first, 0.5, theta[:1], g[:1], none[:1], none[:1], none[:1], *alone)
+    assert (longest, *changes) == known
 
 
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
@@ -378,3 +413,42 @@ def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
     result = co.solve(problem, (X * scales + shift, labels), agents=3, max_rounds=100)
     assert result.status == "optimal"
     assert result.rounds <= 15
+
+
+@pytest.mark.parametrize("twins", [False, True], ids=["columns far from dependent", "columns nearly dependent"])
+def test_single_precision_costs_no_rounds(twins, monkeypatch):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((400, newton.SINGLE_FROM + 20))
+    if twins:
+        A[:, -1] = A[:, 0] + 1e-4 * A[:, -1]
+    y = np.where(A @ rng.standard_normal(A.shape[1]) + 3 * rng.standard_normal(400) > 0, 1.0, -1.0)
+    precisions = []
+
+    def second_moment(*arguments, single=False):
+        precisions.append(single)
+        return quadratic.second_moment(*arguments, single=single)
+
+    def rounds():
+        precisions.clear()
+        result = co.solve(co.Problem("logistic", "l2", 1e-9 if twins else 1e-3), (A, y), agents=4, tol=1e-11)
+        assert result.status == "optimal"
+        return result.rounds
+
+    monkeypatch.setattr(newton, "second_moment", second_moment)
+    few = rounds()
+    assert precisions[:4] == [True] * 4  # in the first round nothing is known of H
+    assert precisions[4:] == [not twins] * 4 * (few - 1)
+    monkeypatch.setattr(newton, "SINGLE_FROM", 10**6)
+    assert few <= rounds() + 1
+    assert not any(precisions)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_moments_in_single_precision(size):
+    A, weights = size * np.random.default_rng(0).standard_normal((50, 7)), np.linspace(-1, 2, 50)
+    exact = np.triu(A.T @ (weights[:, None] * A))
+    np.testing.assert_allclose(
+        quadratic.second_moment(Design(A, False), weights), exact, rtol=1e-12, atol=1e-12 * size**2
+    )
+    found = quadratic.second_moment(Design(A, False), weights, single=True)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * max(np.abs(exact).max(), 1e-38))

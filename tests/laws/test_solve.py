@@ -12,7 +12,7 @@ from sklearn.preprocessing import scale
 
 import coterie as co
 from coterie.losses import LOSSES
-from coterie.solve import gather, prepared
+from coterie.solve import dealt, gather, prepared
 
 PENALTIES = {
     "none": {},
@@ -95,6 +95,31 @@ def test_frames_with_numbered_columns_and_frames_at_predict_time():
     spoiled[0, 0] = np.nan
     with pytest.raises(co.CoterieError, match="not finite"):
         named.predict(spoiled)
+
+
+@pytest.mark.parametrize(
+    "agents", [3, [10, 0, 14], [[3, 4], [*range(3), *range(5, 24)]]], ids=["count", "sizes", "rows"]
+)
+@pytest.mark.parametrize("storage", [np.asfortranarray, sp.csc_matrix, np.float32, np.int64])
+@pytest.mark.parametrize("split", ["samples", "features", "users"])
+def test_data_in_one_piece_is_checked_in_one_piece_and_comes_to_the_same(split, storage, agents):
+    rng = np.random.default_rng(0)
+    X, y = storage(rng.integers(-2, 3, (24, 24))), rng.choice(["ham", "spam"], 24)
+    data = (X, y, rng.choice(["ann", "bob"], 24)) if split == "users" else (X, y)
+    problem = co.Problem("hinge", "l2", 0.1)
+    apart, classes = prepared(gather(data, split, agents), problem, split)
+    together, same_classes = dealt(data, problem, split, agents)
+    assert [(t.name, t.digest(), t.X.dtype) for t in together] == [(t.name, t.digest(), t.X.dtype) for t in apart]
+    assert list(same_classes) == list(classes) == ["ham", "spam"]
+    for table in together:
+        assert sp.issparse(table.X) or table.X.flags["F_CONTIGUOUS" if split == "features" else "C_CONTIGUOUS"]
+
+
+def test_bad_data_in_one_piece_is_named_by_its_own_row():
+    X = np.ones((24, 2))
+    X[17, 1] = np.nan
+    with pytest.raises(co.CoterieError, match="column 1 has 1 value that is not finite \\(first at row 17\\)"):
+        co.solve(co.Problem("squared", "l2", 0.1), (X, np.ones(24)), agents=3)
 
 
 @pytest.mark.parametrize(("split", "order"), [("samples", "C"), ("features", "F")])

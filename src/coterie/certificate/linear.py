@@ -22,7 +22,7 @@ import math
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once
 from coterie.certificate.bound import Bound, Point
 from coterie.words import Sum, Talk
 
@@ -34,46 +34,64 @@ ROUNDING = 1e-10
 
 def introduce(agent: Agent) -> Talk[Facts]:
     """The first conversation: how much data there is, and the objective and its slope at w = 0."""
-    loss, y, s = agent.problem.loss, agent.labels.astype(float), agent.data.weights
-    slopes = loss.gradient(np.zeros(len(y)), y)
+    loss, y, s = agent.problem.loss, agent.labels.astype(float, copy=False), agent.data.weights
+    zeros = np.zeros(len(y))
+    slopes = loss.gradient(zeros, y)
+    weighted = agent.weighted(slopes)
     mine = [
         float(len(y)) if s is None else float(s.sum(dtype=float)),
-        loss.value(np.zeros(len(y)), y, s),
-        float(np.dot(slopes, agent.weighted(slopes))),
+        loss.value(zeros, y, s),
+        float(np.dot(slopes, weighted)),
     ]
-    design, intercept = agent.design, agent.problem.intercept
+    design = agent.design
     if agent.split == "features":
         # ∇ℓ(0) would tell everybody the labels; ‖∇P(0)‖ ≤ ‖X‖_F ‖∇ℓ(0)‖ / n tells a length without them.
         lengths = design.squared_lengths()[: agent.data.d]
         numbers = np.array([*mine, lengths.sum(dtype=float), _inverses(lengths)])
-        total, losses, squares, spread, inverses = yield Sum(numbers)
-        slope_squared, centre, unit = squares * spread, None, 1.0
-    else:
-        width, numbers = design.shape[1], np.array([*mine, design.squared_frobenius(s)])
-        columns = design.adjoint(agent.weighted(np.ones(len(y))))[:-1] if intercept else np.empty(0)
-        lengths = np.empty(0) if agent.problem.penalty.coercive else design.squares(s)
-        sums = yield Sum(np.concatenate([design.adjoint(agent.weighted(slopes)), numbers, columns, lengths]))
-        sums, lengths = np.split(sums, [len(sums) - len(lengths)])
-        (total, losses, squares, spread), slope, centre, unit = sums[width : width + 4], sums[:width], None, 1.0
-        if intercept:
-            # In the coordinates of `CentredDesign`: for constant columns the unit is that of their values.
-            centre = sums[width + 4 :] / total
-            about = spread - total * float(centre @ centre)
-            spread = about if about > ROUNDING * spread else spread
-            unit = math.sqrt(spread / (total * len(centre))) or 1.0
-            slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
-            about = lengths - total * centre[: len(lengths)] ** 2
-            lengths = np.where(about > ROUNDING * lengths, about, 0.0)
-        # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
-        slope_squared = max(slope @ slope, 1e-4 * spread * squares)
-        inverses = _inverses(lengths)
+        total, losses, squares, spread, inverses = map(float, (yield Sum(numbers)))
+        return _facts(agent, total, losses, squares, squares * spread, inverses)
+    columns = design.adjoint(agent.weighted(np.ones(len(y))))[:-1] if agent.problem.intercept else np.empty(0)
+    lengths = np.empty(0) if agent.problem.penalty.coercive else design.squares(s)
+    numbers = np.array([*mine, design.squared_frobenius(s)])
+    sums = yield Sum(np.concatenate([design.adjoint(weighted), numbers, columns, lengths]))
+    return once(sums, "facts", _from_rows, agent, *np.split(sums, [len(sums) - len(lengths)]))
+
+
+def _from_rows(agent: Agent, sums: FloatArray, lengths: FloatArray) -> Facts:
+    """What follows from the sums over the rows: of slopes, of four numbers, perhaps of columns; and of squares."""
+    width, centre, unit = agent.design.shape[1], None, 1.0
+    slope, (total, losses, squares, spread) = sums[:width], map(float, sums[width : width + 4])
+    if agent.problem.intercept:
+        # In the coordinates of `CentredDesign`: for constant columns the unit is that of their values.
+        centre = sums[width + 4 :] / total
+        about = spread - total * float(centre @ centre)
+        spread = about if about > ROUNDING * spread else spread
+        unit = math.sqrt(spread / (total * len(centre))) or 1.0
+        slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
+        left = lengths - total * centre[: len(lengths)] ** 2
+        lengths = np.where(left > ROUNDING * lengths, left, 0.0)
+    # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
+    slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
+    return _facts(agent, total, losses, squares, slope_squared, _inverses(lengths), centre, unit)
+
+
+def _facts(
+    agent: Agent,
+    total: float,
+    losses: float,
+    squares: float,
+    slope_squared: float,
+    inverses: float,
+    centre: FloatArray | None = None,
+    unit: float = 1.0,
+) -> Facts:
     steepness = math.sqrt(slope_squared) / total
-    at_zero = agent.problem.primal(float(losses), float(total), 0.0)
+    at_zero = agent.problem.primal(losses, total, 0.0)
     reach = at_zero / steepness if steepness > 0 else 0.0
     # A column alone may need a coefficient of 2 P(0) n / (‖x_j‖ ‖∇ℓ(0)‖): for the squared loss ‖y‖ / ‖x_j‖.
     span = 2.0 * at_zero * total * math.sqrt(inverses / squares) if squares > 0 else 0.0
-    residual, span = math.sqrt(squares), max(float(reach), span)
-    return Facts(float(total), at_zero, float(reach), residual, centre=centre, unit=unit, span=span)
+    residual, span = math.sqrt(squares), max(reach, span)
+    return Facts(total, at_zero, reach, residual, centre=centre, unit=unit, span=span)
 
 
 def _inverses(lengths: FloatArray) -> float:
@@ -88,39 +106,53 @@ def certify(agent: Agent, point: Point) -> Talk[Bound]:
 
 
 def _by_samples(agent: Agent, point: Point) -> Talk[Bound]:
-    problem, loss, y, s = agent.problem, agent.problem.loss, agent.labels.astype(float), agent.data.weights
-    w = point.w.astype(float)
-    scores = agent.design.forward(w)
-    v = _in_domain(agent, scores, point.v)
+    problem, loss, s = agent.problem, agent.problem.loss, agent.data.weights
+    w = point.w.astype(float, copy=False)
+    here = agent.at(w)
+    v = here.slopes if point.v is None else _clipped(agent, here.y, point.v)
     if problem.intercept:
         v = _balanced(v, *(yield Sum(_sides(agent.weighted(v)))))
-    adjoint = problem.coefficients(agent.design.adjoint(agent.weighted(v)))
-    at_zero = loss.conjugate(np.zeros(len(y)), y, s)
-    sums = yield Sum(np.append(adjoint, [loss.value(scores, y, s), loss.conjugate(v, y, s), at_zero]))
-    slope, coefficients = problem.slope(sums[:-3], agent.total), problem.coefficients(w)
-    losses, conjugates, at_zero = map(float, sums[-3:])
-    primal = problem.primal(losses, agent.total, problem.penalty.value(coefficients))
+    known = point.v is None and v is here.slopes
+    adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
+    values = here.losses, loss.conjugate(v, here.y, s), agent.conjugate_at_zero
+    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), values]))
+    # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
+    slope, primal, c = once(sums, "primal", _primal, agent, w, sums, key=id(w))
+    shrunk = float(sums[-2]) if c == 1.0 else float((yield Sum(np.array([loss.conjugate(c * v, here.y, s)])))[0])
+    return once(sums, "bound", _bound, agent, w, sums, slope, primal, c, shrunk, key=id(w))
 
-    c = problem.penalty.scale_into_domain(slope)
-    shrunk = conjugates if c == 1.0 else float((yield Sum(np.array([loss.conjugate(c * v, y, s)])))[0])
-    dual = problem.dual(shrunk, agent.total, problem.penalty.conjugate(c * slope))
-    dual = max(dual, problem.dual(at_zero, agent.total, problem.penalty.conjugate(0.0 * slope)))
+
+def _primal(agent: Agent, w: FloatArray, sums: FloatArray) -> tuple[FloatArray, float, float]:
+    """−Xᵀ(s∘v)/n, P(w), and what must shrink the former."""
+    problem, slope = agent.problem, agent.problem.slope(sums[:-3], agent.total)
+    value = problem.penalty.value(problem.coefficients(w))
+    return slope, problem.primal(float(sums[-3]), agent.total, value), problem.penalty.scale_into_domain(slope)
+
+
+def _bound(
+    agent: Agent, w: FloatArray, sums: FloatArray, slope: FloatArray, primal: float, c: float, shrunk: float
+) -> Bound:
+    problem, total = agent.problem, agent.total
+    dual = problem.dual(shrunk, total, problem.penalty.conjugate(c * slope))
+    dual = max(dual, problem.dual(float(sums[-1]), total, problem.penalty.conjugate(0.0 * slope)))
     if problem.penalty.coercive:
         return Bound(primal, dual)
-    radius = _radius(agent, float(np.linalg.norm(coefficients)))
-    bounded = problem.dual(conjugates, agent.total, problem.penalty.bounded_conjugate(slope, radius))
+    radius = _radius(agent, float(np.linalg.norm(problem.coefficients(w))))
+    bounded = problem.dual(float(sums[-2]), total, problem.penalty.bounded_conjugate(slope, radius))
     return Bound(primal, bounded, radius) if bounded > dual else Bound(primal, dual)
 
 
 def _by_features(agent: Agent, point: Point) -> Talk[Bound]:
-    problem, loss, y, s = agent.problem, agent.problem.loss, agent.labels.astype(float), agent.data.weights
+    problem, loss, y, s = agent.problem, agent.problem.loss, agent.labels.astype(float, copy=False), agent.data.weights
     here, rows = agent.data.y is not None, agent.design.shape[0]
     w = point.w.astype(float)
     scores = yield Sum(agent.design.forward(w))
-    v = _in_domain(agent, scores, point.v) if here else np.empty(0)
+    v: FloatArray = np.empty(0)
+    if here:
+        v = loss.gradient(scores, y) if point.v is None else _clipped(agent, y, point.v)
     if here and problem.intercept:
         v = _balanced(v, *_sides(agent.weighted(v)))
-    everybodys = yield Sum(_or_zeros(agent.weighted(v), rows))
+    everybodys = yield Sum(agent.weighted(v) if here else once(scores, "silence", np.zeros, rows))
     adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
     slope, coefficients = problem.slope(adjoint, agent.total), problem.coefficients(w, agent.design.intercept)
     penalty = problem.penalty
@@ -149,12 +181,8 @@ def _by_features(agent: Agent, point: Point) -> Talk[Bound]:
     return Bound(primal, bounded, radius) if bounded > dual else Bound(primal, dual)
 
 
-def _in_domain(agent: Agent, scores: FloatArray, v: FloatArray | None) -> FloatArray:
-    y = agent.labels.astype(float)
-    if v is None:
-        return agent.problem.loss.gradient(scores, y)
-    lower, upper = agent.problem.loss.domain(y)
-    clipped: FloatArray = np.clip(v.astype(float), lower, upper)
+def _clipped(agent: Agent, y: FloatArray, v: FloatArray) -> FloatArray:
+    clipped: FloatArray = np.clip(v.astype(float, copy=False), *agent.problem.loss.domain(y))
     return clipped
 
 
@@ -171,7 +199,3 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
 def _radius(agent: Agent, norm: float) -> float:
     assert agent.facts is not None
     return max(10.0 * norm, agent.facts.span)
-
-
-def _or_zeros(x: FloatArray, size: int) -> FloatArray:
-    return x if len(x) else np.zeros(size)

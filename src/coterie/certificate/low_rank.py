@@ -29,10 +29,10 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
-from coterie.factors import apart, once, orthonormal, trace_norm
+from coterie.factors import apart, orthonormal, trace_norm
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.tasks import Information
 from coterie.words import Sum, Talk

@@ -105,7 +105,7 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
         )
     encoded = list(tables)
     for k, table in enumerate(tables):
-        if table.y is not None:
+        if table.y is not None and not (table.y.dtype == table.X.dtype and classes.tolist() == [-1.0, 1.0]):
             positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
             encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0).astype(table.X.dtype))
     return encoded, classes

@@ -113,16 +113,20 @@ def _read_tuple(source: tuple[Any, ...], roles: _Roles, party: str) -> Table:
 
 
 def _values(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
-    series = nw.from_native(host(source), allow_series=True, pass_through=True)
-    if isinstance(series, nw.Series):
-        return _column_values(series, party, f"the column of {noun}s", noun)
-    return plain(host(source), party, noun)
+    source = host(source)
+    if not isinstance(source, np.ndarray):
+        series = nw.from_native(source, allow_series=True, pass_through=True)
+        if isinstance(series, nw.Series):
+            return _column_values(series, party, f"the column of {noun}s", noun)
+    return plain(source, party, noun)
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
 def _as_frame(source: Any, party: str) -> Frame | None:
+    if isinstance(source, np.ndarray) or is_sparse(source):
+        return None
     try:
         frame = nw.from_native(source, pass_through=True)
         if isinstance(frame, nw.LazyFrame):

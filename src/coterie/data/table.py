@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,7 +115,8 @@ def _as_slice(where: Indices) -> slice | Indices:
 def _row_block(X: Matrix, rows: slice) -> Matrix:
     """X[rows] for consecutive rows of a CSR array, sharing memory (the constructor would copy)."""
     entries = slice(X.indptr[rows.start], X.indptr[rows.stop])
-    block = sp.csr_array((rows.stop - rows.start, X.shape[1]), dtype=X.dtype)
+    block = copy(X) if isinstance(X, sp.csr_array) else sp.csr_array(X)
     block.data, block.indices = X.data[entries], X.indices[entries]
     block.indptr = X.indptr[rows.start : rows.stop + 1] - X.indptr[rows.start]
+    block.resize(rows.stop - rows.start, X.shape[1])
     return block

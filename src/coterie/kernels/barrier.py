@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 
-__all__ = ["centre", "move", "pull", "smoothed", "step"]
+__all__ = ["centre", "move", "pull", "smoothed"]
 
 TINY = 1e-300
 
@@ -69,18 +69,24 @@ def move(
     mu: float,
     theta: Any,
     g: Any,
+    last_dv: Any,
+    last_ds: Any,
+    last_dt: Any,
     dv: Any,
     ds: Any,
     dt: Any,
 ) -> tuple[float, float, float]:
-    """The directions Δv, Δs, Δt (written over the last ones) that belong to a change Δr of the residuals.
+    """Write the directions Δv, Δs, Δt that belong to a change Δr of the residuals; a term of weight 0 stays.
 
     Returns the longest step that stays inside, at most 1, and the linear and quadratic change of Σ ω (s p + t q).
     """
     longest, linear, quadratic = 1.0, 0.0, 0.0
     for i in range(dr.size):
+        if weights[i] == 0.0:
+            dv[i] = ds[i] = dt[i] = 0.0
+            continue
         p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
-        c, e = mu + ds[i] * dv[i], mu - dt[i] * dv[i]
+        c, e = mu + last_ds[i] * last_dv[i], mu - last_dt[i] * last_dv[i]
         dv[i] = theta[i] * dr[i] + g[i]
         ds[i] = c / p - s[i] + s[i] / p * dv[i]
         dt[i] = e / q - t[i] - t[i] / q * dv[i]
@@ -95,12 +101,3 @@ def move(
         linear += weights[i] * (ds[i] * p - s[i] * dv[i] + dt[i] * q + t[i] * dv[i])
         quadratic += weights[i] * (dt[i] - ds[i]) * dv[i]
     return longest, linear, quadratic
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def step(v: Any, s: Any, t: Any, dv: Any, ds: Any, dt: Any, alpha: float) -> None:
-    """Go the share α of the way, in place."""
-    for i in range(v.size):
-        v[i] += alpha * dv[i]
-        s[i] += alpha * ds[i]
-        t[i] += alpha * dt[i]

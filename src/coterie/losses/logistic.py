@@ -11,12 +11,13 @@ so neither is a difference of large numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+from scipy.special import expit
 
 from coterie.arrays import FloatArray
+from coterie.kernels.entropy import negative_entropy
 from coterie.kernels.logistic_prox import logistic_root
 from coterie.losses.loss import Loss, Step
 
@@ -50,9 +51,10 @@ class Logistic(Loss):
         return share * (1 - share)
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
-        inside = np.clip(v, *self.domain(y))
-        a = -y * inside
-        return np.where(inside == v, xlogy(a, a) + xlog1py(1 - a, -a), np.inf)
+        a: FloatArray = np.asarray(-y * v)
+        compute: Any = negative_entropy
+        compute(a.ravel(order="K"))
+        return a
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.minimum(-y, 0), np.maximum(-y, 0)

@@ -38,10 +38,10 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, as_number
+from coterie.arrays import FloatArray, as_number, once
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.factors import apart, decomposed, once, stacked, within
+from coterie.factors import apart, decomposed, stacked, within
 from coterie.methods.method import Method
 from coterie.penalties.traceball import leading_pair
 from coterie.tasks import Information

@@ -20,12 +20,12 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
-from coterie.methods.quadratic import minimiser, once, packed, proven, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -92,7 +92,7 @@ class Gram(Method):
         slopes = design.forward(state.w) - agent.labels
         total = yield Sum(design.adjoint(agent.weighted(slopes)))
         H = _normal(agent, state.letter)[0]
-        w = once("refined", total, agent.problem, lambda: minimiser(agent, H, total / n, state.w))
+        w = once(total, "refined", lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem)
         return replace(state, w=w)
 
     def point(self, agent: Agent, state: State) -> Point:
@@ -107,9 +107,9 @@ def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
     def divided() -> tuple[FloatArray, FloatArray]:
         return unpacked(letter, width) / agent.total, letter[-width:] / agent.total
 
-    return once("normal", letter, width, divided)
+    return once(letter, "normal", divided, key=width)
 
 
 def _solved(agent: Agent, letter: FloatArray, w: FloatArray) -> FloatArray:
     H, c = _normal(agent, letter)
-    return once("solved", letter, agent.problem, lambda: minimiser(agent, H, H @ w - c, w))
+    return once(letter, "solved", lambda: minimiser(agent, H, H @ w - c, w)[0], key=agent.problem)

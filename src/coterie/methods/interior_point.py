@@ -25,18 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once, sealed
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
-from coterie.methods.quadratic import once, packed, rounded, second_moment, solver, unpacked
+from coterie.methods.quadratic import packed, rounded, second_moment, solver, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -123,11 +123,11 @@ class InteriorPoint(Method):
                 f"{agent.design.shape[1]}. Use proximal-1."
             )
         empty = np.empty(0)
-        w = agent.centred.inner(agent.first_model().astype(float))
+        w = sealed(agent.centred.inner(agent.first_model().astype(float)))
         return State(w, FIRST_MU * (agent.primal_at_zero or 1.0), *[empty] * 6)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        return replace(state, w=agent.centred.inner(point.w.astype(float)))
+        return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         terms = _Terms(agent, state.w)
@@ -145,17 +145,28 @@ class InteriorPoint(Method):
     def _approach(self, agent: Agent, state: State, terms: _Terms, t: int) -> Talk[State]:
         w, n, mu = state.w, agent.total, state.mu
         v, theta = terms.centred(mu)
-        u, theta_u = terms.penalty_centred(mu)
         total = yield Sum(terms.hessian(theta, agent.centred.adjoint(terms.weights * v)))
-        slope = total[-len(w) :] / n + terms.l1 * u + terms.ridge * w
-        dw = once("interior", total, agent.problem, lambda: terms.equations(total, theta_u)(-slope))
-        dr, values, own = agent.centred.forward(dw), np.zeros(len(STEPS)), np.zeros(len(STEPS))
+
+        def aimed() -> tuple[FloatArray, float]:
+            u, theta_u = terms.penalty_centred(mu)
+            slope = total[-len(w) :] / n + terms.l1 * u + terms.ridge * w
+            dw = terms.equations(total, theta_u)(-slope)
+            return dw, -0.5 * float(slope @ dw)
+
+        dw, promised = once(total, "aimed", aimed)
+        dr, values = agent.centred.forward(dw), np.zeros(len(STEPS))
         smoothed: Any = barrier.smoothed
         smoothed(terms.r, dr, mu, terms.lower, terms.upper, terms.weights, STEPS, values)
-        smoothed(w, dw, mu, -terms.one, terms.one, terms.l1, STEPS, own)
-        values = (yield Sum(values)) / n + own + [0.5 * terms.ridge @ (w + share * dw) ** 2 for share in STEPS]
-        w = w + float(STEPS[int(np.argmin(values))]) * dw
-        if -0.5 * float(slope @ dw) > NEAR * mu:
+        losses = yield Sum(values)
+
+        def best() -> FloatArray:
+            values = np.zeros(len(STEPS))
+            smoothed(w, dw, mu, -terms.one, terms.one, terms.l1, STEPS, values)
+            values += losses / n + [0.5 * terms.ridge @ (w + share * dw) ** 2 for share in STEPS]
+            return sealed(w + float(STEPS[int(np.argmin(values))]) * dw)
+
+        w = once(losses, "best", best)
+        if promised > NEAR * mu:
             return replace(state, w=w)
         terms = _Terms(agent, w)
         v, u = terms.centred(mu)[0], terms.penalty_centred(mu)[0]
@@ -167,43 +178,71 @@ class InteriorPoint(Method):
     # -- 2. ------------------------------------------------------------------------------------------------------------
 
     def _along(self, agent: Agent, state: State, terms: _Terms, t: int) -> Talk[State]:
-        w, n, width, design = state.w, agent.total, len(state.w), agent.centred
+        design = agent.centred
         own = _Pair(terms.r, state.v, state.s, state.t, terms.lower, terms.upper, terms.weights)
-        shared = _Pair(w, state.u, state.s_u, state.t_u, -terms.one, terms.one, n * terms.l1)
         # Predictor: as far as possible towards μ = 0.
-        own.pull(0.0)
-        shared.pull(0.0)
-        slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * own.g)
-        total = yield Sum(terms.hessian(own.theta, *slopes, np.array([own.complementarity()])))
-        residual = total[-2 * width - 1 : -width - 1] / n + terms.l1 * state.u + terms.ridge * w
-        pulled = total[-width - 1 : -1] / n + terms.l1 * shared.g
-        theta_u = shared.theta
-        solve = once("interior", total, agent.problem, lambda: terms.equations(total, theta_u))
-        dw = once("predictor", total, agent.problem, lambda: solve(-residual - pulled))
-        longest, linear, quadratic = own.move(design.forward(dw), 0.0)
-        told = yield Sum(np.concatenate([agent.one_hot(longest), [linear, quadratic]]))
-        longest, more_linear, more_quadratic = shared.move(dw, 0.0)
-        alpha = min(longest, float(told[:-2].min()))
-        before = float(total[-1]) + shared.complementarity()
-        after = before + alpha * (told[-2] + more_linear) + alpha**2 * (told[-1] + more_quadratic)
-        pairs = 2 * (n + shared.weights.sum())
-        mu = before / pairs
+        theta, g = own.pull(0.0, own.nowhere)
+        slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * g)
+        total = yield Sum(terms.hessian(theta, *slopes, np.array([own.complementarity()])))
+        first = once(total, "predictor", _predicted, agent, state, terms, total)
+        way = own.move(design.forward(first.dw), 0.0, theta, g, own.nowhere)
+        told = yield Sum(np.concatenate([agent.one_hot(way.longest), [way.linear, way.quadratic]]))
+        mu, target = once(told, "target", _target, agent, first, told)
         if mu <= ROUNDING * agent.primal_at_zero:
             return state  # the end of the path, as far as float64 sees
-        target = mu * min(1.0, max(float(after) / before, 0.0) ** 3)
         # Corrector: back to the middle, with the predictor's second-order term.
-        own.pull(target)
-        shared.pull(target)
-        letter = yield Sum(design.adjoint(terms.weights * own.g))
-        pulled = letter / n + terms.l1 * shared.g
-        dw = once("corrector", letter, agent.problem, lambda: solve(-residual - pulled))
-        told = yield Sum(agent.one_hot(own.move(design.forward(dw), target)[0]))
-        alpha = min(1.0, INSIDE * min(shared.move(dw, target)[0], float(told.min())))
+        theta, g = own.pull(target, way)
+        letter = yield Sum(design.adjoint(terms.weights * g))
+        dw, shared_way = once(letter, "corrector", _corrected, agent, first, terms, target, letter)
+        way = own.move(design.forward(dw), target, theta, g, way)
+        told = yield Sum(agent.one_hot(way.longest))
+        alpha = min(1.0, INSIDE * min(shared_way.longest, float(told.min())))
         if alpha < BLOCKED:
-            return State(w, mu, *[np.empty(0)] * 6)
-        own.step(alpha)
-        shared.step(alpha)
-        return State(w + alpha * dw, mu, own.v, own.s, own.t, shared.v, shared.s, shared.t)
+            return State(state.w, mu, *[np.empty(0)] * 6)
+        w = once(told, "step", lambda: sealed(state.w + alpha * dw))
+        return State(w, mu, *own.after(alpha, way), *once(told, "shared", first.shared.after, alpha, shared_way))
+
+
+class _Predicted(NamedTuple):
+    """What all agents know after the first letter of a round along the path."""
+
+    dw: FloatArray
+    residual: FloatArray
+    """Of the first equation."""
+    solve: Callable[[FloatArray], FloatArray]
+    complementarity: float
+    """Σ ω (s p + t q) of all samples and the penalty."""
+    shared: _Pair
+    """The penalty's terms."""
+    way: _Way
+    """Where they go with dw."""
+
+
+def _predicted(agent: Agent, state: State, terms: _Terms, total: FloatArray) -> _Predicted:
+    w, n, width = state.w, agent.total, len(state.w)
+    shared = _Pair(w, state.u, state.s_u, state.t_u, -terms.one, terms.one, n * terms.l1)
+    theta, g = shared.pull(0.0, shared.nowhere)
+    residual = total[-2 * width - 1 : -width - 1] / n + terms.l1 * state.u + terms.ridge * w
+    solve = terms.equations(total, theta)
+    dw = solve(-residual - total[-width - 1 : -1] / n - terms.l1 * g)
+    way = shared.move(dw, 0.0, theta, g, shared.nowhere)
+    return _Predicted(dw, residual, solve, float(total[-1]) + shared.complementarity(), shared, way)
+
+
+def _target(agent: Agent, first: _Predicted, told: FloatArray) -> tuple[float, float]:
+    """μ now, and μ to go for: the better the predictor would do, the smaller."""
+    alpha, before = min(first.way.longest, float(told[:-2].min())), first.complementarity
+    after = before + alpha * (told[-2] + first.way.linear) + alpha**2 * (told[-1] + first.way.quadratic)
+    mu = before / (2 * (agent.total + float(first.shared.weights.sum())))
+    return mu, mu * min(1.0, max(float(after) / before, 0.0) ** 3)
+
+
+def _corrected(
+    agent: Agent, first: _Predicted, terms: _Terms, target: float, letter: FloatArray
+) -> tuple[FloatArray, _Way]:
+    theta, g = first.shared.pull(target, first.way)
+    dw = first.solve(-first.residual - letter / agent.total - terms.l1 * g)
+    return dw, first.shared.move(dw, target, theta, g, first.way)
 
 
 class _Terms:
@@ -214,7 +253,7 @@ class _Terms:
         if "terms" not in agent.scratch:
             agent.scratch["terms"] = _fixed(agent)
         y, self.lower, self.upper, self.weights, self.one, self.ridge, self.l1 = agent.scratch["terms"]
-        self.r = agent.centred.forward(w) - y
+        self.r = agent.at(w, agent.centred).scores - y
 
     def centred(self, mu: float) -> tuple[FloatArray, FloatArray]:
         """v on the central path, and how it changes with r."""
@@ -232,9 +271,10 @@ class _Terms:
 
     def equations(self, letter: FloatArray, theta_u: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """What multiplies by (X̃ᵀ(ωθ)X̃/n + λ₁θ_u + λ₂)⁻¹."""
-        H = unpacked(letter, len(self.w)) / self.agent.total
+        H = unpacked(letter, len(self.w))
+        H /= self.agent.total
         # Near the optimum θ is huge or tiny by nature: what looks singular is not.
-        return solver(H + np.diag(self.l1 * theta_u + self.ridge), least_pivot=0.0)
+        return solver(H, self.l1 * theta_u + self.ridge, least_pivot=0.0)[0]
 
 
 def _fixed(agent: Agent) -> tuple[FloatArray, ...]:
@@ -256,6 +296,19 @@ def _centred(r: FloatArray, mu: float, lower: FloatArray, upper: FloatArray) -> 
     return v, theta
 
 
+class _Way(NamedTuple):
+    """Directions of v, s and t."""
+
+    dv: FloatArray
+    ds: FloatArray
+    dt: FloatArray
+    longest: float = 0.0
+    """The longest step that stays inside, at most 1."""
+    linear: float = 0.0
+    """How Σ ω (s p + t q) changes along it."""
+    quadratic: float = 0.0
+
+
 class _Pair:
     """Terms of one kind, the samples' or the penalty's: where they stand, and where they are going."""
 
@@ -269,29 +322,29 @@ class _Pair:
         upper: FloatArray,
         weights: FloatArray,
     ):
-        self.r, self.lower, self.upper, self.weights = r, lower, upper, weights
-        self.v, self.s, self.t = v.copy(), s.copy(), t.copy()
-        self.dv, self.ds, self.dt = (np.zeros(len(r)) for _ in range(3))
-        self.theta, self.g = np.empty(len(r)), np.empty(len(r))
+        self.r, self.v, self.s, self.t = r, v, s, t
+        self.lower, self.upper, self.weights = lower, upper, weights
+        zeros = np.zeros(len(r))
+        self.nowhere = _Way(zeros, zeros, zeros)
 
     def complementarity(self) -> float:
         """Σ ω (s p + t q)."""
         return float(self.weights @ (self.s * (self.upper - self.v) + self.t * (self.v - self.lower)))
 
-    def pull(self, mu: float) -> None:
+    def pull(self, mu: float, last: _Way) -> tuple[FloatArray, FloatArray]:
         """θ and g for that μ, corrected for the last direction."""
-        here = self.r, self.v, self.s, self.t, self.lower, self.upper
+        theta, g = np.empty(len(self.r)), np.empty(len(self.r))
         pull: Any = barrier.pull
-        pull(*here, mu, self.dv, self.ds, self.dt, self.theta, self.g)
+        pull(self.r, self.v, self.s, self.t, self.lower, self.upper, mu, *last[:3], theta, g)
+        return theta, g
 
-    def move(self, dr: FloatArray, mu: float) -> tuple[float, float, float]:
-        """The directions for a change of r; the longest step, and how Σ ω (s p + t q) changes along it."""
+    def move(self, dr: FloatArray, mu: float, theta: FloatArray, g: FloatArray, last: _Way) -> _Way:
+        """The directions for a change of r, for the μ, θ and g of `pull`."""
         here = self.v, self.s, self.t, self.lower, self.upper, self.weights
+        dv, ds, dt = (np.empty(len(dr)) for _ in range(3))
         move: Any = barrier.move
-        longest, linear, quadratic = move(dr, *here, mu, self.theta, self.g, self.dv, self.ds, self.dt)
-        return longest, linear, quadratic
+        return _Way(dv, ds, dt, *move(dr, *here, mu, theta, g, *last[:3], dv, ds, dt))
 
-    def step(self, alpha: float) -> None:
-        """Go there."""
-        go: Any = barrier.step
-        go(self.v, self.s, self.t, self.dv, self.ds, self.dt, alpha)
+    def after(self, alpha: float, way: _Way) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """v, s and t after the share α of the way."""
+        return self.v + alpha * way.dv, self.s + alpha * way.ds, self.t + alpha * way.dt

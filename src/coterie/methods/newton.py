@@ -25,19 +25,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.agent import Agent, Here
+from coterie.arrays import FloatArray, once, sealed
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
-from coterie.methods.quadratic import diagonal, minimiser, once, packed, proven, second_moment, unpacked
+from coterie.methods.quadratic import diagonal, minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
@@ -53,6 +54,8 @@ FIRST_FLOOR = 1e-3
 """The first floor under ℓ'', in units of the loss's smoothness."""
 FULL = 1500
 """Columns up to which "auto" adds up whole Hessians."""
+SINGLE_FROM = 100
+"""Columns from which on dense rows are multiplied out in single precision, as long as H is far from singular."""
 IN_PLAY = 1500
 """Columns that may be in play at once."""
 SPARSE = 200
@@ -76,6 +79,8 @@ class State:
     """The upper triangle of n H as it was last, if it is kept."""
     curvature: FloatArray
     """The ℓ'' of the own rows that are in it."""
+    single: bool
+    """Whether single precision is enough for H; it is not where H is kept."""
 
 
 class Aim(NamedTuple):
@@ -90,6 +95,19 @@ class Aim(NamedTuple):
     """‖∇P‖, or ‖∇f‖."""
     letter: FloatArray
     """The upper triangle of n H, if it is to be kept."""
+    single: bool = False
+    """Whether single precision was enough for H."""
+
+
+class Reached(NamedTuple):
+    """How good the target is."""
+
+    before: float
+    """P(w)."""
+    full: float
+    """P at the target."""
+    enough: bool
+    """Whether the full step is taken without looking at shorter ones."""
 
 
 NOTHING = np.empty(0)
@@ -120,7 +138,7 @@ class Newton(Method):
         if sizes is None or not _has_curvature(problem.loss):
             return None
         d = sizes.width(problem)
-        mode = _mode(problem, d)
+        mode = _suiting(problem.penalty.name, d)
         if mode is None:
             return None
         m = d if mode == "full" else min(d, EXPECTED_IN_PLAY) if mode == "active" else 0
@@ -150,43 +168,32 @@ class Newton(Method):
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
         self._mode(agent)
-        return State(agent.centred.inner(agent.first_model().astype(float)), FIRST_FLOOR, 0.0, NOTHING, NOTHING)
+        w = sealed(agent.centred.inner(agent.first_model().astype(float)))
+        single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
+        return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        return replace(state, w=agent.centred.inner(point.w.astype(float)))
+        return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        loss, y, s, w = agent.problem.loss, agent.labels.astype(float), agent.data.weights, state.w
-        scores = agent.centred.forward(w)
-        slopes = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
-        curvature = agent.weighted(_raised(loss, loss.curvature(scores, y), state.floor * loss.smoothness))
-        known = np.append(slopes, loss.value(scores, y, s))
+        loss, w, here = agent.problem.loss, state.w, agent.at(state.w, agent.centred)
+        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), state.floor * loss.smoothness))
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
-        aim = yield from find(agent, state, known, curvature)
-
-        way = aim.target - w
-        image = agent.centred.forward(way)
-        there = yield Sum(np.array([loss.value(scores + image, y, s)]))
-        penalty, penalty_there = (self._penalty(agent, model) for model in (w, aim.target))
-        before = agent.problem.primal(aim.losses, agent.total, penalty)
-        full = agent.problem.primal(float(there[0]), agent.total, penalty_there)
-        promised = float(aim.slope @ way) + penalty_there - penalty
+        aim = yield from find(agent, state, here, curvature)
+        there = agent.at(aim.target, agent.centred)
+        losses = yield Sum(np.array([there.losses]))
+        reached = once(losses, "reached", _reached, agent, w, aim, float(losses[0]))
         theta = 1.0
-        if not full - before <= ENOUGH * promised + ROUNDING * abs(before):
-            losses = yield Sum(np.array([loss.value(scores + share * image, y, s) for share in TRIALS]))
-            penalties = [self._penalty(agent, w + share * way) for share in TRIALS]
-            pairs = zip(losses, penalties, strict=True)
-            after = np.array([full, *(agent.problem.primal(float(f), agent.total, g) for f, g in pairs)])
-            # The longest of the steps that are best, up to rounding.
-            good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
-            theta = float([1.0, *TRIALS][good[0]]) if good.size else 0.0
+        if not reached.enough:
+            image, s = there.scores - here.scores, agent.data.weights
+            losses = yield Sum(np.array([loss.value(here.scores + share * image, here.y, s) for share in TRIALS]))
+            theta = once(losses, "shorter", _best_share, agent, w, aim, reached, losses)
         floor = state.floor / 10 if theta == 1.0 else state.floor
         if theta <= 1 / 8:
             floor = min(1.0, 10 * max(floor, 1e-6))
         kept = curvature if aim.letter.size else NOTHING
-        return State(
-            aim.target if theta == 1.0 else w + theta * way, floor, state.steepest or aim.steepest, aim.letter, kept
-        )
+        w = aim.target if theta == 1.0 else once(losses, "shortened", lambda: sealed(w + theta * (aim.target - w)))
+        return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single)
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual: at the minimum it is the best one."""
@@ -194,41 +201,38 @@ class Newton(Method):
 
     # -- three ways to the next target ---------------------------------------------------------------------------------
 
-    def _full(self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray) -> Talk[Aim]:
+    def _full(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         change = curvature - state.curvature if state.letter.size else curvature
-        total = yield Sum(packed(second_moment(agent.centred, change), known))
+        more = here.adjoint, np.array([here.losses])
+        # The matrix has no name here: it would be kept until the others have answered.
+        total = yield Sum(packed(second_moment(agent.centred, change, single=state.single), *more))
         w, n, width = state.w, agent.total, len(state.w)
-        slope = total[-width - 1 : -1] / n
-        triangle: FloatArray = total[: -width - 1]
 
-        def added_up() -> FloatArray:
-            return np.add(state.letter, triangle) if state.letter.size else triangle.copy()
-
-        letter = once("hessian", total, agent.problem, added_up) if _by_pieces(agent.problem.loss) else NOTHING
-
-        def solved() -> FloatArray:
+        def aimed() -> Aim:
+            slope, triangle, letter = total[-width - 1 : -1] / n, total[: -width - 1], NOTHING
+            if _by_pieces(agent.problem.loss):
+                letter = triangle + state.letter if state.letter.size else triangle.copy()
             H = unpacked(letter if letter.size else triangle, width)
             H /= n
-            return minimiser(agent, H, slope, w)
+            target, firm = minimiser(agent, H, slope, w)
+            return _aim(target, slope, total, letter, state.single and firm)
 
-        target = once("newton", total, agent.problem, solved)
-        return Aim(target, slope, float(total[-1]), float(np.linalg.norm(slope)), letter)
+        return once(total, "newton", aimed)
 
-    def _active(self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray) -> Talk[Aim]:
-        total = yield Sum(known)
+    def _active(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
+        total = yield Sum(np.append(here.adjoint, here.losses))
         w, n = state.w, agent.total
         slope = total[:-1] / n
-        columns = self._in_play(agent, w, slope)
+        columns = once(total, "in play", self._in_play, agent, w, slope)
         letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
 
-        def solved() -> FloatArray:
+        def aimed() -> Aim:
             H = unpacked(letter, len(columns)) / n
             target = w.copy()
-            target[columns] = minimiser(agent, H, slope[columns], w[columns])
-            return target
+            target[columns], _ = minimiser(agent, H, slope[columns], w[columns])
+            return _aim(target, slope, total)
 
-        target = once("newton", letter, agent.problem, solved)
-        return Aim(target, slope, float(total[-1]), float(np.linalg.norm(slope)), NOTHING)
+        return once(letter, "newton", aimed)
 
     def _in_play(self, agent: Agent, w: FloatArray, slope: FloatArray) -> npt.NDArray[np.intp]:
         """Columns that are not 0, or want to leave it: those with the steepest slopes, at most twice as many."""
@@ -251,13 +255,13 @@ class Newton(Method):
         most = min(IN_PLAY, wanted, max(200, 2 * int(held.sum())))
         return np.sort(np.argsort(-pull, kind="stable")[:most])
 
-    def _products(self, agent: Agent, state: State, known: FloatArray, curvature: FloatArray) -> Talk[Aim]:
+    def _products(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         """Preconditioned conjugate gradients on (H + λI) p = −∇P, one `Sum` of d numbers for each step."""
         design, n, w = agent.centred, agent.total, state.w
         ridge = np.full(len(w), agent.problem.penalty.strong_convexity)
         if agent.problem.intercept:
             ridge[-1] = 0.0
-        total = yield Sum(np.concatenate([diagonal(design, curvature), known]))
+        total = yield Sum(np.concatenate([diagonal(design, curvature), here.adjoint, [here.losses]]))
         scale = total[: len(w)] / n + ridge
         scale[scale <= 0] = 1.0
         slope = total[len(w) : -1] / n + ridge * w
@@ -277,12 +281,13 @@ class Newton(Method):
             scaled = left / scale
             before, size = size, float(left @ scaled)
             direction = scaled + size / before * direction
-        return Aim(w + p, slope - ridge * w, float(total[-1]), steepness, NOTHING)
+        target = once(total, "newton", lambda: sealed(w + p))
+        return Aim(target, slope - ridge * w, float(total[-1]), steepness, NOTHING)
 
     def _mode(self, agent: Agent) -> str:
         if self.hessian != "auto":
             return self.hessian
-        mode = _mode(agent.problem, agent.design.shape[1])
+        mode = _suiting(agent.problem.penalty.name, agent.design.shape[1])
         if mode is None:
             raise InvalidProblem(
                 f"newton adds up Hessians of at most {FULL} columns for the {agent.problem.penalty.name} penalty; this "
@@ -290,12 +295,37 @@ class Newton(Method):
             )
         return mode
 
-    def _penalty(self, agent: Agent, w: FloatArray) -> float:
-        return agent.problem.penalty.value(agent.problem.coefficients(w))
-
 
 PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
 """Which penalties the ways for many columns are for."""
+
+
+def _aim(
+    target: FloatArray, slope: FloatArray, total: FloatArray, letter: FloatArray = NOTHING, single: bool = False
+) -> Aim:
+    return Aim(sealed(target), slope, float(total[-1]), float(np.linalg.norm(slope)), letter, single)
+
+
+def _penalty(agent: Agent, w: FloatArray) -> float:
+    return agent.problem.penalty.value(agent.problem.coefficients(w))
+
+
+def _reached(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> Reached:
+    """How the target compares with w, from Σ s ℓ there."""
+    penalty, penalty_there = _penalty(agent, w), _penalty(agent, aim.target)
+    before = agent.problem.primal(aim.losses, agent.total, penalty)
+    full = agent.problem.primal(losses, agent.total, penalty_there)
+    promised = float(aim.slope @ (aim.target - w)) + penalty_there - penalty
+    return Reached(before, full, full - before <= ENOUGH * promised + ROUNDING * abs(before))
+
+
+def _best_share(agent: Agent, w: FloatArray, aim: Aim, reached: Reached, losses: FloatArray) -> float:
+    """The longest of the steps that are best, up to rounding; 0 if none is better than to stay."""
+    before, way = reached.before, aim.target - w
+    pairs = zip(losses, (_penalty(agent, w + share * way) for share in TRIALS), strict=True)
+    after = np.array([reached.full, *(agent.problem.primal(float(f), agent.total, g) for f, g in pairs)])
+    good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
+    return float([1.0, *TRIALS][good[0]]) if good.size else 0.0
 
 
 def _has_curvature(loss: Loss) -> bool:
@@ -314,7 +344,8 @@ def _by_pieces(loss: Loss) -> bool:
     return loss.conjugate_curvature is not None
 
 
-def _mode(problem: Problem, width: int) -> str | None:
-    """What suits that many columns and that penalty, if anything."""
-    suiting = next((mode for mode, names in PENALTIES_OF.items() if problem.penalty.name in names), None)
+@cache
+def _suiting(penalty: str, width: int) -> str | None:
+    """What suits that penalty and that many columns, if anything."""
+    suiting = next((mode for mode, names in PENALTIES_OF.items() if penalty in names), None)
     return "full" if width <= (SPARSE if suiting == "active" else FULL) else suiting

@@ -28,11 +28,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, once
 from coterie.backends import backend
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.factors import apart, decomposed, once, orthonormal, stacked, within
+from coterie.factors import apart, decomposed, orthonormal, stacked, within
 from coterie.methods.costs import Sizes
 from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
 from coterie.methods.method import Method
