@@ -138,6 +138,8 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
     if "value" in plain:
         return plain["value"]
     own, inner = classes[0], classes[1:]
+    if {part.name for part in fields(own)} != set(plain["state"]):
+        raise InvalidInput("the checkpoint was written by another version of coterie. Use an empty folder.")
     return own(**{name: _put_together(part, arrays, inner) for name, part in plain["state"].items()})
 
 

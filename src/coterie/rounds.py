@@ -352,7 +352,7 @@ def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limit
     if limits.check_every is not None:
         return last.round + limits.check_every - last.round % limits.check_every
     soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
-    latest = max(soonest, last.round + last.round // 5)
+    latest = max(soonest, last.round + max(first, last.round // 5))
     ahead = math.inf
     if len(history) > 1 and 0 < last.gap < history[-2].gap and target > 0:
         rate = math.log(history[-2].gap / last.gap) / (last.round - history[-2].round)

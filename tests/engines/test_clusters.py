@@ -571,27 +571,39 @@ def test_mpi_names_the_rank_that_never_ends(tmp_path):
 
 
 MPI_MISUNDERSTANDING = """
+import sys
 import numpy as np
 import coterie as co
 from coterie.bill import Bill
 from coterie.carriers.ranks import Ranks
 from coterie.engines.mpi import _end_all, _world
 
-def talk(rank):
+def words(rank):
     yield co.Sum(np.ones(3))
     yield co.Sum(np.ones(3)) if rank else co.Mix(np.ones(3))
 
-world, path = _world(), co.networks.path(2)
+def sizes(rank):
+    for size in (5, 6, 6 if rank else 5):
+        yield co.Sum(np.ones(size))
+
+world, path, talk = _world(), co.networks.path(2), {"words": words, "sizes": sizes}[sys.argv[1]]
 Ranks(path, Bill(path), world, [0, 1], None, 4.0, _end_all).converse([talk(world.rank)], "rounds")
 """
 
 
 @needs("mpi")
-def test_mpi_names_ranks_that_wait_for_each_other():
-    process = mpiexec(2, "-c", MPI_MISUNDERSTANDING)
+@pytest.mark.parametrize(
+    ("differing", "said"),
+    [
+        ("words", "agent 0 said Mix (step 2, rounds) of 3 numbers; agent 1 said Sum (step 2, rounds) of 3 numbers"),
+        ("sizes", "agent 0 said Sum (step 3, rounds) of 5 numbers; agent 1 said Sum (step 3, rounds) of 6 numbers"),
+    ],
+)
+def test_mpi_names_ranks_that_wait_for_each_other(differing, said):
+    process = mpiexec(2, "-c", MPI_MISUNDERSTANDING, differing)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == co.Status.PROTOCOL_ERROR.exit_code
-    assert "agent 0 said Mix (step 2, rounds); agent 1 said Sum (step 2, rounds)" in errors
+    assert said in errors
 
 
 MPI_WORDS = """

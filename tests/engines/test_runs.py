@@ -18,6 +18,7 @@ import coterie as co
 from coterie.certificate import Bound, Point
 from coterie.checkpoint import Checkpoint
 from coterie.errors import CorruptFile, InvalidInput
+from coterie.files import read_archive
 from coterie.methods import Method
 from coterie.rounds import Record, _verdict
 from coterie.words import Ask
@@ -140,6 +141,20 @@ def test_another_runs_checkpoint_is_refused(tmp_path):
             fit(checkpoint=tmp_path, **other)
     with pytest.raises(InvalidInput, match="another run"):
         co.solve(PROBLEM, (X, Y + 1e-9), agents=4, checkpoint=tmp_path)
+
+
+def test_a_checkpoint_with_other_fields_is_refused(tmp_path):
+    fit(max_rounds=5, checkpoint=tmp_path)
+    files = Checkpoint(tmp_path, "")._files()
+    header, _ = read_archive(files[-1], "checkpoint")
+
+    @dataclass(frozen=True)
+    class Renamed:
+        w: object
+        x: object
+
+    with pytest.raises(InvalidInput, match="another version"):
+        Checkpoint(tmp_path, header["identity"]).load((Renamed, Renamed), header["round"])
 
 
 def test_a_half_written_checkpoint_is_never_seen(tmp_path, monkeypatch):

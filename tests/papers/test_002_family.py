@@ -359,3 +359,13 @@ def test_names_of_accelerations():
         co.solve(co.Problem("squared", "l2", 0.1), (X, NUMBERS), acceleration="andersen")
     with pytest.raises(InvalidProblem, match="cannot be accelerated"):
         accelerated(Anderson(method("cocoa")), "relaxation", method("cocoa"))
+
+
+@pytest.mark.parametrize("agents", [1, 2, 4])
+@pytest.mark.parametrize("rule", ["proximal-1", "consensus"])
+def test_halperns_anchor_forgives_large_blocks_that_are_solved_roughly(rule, agents):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((200, 8)) * rng.uniform(0.3, 3, 8)
+    y = np.sign(A[:, 0] + rng.standard_normal(200))
+    result = co.solve(co.Problem("hinge", "l1", 0.01), (A, y), agents=agents, method=rule, tol=1e-5, max_rounds=1000)
+    assert result.status == "optimal"

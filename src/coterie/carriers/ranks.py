@@ -271,6 +271,7 @@ class Ranks(Linked):
         if self.comm.size == 1:
             return self._total(letters)
         first = letters[0]
+        self._doing.size = first.size
         key = first.size, first.dtype.char
         board = self._sums.get(key) or _keep(self._sums, key, self._summing(first))
         if board.slices is not None:
@@ -375,6 +376,7 @@ class Ranks(Linked):
 
     def _mixed(self, operator: Operator, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
         size, dtype, whole = letters[0].size, letters[0].dtype, operator.agents is not self._at_hand
+        self._doing.size = size
         key = size, dtype.char, whole
         board = self._nears.get(key) or _keep(self._nears, key, self._nearing(size, dtype, whole))
         for row, letter in zip(board.own, letters, strict=True):

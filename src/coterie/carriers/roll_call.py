@@ -36,11 +36,13 @@ LONG = 10
 class Doing:
     """Which word a rank said last, and which one was answered last: all that a word costs for being watched."""
 
-    __slots__ = ("answered", "said")
+    __slots__ = ("answered", "said", "size")
 
     def __init__(self) -> None:
         self.said: Tag | None = None
         self.answered: Tag | None = None
+        self.size = 0
+        """How many numbers the last letter of a `Sum` or a `Mix` had."""
 
     @contextmanager
     def waiting(self, tag: Tag) -> Iterator[None]:
@@ -57,6 +59,8 @@ class _Standing(NamedTuple):
 
     word: Tag | None
     """The word that it waits in; None while it computes."""
+    size: int
+    """How long its letters are."""
     seconds: float
 
 
@@ -132,7 +136,7 @@ class RollCall:
 
     def _standing(self) -> _Standing:
         since = self._look()
-        return _Standing(self._word, time.monotonic() - since)
+        return _Standing(self._word, self.doing.size, time.monotonic() - since)
 
     def _asked(self, since: float) -> dict[int, _Standing] | None:
         """What the others do, as far as they answer; None if this rank does not wait any more."""
@@ -157,10 +161,12 @@ class RollCall:
         if endless := [r for r in self._others if found[r].word is None and found[r].seconds > LONG * self.deadline]:
             return self._lost(endless, f"has been computing for more than {LONG * self.deadline:g} seconds")
         standings = {self.comm.rank: self._standing(), **found}
-        words = {standing.word for standing in standings.values()}
+        words = {(standing.word, standing.size) for standing in standings.values() if standing.word is not None}
+        waiting = all(standing.word is not None for standing in standings.values())
         # Letters that are long on their way make all ranks wait, too, but not for different words of one step.
-        if None not in words and len({word.step for word in words if word}) < len(words):
-            said = "; ".join(f"{self.called[rank]} said {standings[rank].word}" for rank in sorted(standings))
+        if waiting and len({word.step for word, _ in words}) < len(words):
+            members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
+            said = "; ".join(f"{name} said {standing.word} of {standing.size} numbers" for name, standing in members)
             return ProtocolError(f"all ranks wait for each other: {said}.")
         return None
 

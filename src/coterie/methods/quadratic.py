@@ -38,6 +38,8 @@ ATTEMPTS = 200
 GRADIENT_STEPS = 50_000
 FIRM = 1e-3
 """The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
+LEAST_SINGLE = 1e-30
+"""Squares that are smaller lose digits in single precision."""
 NOISE = 1e-12
 """What is left of a column beside its mean, below this share of it, is rounding: the column is constant."""
 
@@ -107,7 +109,8 @@ def _dense_moment(
                     moment += scipy.linalg.blas.ssyrk(sign, A.T, lower=1)
                 else:
                     moment = scipy.linalg.blas.dsyrk(sign, A.T, beta=1.0, c=moment, lower=1, overwrite_c=1)
-    if single and not np.isfinite(moment.trace()):
+    lengths = moment.diagonal()
+    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
         return _dense_moment(X, columns, scale, centre, single=False)
     return moment.T
 

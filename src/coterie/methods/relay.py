@@ -40,9 +40,9 @@ from coterie.words import Sum, Talk
 
 __all__ = ["Relay", "State"]
 
-PARTS = 3
+PARTS = 2
 """How often an agent speaks in a lap."""
-RESTING = 8
+RESTING = 16
 """Rows that are at a bound of their dual are looked at in every so many laps."""
 SETTLED = 4
 """Laps after which it makes sense to say that a row rests."""
@@ -67,7 +67,7 @@ class Relay(Method):
     name: ClassVar[str] = "relay"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
-    first_look: ClassVar[int] = 128
+    first_look: ClassVar[int] = 192
 
     @classmethod
     def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
