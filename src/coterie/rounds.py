@@ -34,6 +34,8 @@ Keep = Callable[["Outcome"], None]
 
 GENEROUS = 1.5
 """By how much a round and a proof may cost more than the dearest so far, as accelerations' letters grow."""
+FIRST_FEW = 10
+"""Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
 PROOF_SHARE_INVERSE = 20
 FREE_PROOFS = 8
 """Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
@@ -352,7 +354,7 @@ def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limit
     if limits.check_every is not None:
         return last.round + limits.check_every - last.round % limits.check_every
     soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
-    latest = max(soonest, last.round + max(first, last.round // 5))
+    latest = max(soonest, last.round + max(first if first > FIRST_FEW else 0, last.round // 5))
     ahead = math.inf
     if len(history) > 1 and 0 < last.gap < history[-2].gap and target > 0:
         rate = math.log(history[-2].gap / last.gap) / (last.round - history[-2].round)

@@ -35,7 +35,7 @@ class Method(ABC):
     family: ClassVar[str] = "linear"
     """Which problems it solves, see `Problem.family`."""
     first_look: ClassVar[int] = 2
-    """After which round the first certificate is worth its letters; the next ones may be as far apart."""
+    """After which round the first certificate is worth its letters."""
 
     @property
     def asynchronous(self) -> bool:
