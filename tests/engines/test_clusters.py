@@ -340,6 +340,10 @@ def assert_resumed(result):
     assert result.bill == undisturbed().bill
 
 
+MANY = 5000
+"""Rounds of a run that must not be over before its worker is killed: the callback is a process away."""
+
+
 def assert_lost(result, who):
     assert result.status == "party_lost"
     assert re.fullmatch(f"({who}) stopped answering: .* died.", str(result.error))
@@ -368,7 +372,7 @@ def test_ray_goes_on_when_an_actor_is_killed(on_ray, tmp_path):
 @pytest.mark.chaos
 def test_ray_names_the_actor_that_was_killed(on_ray):
     pid = actor_of_place_1(on_ray)
-    assert_lost(long_fit(on_ray, callback=Murder(lambda: pid)), "agent 2 and agent 3")
+    assert_lost(long_fit(on_ray, MANY, callback=Murder(lambda: pid)), "agent 2 and agent 3")
 
 
 def children(pid):
@@ -422,7 +426,7 @@ def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_a_python_worker_is_killed(
 @needs("spark")
 @pytest.mark.chaos
 def test_spark_names_the_worker_that_was_killed(on_spark):
-    result = long_fit(on_spark, callback=Murder(spark_worker))
+    result = long_fit(on_spark, MANY, callback=Murder(spark_worker))
     assert_lost(result, "agent 0 and agent 1|agent 2 and agent 3")
 
 
