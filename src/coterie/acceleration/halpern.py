@@ -19,9 +19,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from coterie.acceleration.wrapper import Wrapper
+from coterie.acceleration.wrapper import Wrapper, own_residual
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, once
 from coterie.words import Sum, Talk
@@ -71,10 +69,7 @@ class Halpern(Wrapper):
 
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts, start, anchor, k = self.steps.coordinates(agent, image), state.start, state.anchor, state.k
-        counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
-        moves = [(part.scale, getattr(image, part.name) - getattr(start, part.name)) for part in counted]
-        mine = sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)
-        total = yield Sum(np.array([mine], float))
+        total = yield Sum(own_residual(agent, parts, start, image))
         size = math.sqrt(total[0])
         first = state.first if k else size
         alpha = 1.0 if not k and size >= state.before else state.alpha

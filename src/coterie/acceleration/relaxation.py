@@ -11,9 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from coterie.acceleration.wrapper import Wrapper, relaxed
+from coterie.acceleration.wrapper import Wrapper, own_residual, relaxed
 from coterie.agent import Agent
 from coterie.words import Sum, Talk
 
@@ -54,9 +52,6 @@ class Relaxation(Wrapper):
         parts = self.steps.coordinates(agent, image)
         alpha, residual = state.alpha, state.residual
         if t % LOOK_EVERY == 0:
-            counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
-            moves = [(part.scale, getattr(image, part.name) - getattr(state.start, part.name)) for part in counted]
-            mine = sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)
-            residual = math.sqrt((yield Sum(np.array([mine], float)))[0])
+            residual = math.sqrt((yield Sum(own_residual(agent, parts, state.start, image)))[0])
             alpha = 1 + 0.5 * (alpha - 1) if residual > GROWN * state.residual else alpha
         return State(relaxed(parts, state.start, image, alpha), image, alpha, residual)

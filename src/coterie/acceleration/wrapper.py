@@ -6,13 +6,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.steps import Coordinate, Steps
 from coterie.words import Letter, Talk
 
-__all__ = ["Wrapper", "relaxed"]
+__all__ = ["Wrapper", "own_residual", "relaxed"]
 
 
 @dataclass(frozen=True)
@@ -117,3 +119,10 @@ def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float)
         move *= alpha
         move += before
     return replace(image, **ahead)
+
+
+def own_residual(agent: Agent, parts: tuple[Coordinate, ...], start: Any, image: Any) -> FloatArray:
+    """The own share of ‖T(x) − x‖² as a letter: what all agents hold alike counts at the first one only."""
+    counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
+    moves = [(part.scale, getattr(image, part.name) - getattr(start, part.name)) for part in counted]
+    return np.array([sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)], float)
