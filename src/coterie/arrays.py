@@ -112,6 +112,21 @@ def digest(*things: object) -> str:
     return h.hexdigest()
 
 
+def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
+    """matrix @ vector, without a warning that is about neither.
+
+    For single precision and few columns OpenBLAS also multiplies what happens to lie behind its copy of the vector, and
+    drops the result: now and then that is no number, and numpy reports it as an invalid value.
+    """
+    result: FloatArray
+    if matrix.dtype != np.float32:
+        result = matrix @ vector
+    else:
+        with np.errstate(invalid="ignore"):
+            result = matrix @ vector
+    return result
+
+
 WIDENED_ROWS = 4096
 ROUNDING = 1e-10
 """A column whose squares about its mean are below this share of those of the mean is taken to be constant."""
@@ -144,10 +159,10 @@ class Design:
             return np.concatenate(blocks)
         scores: FloatArray
         if self.intercept:
-            scores = self.X @ w[:-1]
+            scores = product(self.X, w[:-1])
             scores += w[-1]
         else:
-            scores = self.X @ w
+            scores = product(self.X, w)
         return scores
 
     def adjoint(self, v: FloatArray) -> FloatArray:
@@ -161,10 +176,10 @@ class Design:
                 start += len(block)
         elif self.intercept:
             result = np.empty(self.shape[1], np.result_type(self.dtype, v.dtype))
-            result[:-1] = self.transposed @ v
+            result[:-1] = product(self.transposed, v)
             result[-1] = v.sum()
         else:
-            result = self.transposed @ v
+            result = product(self.transposed, v)
         return result
 
     def _differs(self, vector: FloatArray) -> bool:

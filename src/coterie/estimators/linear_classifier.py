@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, product
 from coterie.engines import Engine
 from coterie.estimators.callbacks import with_callbacks
 from coterie.estimators.distributed import (
@@ -149,7 +149,7 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> FloatArray:
         """The scores: one number per row for two classes (positive: the second), else one per row and class."""
-        scores: FloatArray = self._checked(X) @ self.coef_.T + self.intercept_
+        scores: FloatArray = product(self._checked(X), self.coef_.T) + self.intercept_
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, product
 from coterie.engines import Engine
 from coterie.estimators.callbacks import with_callbacks
 from coterie.estimators.distributed import Distributed, linear_problem, positive_weights, rows_of
@@ -135,7 +135,7 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
 
     def predict(self, X: Any) -> FloatArray:
         """X·coef_ + intercept_."""
-        scores: FloatArray = self._checked(X) @ self.coef_ + self.intercept_
+        scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
         return scores
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from coterie.arrays import FloatArray, Matrix, digest, is_sparse
+from coterie.arrays import FloatArray, Matrix, digest, is_sparse, product
 from coterie.data import read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem
 from coterie.files import read_archive, write_archive
@@ -41,7 +41,7 @@ class LinearModel:
             raise InvalidData(
                 f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give those of the fit."
             )
-        scores: FloatArray = X @ self.coef_ + self.intercept_
+        scores: FloatArray = product(X, self.coef_) + self.intercept_
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from coterie.acceleration import accelerated
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, digest
+from coterie.arrays import FloatArray, digest, product
 from coterie.carriers.linked import Linked
 from coterie.carriers.links import Tag
 from coterie.carriers.streams import Restarted
@@ -130,7 +130,7 @@ def predict_together(
         rows = meeting.told(here.n, "rows", int)
         if len(set(rows)) > 1:
             raise unequal_rows(study, rows)
-        scores = _summed(meeting, here.X @ model.coef_ + model.intercept_, holders.index(True))
+        scores = _summed(meeting, product(here.X, model.coef_) + model.intercept_, holders.index(True))
         meeting.told(True, "written", bool)
         if scores is None:
             return here.ids, None

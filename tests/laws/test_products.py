@@ -1,0 +1,39 @@
+"""Laws of the products with a data matrix."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from coterie.arrays import Design, product
+
+SIGNALLING = 0x7FA00000
+"""Bits of a float32 that is no number, and says so when it is touched."""
+
+
+class Litter(ctypes.Structure):
+    _fields_ = (("bits", ctypes.c_uint32 * 40000),)
+
+
+def litter_the_stack():
+    """Leaves bits that are no numbers where the next function keeps what it has not written yet."""
+    touch = ctypes.CDLL(None).getpid
+    touch.argtypes = [Litter]
+    touch(Litter((ctypes.c_uint32 * 40000)(*[SIGNALLING] * 40000)))
+
+
+@pytest.mark.parametrize("columns", range(1, 9))
+def test_finite_products_do_not_warn(columns):
+    rng = np.random.default_rng(columns)
+    for rows in range(1, 12):
+        X, w = rng.standard_normal((rows, columns)).astype(np.float32), rng.standard_normal(columns).astype(np.float32)
+        litter_the_stack()
+        scores = product(X, w)
+        litter_the_stack()
+        with_ones = Design(X, intercept=True).forward(np.append(w, np.float32(1)))
+        litter_the_stack()
+        back = Design(np.asfortranarray(X)).adjoint(scores)
+        assert scores.dtype == with_ones.dtype == back.dtype == np.float32
+        np.testing.assert_allclose(scores, X.astype(float) @ w, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(with_ones, scores + 1, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(back, X.T.astype(float) @ scores, rtol=1e-5, atol=1e-5)
