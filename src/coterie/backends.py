@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, is_sparse, is_tensor
+from coterie.arrays import FloatArray, is_sparse, is_tensor, product
 
 __all__ = ["NumpyBackend", "TorchBackend", "backend"]
 
@@ -86,11 +86,11 @@ class NumpyBackend:
 
     def product(self, M: Any, v: Any) -> Any:
         """M v."""
-        return M @ v
+        return product(M, v)
 
     def adjoint(self, M: Any, z: Any) -> Any:
         """Mᵀ z."""
-        return M.T @ z
+        return product(M.T, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
         """Hᵀ z for the indicator matrix H of the labels."""
