@@ -46,6 +46,18 @@ OURS = {"fit", "predict", "verify", "compare", "report", "users", "demo", "docto
 FIT = ["--target", "ill", "--id", "patient", "--loss", "logistic", "--penalty", "l2", "--strength", "0.01"]
 
 
+def test_a_deadline_is_for_parties_in_other_processes(run, patients, tmp_path):
+    code, out, _ = run(
+        "fit", "patients.csv", *FIT, "--agents", 2, "--engine", "peers", "--deadline", 20, "-o", "answer"
+    )
+    assert code == 0, out
+    for engine, deadline, fix in (("local", 20, "leave the deadline out"), ("peers", 0, "a number of seconds above 0")):
+        code, _, err = run("fit", "patients.csv", *FIT, "--engine", engine, "--deadline", deadline, "-o", "other")
+        assert code == 3
+        assert fix in " ".join(err.split())
+        assert not (tmp_path / "other").exists()
+
+
 def test_fit_predict_verify(run, patients, tmp_path):
     code, out, _ = run("fit", "patients.csv", *FIT, "--agents", 4, "--intercept", "-o", "answer")
     assert code == 0

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
+from coterie.commands.options import Config, Deadline, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
 from coterie.engines import engine as find_engine
 from coterie.methods import METHODS
@@ -24,6 +24,7 @@ def fit(
     question: Question,
     method: Annotated[str, among("auto", *METHODS)] = "auto",
     checkpoint: Annotated[Path | None, typer.Option(help="A folder: the same command continues a stopped run.")] = None,
+    deadline: Deadline = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
         "coterie-fit"
     ),
@@ -32,6 +33,7 @@ def fit(
     config: Config = None,
 ) -> None:
     """Fit a model to data that is apart; write model, certificate and report."""
+    engine = find_engine(question.settings["engine"], deadline)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     result = solve(
         question.problem,
@@ -39,10 +41,10 @@ def fit(
         method=method,
         checkpoint=checkpoint,
         progress=False if as_json else None,
-        **question.settings,
+        **{**question.settings, "engine": engine},
         **question.options,
     )
-    if not find_engine(question.settings["engine"]).speaks:
+    if not engine.speaks:
         raise typer.Exit(result.status.exit_code)
     result.save(output)
     if figures is not None:

@@ -30,6 +30,7 @@ __all__ = [
     "Columns",
     "Config",
     "Data",
+    "Deadline",
     "Figures",
     "Id",
     "Json",
@@ -117,6 +118,10 @@ Columns = Annotated[
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-p", help="A parameter of loss, penalty or method, e.g. rho=1.0. Can be repeated."),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option(help="Seconds of silence after which a party in another process is lost; 30 if not given."),
 ]
 Figures = Annotated[
     str | None,

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from coterie.commands.options import Columns, Config, Json, Options, Target, among, by_user, pairs
+from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, by_user, pairs
 from coterie.commands.output import console, print_json, summary
 from coterie.data import read
 from coterie.engines import ENGINES
@@ -79,6 +79,7 @@ def users(
     method: Annotated[str, among(*PERSONAL)] = "dada",
     network: Annotated[str, among(LEARNED, *TOPOLOGIES, also=", or an edge file: who is like whom")] = LEARNED,
     engine: Annotated[str, among(*ENGINES)] = "local",
+    deadline: Deadline = None,
     option: Options = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.", rich_help_panel=FITTING)] = 1e-2,
     max_rounds: Annotated[int, typer.Option(help="Rounds at most.", rich_help_panel=FITTING)] = 500,
@@ -118,9 +119,10 @@ def users(
             kept = by_user(test, target, users, names) if test else []
         numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
         own: dict[str, Any] = {part.name: options.pop(part.name) for part in fields(Personal) if part.name in options}
+        chosen = find_engine(engine, deadline)
         problem = Personal(**own | {name: values[0] for name, values in numbers.items()})
         how = {
-            "split": "users", "method": method, "network": network, "engine": engine, "tol": tol,
+            "split": "users", "method": method, "network": network, "engine": chosen, "tol": tol,
             "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
             **_suiting(method), **options,
         }  # fmt: skip
@@ -128,7 +130,7 @@ def users(
             problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)
         result = solve(problem, train, **how)
         fitted = result.model
-        if not find_engine(engine).speaks:
+        if not chosen.speaks:
             raise typer.Exit(result.status.exit_code)
         if save is not None:
             result.save(save)

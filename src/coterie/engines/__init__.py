@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 from coterie.catalogue import Catalogue
 from coterie.engines.engine import Engine
+from coterie.errors import InvalidInput
 
 __all__ = ["ENGINES", "Engine", "engine"]
 
 ENGINES: Catalogue[Engine] = Catalogue("engines", Engine, "engine")
 
 
-def engine(name: str | Engine) -> Engine:
-    """The engine of that name; an `Engine` is returned as it is."""
-    return name if isinstance(name, Engine) else ENGINES[name]()
+def engine(name: str | Engine, deadline: float | None = None) -> Engine:
+    """The engine of that name, or that `Engine`; with a deadline, after so many seconds of silence a party is lost."""
+    chosen: Any = name if isinstance(name, Engine) else ENGINES[name]()
+    if deadline is None:
+        return cast(Engine, chosen)
+    if not hasattr(chosen, "deadline"):
+        raise InvalidInput(
+            f"the engine {chosen.name} is one process, where nobody falls silent: leave the deadline out."
+        )
+    if not deadline > 0:
+        raise InvalidInput(f"the deadline is a number of seconds above 0, not {deadline:g}.")
+    return cast(Engine, replace(chosen, deadline=deadline))
