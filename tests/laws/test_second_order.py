@@ -443,6 +443,43 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
     assert not any(precisions)
 
 
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_long_steps_need_only_some_rows(penalty, monkeypatch):
+    rng = np.random.default_rng(3)
+    n, d = 2000, 15
+    A = rng.standard_normal((n, d))
+    y = np.where(A @ rng.standard_normal(d) + rng.standard_normal(n) > 0, 1.0, -1.0)
+    counts = []
+
+    def counted(design, scale, *more, **how):
+        counts.append(np.count_nonzero(scale) / len(scale))
+        return second_moment(design, scale, *more, **how)
+
+    monkeypatch.setattr(newton, "second_moment", counted)
+    problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
+    result = co.solve(problem, (A, y), **run)
+    shares = np.reshape(counts, (-1, K))
+    assert shares[0] == pytest.approx(np.full(K, 1 / newton.THINNEST), rel=0.02)
+    assert (shares[-1] == 1).all()
+    counts.clear()
+    co.solve(problem, (A, y), warm_start=result, **run)
+    co.solve(problem, (sp.csr_array(A), y), **run)
+    assert set(counts) == {1.0}
+    monkeypatch.setattr(newton, "THINNEST", 1)
+    counts.clear()
+    whole = co.solve(problem, (A, y), **run)
+    assert set(counts) == {1.0}
+    assert result.rounds <= whole.rounds + 1
+    assert result.certificate.primal == pytest.approx(whole.certificate.primal, rel=1e-8)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 100])
+def test_a_sample_stands_for_all(rows):
+    some = newton._thinned(np.full(rows, 0.25), 8)
+    assert some.sum() == pytest.approx(0.25 * rows)
+    assert np.count_nonzero(some) == -(-rows // 8)
+
+
 @pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e30])
 def test_moments_in_single_precision(size):
     A, weights = size * np.random.default_rng(0).standard_normal((50, 7)), np.linspace(-1, 2, 50)

@@ -18,7 +18,7 @@ what the quadratic model promises near the minimum, another one says f at seven 
 Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows are there, their ℓ''
 is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's. Their ℓ'' is
 constant by pieces, so that after the first round an agent only multiplies out the rows whose ℓ'' has changed, and says
-by how much H has.
+by how much H has. Of other losses, where dense rows are many, a part of them is enough for H while steps are long.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Here
-from coterie.arrays import FloatArray, once, sealed
+from coterie.arrays import FloatArray, is_sparse, once, sealed
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
@@ -56,6 +56,9 @@ FULL = 1500
 """Columns up to which "auto" adds up whole Hessians."""
 SINGLE_FROM = 100
 """Columns from which on dense rows are multiplied out in single precision, as long as H is far from singular."""
+SAMPLED_ROWS, THINNEST, STRIDE = 4, 8, 0.3
+"""As long as P falls by a share of more than `STRIDE` in a round, H of dense rows is made of every second to eighth,
+but at least so many for each column."""
 IN_PLAY = 1500
 """Columns that may be in play at once."""
 SPARSE = 200
@@ -68,7 +71,7 @@ EXPECTED_IN_PLAY = 300
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds; all but the last is the same at every agent."""
+    """Where one agent stands between two rounds; all but what is said of its own rows is the same at every agent."""
 
     w: FloatArray
     floor: float
@@ -81,6 +84,8 @@ class State:
     """The ℓ'' of the own rows that are in it."""
     single: bool
     """Whether single precision is enough for H; it is not where H is kept."""
+    every: int
+    """One of so many of the own rows is in H."""
 
 
 class Aim(NamedTuple):
@@ -170,14 +175,23 @@ class Newton(Method):
         self._mode(agent)
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
         single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
-        return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single)
+        return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
+
+    def _first_sample(self, agent: Agent) -> int:
+        """How many rows one stands for in the first H. In sparse data some columns would be missed, and H is cheap."""
+        if self._mode(agent) != "full" or _by_pieces(agent.problem.loss) or is_sparse(agent.design.X):
+            return 1
+        return min(max(int(agent.total / (SAMPLED_ROWS * agent.design.shape[1])), 1), THINNEST)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
+        # Near the minimum steps are short from the first one on.
+        return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))), every=1)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.problem.loss, state.w, agent.at(state.w, agent.centred)
         curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), state.floor * loss.smoothness))
+        if state.every > 1:
+            curvature = _thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
         aim = yield from find(agent, state, here, curvature)
         there = agent.at(aim.target, agent.centred)
@@ -193,7 +207,8 @@ class Newton(Method):
             floor = min(1.0, 10 * max(floor, 1e-6))
         kept = curvature if aim.letter.size else NOTHING
         w = aim.target if theta == 1.0 else once(losses, "shortened", lambda: sealed(w + theta * (aim.target - w)))
-        return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single)
+        every = state.every if reached.before - reached.full > STRIDE * reached.before else 1
+        return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single, every)
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual: at the minimum it is the best one."""
@@ -298,6 +313,13 @@ class Newton(Method):
 
 PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
 """Which penalties the ways for many columns are for."""
+
+
+def _thinned(curvature: FloatArray, every: int) -> FloatArray:
+    """One of so many of these numbers, enlarged so that they stand for all; 0 for the others."""
+    some, chosen = np.zeros_like(curvature), curvature[::every]
+    some[::every] = chosen * (len(curvature) / max(len(chosen), 1))
+    return some
 
 
 def _aim(
