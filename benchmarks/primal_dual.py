@@ -34,6 +34,9 @@ from coterie.data import datasets
 NEAR = 1e-3
 RULES = ["consensus", "proximal-1", "lin-consensus", "proximal-2", "cocoa"]
 Case = tuple[str, co.Problem, tuple, int]
+OPTIMA = {"SVM text, l1": 0.09694973223112}
+"""Where no method here comes near enough: the primal and dual value, equal to 6e-13, of an interior-point method on a
+machine that can factorise 20,958 columns."""
 
 
 def experiment2() -> Iterator[Case]:
@@ -142,7 +145,9 @@ def table(cases: Iterator[Case], chosen: argparse.Namespace, grid: np.ndarray, l
         name, problem, data, _ = case
         if chosen.only not in name:
             continue
-        if name not in store:
+        if name in OPTIMA:
+            store[name] = OPTIMA[name]
+        elif name not in store:
             exact = co.solve(problem, data, agents=8, tol=1e-9 if chosen.svm else 1e-11, max_rounds=20_000)
             store[name] = 0.5 * (exact.certificate.primal + exact.certificate.dual)
         for rule in chosen.rules:

@@ -292,6 +292,9 @@ def test_a_report_is_made_again_from_what_was_saved(run, patients, tmp_path):
     assert code == 4
     assert "different runs" in err
     assert run("report", ".")[0] == 4
+    code, _, err = run("report", "answer/figures")
+    assert code == 3
+    assert "coterie fit or compare wrote" in " ".join(err.split())
 
 
 def test_parameters_columns_and_groups(run, patients):

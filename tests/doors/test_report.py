@@ -445,7 +445,8 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
 @pytest.mark.parametrize(
     "rivals",
     [
-        ("consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa", "gram", "newton"),
+        ("consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa", "relay", "gram", "newton"),
+        ("consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa", "relay", "interior-point"),
         ("graph-cp", "tree", "diffusion", "vrd2", "pvrd2", "dynamic-diffusion"),
         ("naive-dfw", "sva", "dfw-trace", "dfw-subspace"),
         ("dada", "perso-linear", "local", "global"),

@@ -10,7 +10,7 @@ import typer
 from coterie.commands.compare import show_comparison
 from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
-from coterie.errors import CorruptFile
+from coterie.errors import InvalidInput
 from coterie.report import save_comparison_figures, save_figures, write_comparison, write_report
 from coterie.result import Result
 
@@ -37,7 +37,7 @@ def report(
         return
     results = {file.parent.name: Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
     if not results:
-        raise CorruptFile(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")
+        raise InvalidInput(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")
     if figures is not None:
         save_comparison_figures(results, answer / "figures", figures)
     show_comparison(results, {}, write_comparison(results, page), as_json)

@@ -47,7 +47,7 @@ __all__ = [
 
 INK = "#1f2a37"
 QUIET = "#8b95a3"
-BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY = (
+BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET = (
     "#0f7ac0",
     "#d55e00",
     "#009e73",
@@ -55,6 +55,7 @@ BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY = (
     "#b8860b",
     "#3c9fd6",
     "#7b8794",
+    "#7356d8",
 )
 
 COLOURS = {
@@ -66,7 +67,7 @@ COLOURS = {
     "gram": OCHRE,
     "newton": GREY,
     "interior-point": GREY,
-    "relay": BLUE,
+    "relay": VIOLET,
     "graph-cp": BLUE,
     "tree": GREEN,
     "diffusion": GREY,

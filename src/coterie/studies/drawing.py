@@ -26,8 +26,8 @@ LADDER = (SKY, BLUE, GREEN, OCHRE, VERMILION, PURPLE, GREY)
 PALE = "#e5e7eb"
 """What text turns to on a dark ground."""
 PANEL_INCHES = (2.7, 2.15)
-FEW_DECADES, HARDLY_ANY = 1.7, 0.6
-"""On a logarithmic axis with fewer decades than these, 2 and 5 times a power of ten are labelled, or every multiple."""
+FEW_DECADES, MULTIPLES = 1.7, (range(1, 10), (1, 2, 5), (1, 3))
+"""On a logarithmic axis with fewer decades, as many multiples of a power of ten are labelled as there is room for."""
 FLOOR = 1e-16
 """Values at or below it are drawn there: rounding is all that is left of them."""
 
@@ -139,7 +139,7 @@ def lines(
     if log_x:
         ax.set_xscale("log")
         positive = [x for curve in curves for x in (curve.x.min(), curve.x.max()) if x > 0]
-        _label_decades(ax.xaxis, math.log10(max(positive) / min(positive)), 5)
+        _label_decades(ax.xaxis, math.log10(max(positive) / min(positive)), 4)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
     ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
@@ -161,7 +161,7 @@ def _scale_heights(ax: Axes, curves: Sequence[Curve], floor: float) -> None:
 def _label_decades(axis: Axis, decades: float, most: int) -> None:
     """Powers of ten, and where there are few of them, some or all of their multiples as well."""
     if decades < FEW_DECADES:
-        multiples = (1.0, 2.0, 5.0) if decades >= HARDLY_ANY else range(1, 10)
+        multiples = next((some for some in MULTIPLES if decades * len(some) <= most), MULTIPLES[-1])
         axis.set_major_locator(LogLocator(subs=multiples, numticks=12))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
