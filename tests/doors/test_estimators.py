@@ -64,7 +64,7 @@ def test_scikit_learn_approves(estimator, check):
     [
         LinearRegressor("huber", penalty="elasticnet"),
         LinearRegressor(split="features", alpha=1.0, tol=1e-13),
-        LinearClassifier("squared_hinge", penalty="l1"),
+        LinearClassifier("squared_hinge", penalty="l1", tol=1e-12),
         LinearClassifier(split="features"),
         LowRankRegressor(),
         LowRankClassifier(),

@@ -144,11 +144,19 @@ def test_mpi_is_like_one_process(name, on_mpi):
 # -- the pages of the guide -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [pytest.param(name, marks=needs(name)) for name in ("mpi", "ray", "spark")])
-def test_the_command_of_an_engines_page_runs_as_it_is_written(page, tmp_path):
+def commands_of(page):
+    """What a page of the guide shows: how to fit patients.csv."""
     text = (ROOT / "docs/engines" / f"{page}.md").read_text().replace("\\\n", "")
-    (command,) = re.findall(r"^\$ (.*coterie fit patients.csv.*)$", text, re.MULTILINE)
+    return re.findall(r"^\$ (.*coterie fit patients.csv.*)$", text, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=needs(page)) for page in ("mpi", "ray", "spark") for one in commands_of(page)],
+    ids=lambda command: " ".join(command.partition("coterie")[0].split()) + command.partition("--engine")[2],
+)
+def test_the_command_of_an_engines_page_runs_as_it_is_written(command, tmp_path):
     table = np.column_stack([cluster_cases.X, cluster_cases.SIGNS])
     np.savetxt(tmp_path / "patients.csv", table, "%.17g", ",", header="a,b,c,d,e,f,g,h,i,j,ill", comments="")
     environment = {**os.environ, **MPI_ENVIRONMENT, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -157,9 +165,9 @@ def test_the_command_of_an_engines_page_runs_as_it_is_written(page, tmp_path):
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = co.Result.load(tmp_path / "coterie-fit")
-    settings = {"agents": 4} if page == "mpi" else {}
+    agents = re.search(r"--agents (\d+)", command)
     patients = co.read(tmp_path / "patients.csv", target="ill")
-    expected = co.solve(co.Problem("logistic", "l1", 0.01), patients, **settings)
+    expected = co.solve(co.Problem("logistic", "l1", 0.01), patients, agents=int(agents[1]) if agents else None)
     np.testing.assert_allclose(found.model.coef_, expected.model.coef_, rtol=0, atol=1e-10)
     assert found.bill == expected.bill
 
