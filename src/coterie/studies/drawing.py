@@ -138,7 +138,7 @@ def lines(
         ax.yaxis.set_major_locator(MaxNLocator(nbins=5))
     if log_x:
         ax.set_xscale("log")
-        positive = [x for curve in curves for x in (curve.x.min(), curve.x.max()) if x > 0]
+        positive = [x for curve in curves for x in curve.x if x > 0]
         _label_decades(ax.xaxis, math.log10(max(positive) / min(positive)), 4)
     else:
         ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
