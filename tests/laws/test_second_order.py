@@ -456,6 +456,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch):
         return second_moment(design, scale, *more, **how)
 
     monkeypatch.setattr(newton, "second_moment", counted)
+    monkeypatch.setattr(newton, "SAMPLED_FROM", n * d)
     problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
     result = co.solve(problem, (A, y), **run)
     shares = np.reshape(counts, (-1, K))

@@ -56,9 +56,9 @@ FULL = 1500
 """Columns up to which "auto" adds up whole Hessians."""
 SINGLE_FROM = 100
 """Columns from which on dense rows are multiplied out in single precision, as long as H is far from singular."""
-SAMPLED_ROWS, THINNEST, STRIDE = 4, 8, 0.3
-"""As long as P falls by a share of more than `STRIDE` in a round, H of dense rows is made of every second to eighth,
-but at least so many for each column."""
+SAMPLED_FROM, SAMPLED_ROWS, THINNEST, STRIDE = 2**20, 4, 8, 0.3
+"""From so many numbers on, and as long as P falls by a share of more than `STRIDE` in a round, H of dense rows is made
+of every second to eighth row, but of at least so many for each column."""
 IN_PLAY = 1500
 """Columns that may be in play at once."""
 SPARSE = 200
@@ -179,9 +179,10 @@ class Newton(Method):
 
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H. In sparse data some columns would be missed, and H is cheap."""
+        n, width = agent.total, agent.design.shape[1]
         if self._mode(agent) != "full" or _by_pieces(agent.problem.loss) or is_sparse(agent.design.X):
             return 1
-        return min(max(int(agent.total / (SAMPLED_ROWS * agent.design.shape[1])), 1), THINNEST)
+        return min(max(int(n / (SAMPLED_ROWS * width)), 1), THINNEST) if n * width >= SAMPLED_FROM else 1
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         # Near the minimum steps are short from the first one on.

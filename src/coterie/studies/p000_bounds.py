@@ -84,7 +84,8 @@ class Bounds(Study):
                 Claim(
                     f"Bound {equation} holds for the {loss} loss at every T.",
                     points > 0 and closest >= 1.0,
-                    f"at {points} places on {graphs} of 3 graphs the bound is at least {closest:.3g} times the excess risk",
+                    f"at {points} places on {graphs} of 3 graphs the bound is at least {closest:.3g} times the "
+                    "excess risk",
                 )
             )
         return claims
