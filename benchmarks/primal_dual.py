@@ -35,8 +35,8 @@ NEAR = 1e-3
 RULES = ["consensus", "proximal-1", "lin-consensus", "proximal-2", "cocoa"]
 Case = tuple[str, co.Problem, tuple, int]
 OPTIMA = {"SVM text, l1": 0.09694973223112}
-"""Where no method here comes near enough: the primal and dual value, equal to 6e-13, of an interior-point method on a
-machine that can factorise 20,958 columns."""
+"""Where no method here comes near enough: the primal and dual value, equal to 6e-13, of an interior-point method on all
+20,958 columns."""
 
 
 def experiment2() -> Iterator[Case]:

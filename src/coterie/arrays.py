@@ -29,6 +29,7 @@ __all__ = [
     "is_sparse",
     "is_tensor",
     "once",
+    "product",
     "sealed",
 ]
 

@@ -16,6 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 
 import coterie as co
 from coterie import cli
+from coterie.engines import engine as find_engine
 
 
 @pytest.fixture
@@ -51,7 +52,12 @@ def test_a_deadline_is_for_parties_in_other_processes(run, patients, tmp_path):
         "fit", "patients.csv", *FIT, "--agents", 2, "--engine", "peers", "--deadline", 20, "-o", "answer"
     )
     assert code == 0, out
-    for engine, deadline, fix in (("local", 20, "leave the deadline out"), ("peers", 0, "a number of seconds above 0")):
+    assert find_engine("peers", 20).deadline == 20
+    for engine, deadline, fix in (
+        ("local", 20, "leave the deadline out"),
+        ("peers", 0, "a number of seconds above 0"),
+        ("peers", "inf", "a number of seconds above 0"),
+    ):
         code, _, err = run("fit", "patients.csv", *FIT, "--engine", engine, "--deadline", deadline, "-o", "other")
         assert code == 3
         assert fix in " ".join(err.split())

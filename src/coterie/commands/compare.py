@@ -56,9 +56,12 @@ def compare(
                 raise
             refusals[name] = str(refusal)
             continue
-        results[name].save(output / name)
+        if question.settings["engine"].speaks:
+            results[name].save(output / name)
     if not results:
         raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
+    if not question.settings["engine"].speaks:
+        raise typer.Exit
     if figures is not None:
         save_comparison_figures(results, output / "figures", figures)
     show_comparison(results, refusals, write_comparison(results, output / "report.html"), as_json)

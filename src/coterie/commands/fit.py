@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from coterie.commands.options import Config, Deadline, Figures, Json, Question, among, question, taking
+from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
-from coterie.engines import engine as find_engine
 from coterie.methods import METHODS
 from coterie.report import save_figures, write_report
 from coterie.solve import solve
@@ -24,7 +23,6 @@ def fit(
     question: Question,
     method: Annotated[str, among("auto", *METHODS)] = "auto",
     checkpoint: Annotated[Path | None, typer.Option(help="A folder: the same command continues a stopped run.")] = None,
-    deadline: Deadline = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
         "coterie-fit"
     ),
@@ -33,7 +31,6 @@ def fit(
     config: Config = None,
 ) -> None:
     """Fit a model to data that is apart; write model, certificate and report."""
-    engine = find_engine(question.settings["engine"], deadline)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     result = solve(
         question.problem,
@@ -41,10 +38,10 @@ def fit(
         method=method,
         checkpoint=checkpoint,
         progress=False if as_json else None,
-        **{**question.settings, "engine": engine},
+        **question.settings,
         **question.options,
     )
-    if not engine.speaks:
+    if not question.settings["engine"].speaks:
         raise typer.Exit(result.status.exit_code)
     result.save(output)
     if figures is not None:

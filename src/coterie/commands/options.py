@@ -17,6 +17,7 @@ from coterie.acceleration import ACCELERATIONS
 from coterie.data import Table, align, read
 from coterie.data import split as split_table
 from coterie.engines import ENGINES
+from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, UnknownName
 from coterie.losses import LOSSES
 from coterie.networks import TOPOLOGIES
@@ -170,6 +171,7 @@ def question(
     agents: Annotated[int | None, typer.Option(help="Into how many to split one file; 8 if not given.")] = None,
     network: Annotated[str | None, among(*TOPOLOGIES, also=", or an edge file")] = None,
     engine: Annotated[str, among(*ENGINES)] = "local",
+    deadline: Deadline = None,
     acceleration: Annotated[str, among(*ACCELERATIONS)] = "auto",
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-6,
     max_rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 10_000,
@@ -194,7 +196,8 @@ def question(
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
-    settings: dict[str, Any] = {"split": split, "agents": agents, "network": network, "engine": engine}
+    settings: dict[str, Any] = {"split": split, "agents": agents, "network": network}
+    settings["engine"] = find_engine(engine, deadline)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     if split == "users":
@@ -211,7 +214,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 PANELS = {
     "Data": "target id weight columns users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
-    "Parties": "split agents network engine",
+    "Parties": "split agents network engine deadline",
     "When to stop": "tol max_rounds max_seconds max_bits",
 }
 """Under which heading of `--help` an option stands."""

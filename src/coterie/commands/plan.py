@@ -45,7 +45,7 @@ def plan(
     for what, seconds in (
         (f"{found.turns} hops and the bytes on the wire", found.wire_seconds),
         ("computing, all parties at the same time", found.computing_seconds),
-        (f"engine {settings.get('engine', 'local')}", found.engine_seconds),
+        (f"engine {settings['engine'].name}", found.engine_seconds),
         ("in all", found.seconds),
     ):
         table.add_row(what, f"{seconds:.2g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,6 +24,6 @@ def engine(name: str | Engine, deadline: float | None = None) -> Engine:
         raise InvalidInput(
             f"the engine {chosen.name} is one process, where nobody falls silent: leave the deadline out."
         )
-    if not deadline > 0:
+    if not 0 < deadline < math.inf:
         raise InvalidInput(f"the deadline is a number of seconds above 0, not {deadline:g}.")
     return cast(Engine, replace(chosen, deadline=deadline))

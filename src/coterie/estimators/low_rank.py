@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, product
 from coterie.estimators.distributed import Distributed
 from coterie.models import LowRankModel
 
@@ -22,5 +22,5 @@ class LowRank(Distributed):
         self.coef_ = self._right @ self._left.T
 
     def _scores(self, X: Any) -> FloatArray:
-        scores: FloatArray = (self._checked(X) @ self._left) @ self._right.T
+        scores: FloatArray = product(self._checked(X), self._left) @ self._right.T
         return scores

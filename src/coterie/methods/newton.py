@@ -56,9 +56,9 @@ FULL = 1500
 """Columns up to which "auto" adds up whole Hessians."""
 SINGLE_FROM = 100
 """Columns from which on dense rows are multiplied out in single precision, as long as H is far from singular."""
-SAMPLED_FROM, SAMPLED_ROWS, THINNEST, STRIDE = 2**20, 4, 8, 0.3
+SAMPLED_FROM, SAMPLED_ROWS, THINNEST, STRIDE = 2**20, 4, 7, 0.3
 """From so many numbers on, and as long as P falls by a share of more than `STRIDE` in a round, H of dense rows is made
-of every second to eighth row, but of at least so many for each column."""
+of every third, fifth or seventh row (rows may come in twos and fours), but of at least so many for each column."""
 IN_PLAY = 1500
 """Columns that may be in play at once."""
 SPARSE = 200
@@ -172,17 +172,22 @@ class Newton(Method):
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
-        self._mode(agent)
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
         single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
         return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
-        """How many rows one stands for in the first H. In sparse data some columns would be missed, and H is cheap."""
-        n, width = agent.total, agent.design.shape[1]
-        if self._mode(agent) != "full" or _by_pieces(agent.problem.loss) or is_sparse(agent.design.X):
+        """How many rows one stands for in the first H.
+
+        Sparse columns might be missed, and are cheap; with weights n is no count; and for other penalties z is found by
+        small steps, which might not end if H lacked a direction.
+        """
+        n, width, problem = agent.total, agent.design.shape[1], agent.problem
+        suits = problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(problem.loss)
+        if self._mode(agent) != "full" or not suits or is_sparse(agent.design.X) or agent.data.weights is not None:
             return 1
-        return min(max(int(n / (SAMPLED_ROWS * width)), 1), THINNEST) if n * width >= SAMPLED_FROM else 1
+        every = min(int(n / (SAMPLED_ROWS * width)), THINNEST) if n * width >= SAMPLED_FROM else 1
+        return max(every - 1 + every % 2, 1)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         # Near the minimum steps are short from the first one on.
@@ -208,7 +213,7 @@ class Newton(Method):
             floor = min(1.0, 10 * max(floor, 1e-6))
         kept = curvature if aim.letter.size else NOTHING
         w = aim.target if theta == 1.0 else once(losses, "shortened", lambda: sealed(w + theta * (aim.target - w)))
-        every = state.every if reached.before - reached.full > STRIDE * reached.before else 1
+        every = state.every if reached.before - reached.full > STRIDE * abs(reached.before) else 1
         return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single, every)
 
     def point(self, agent: Agent, state: State) -> Point:

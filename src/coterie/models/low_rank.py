@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
+from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse, product
 from coterie.data import Table, read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem
 from coterie.factors import decomposed
@@ -77,7 +77,7 @@ class LowRankModel:
         X = self._read(X).X
         if X.shape[1] != len(self.U):
             raise InvalidData(f"the model has {len(self.U)} columns, but the data has {X.shape[1]}.")
-        scores: FloatArray = ((X @ self.U) * self.s) @ self.V.T
+        scores: FloatArray = (product(X, self.U) * self.s) @ self.V.T
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, is_sparse
+from coterie.arrays import FloatArray, is_sparse, product
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.tasks.task import Information, Task, refuse_empty
@@ -115,10 +115,10 @@ class _Entries(Information):
         self._refresh()
 
     def times(self, v: FloatArray) -> FloatArray:
-        return np.asarray(self.G @ v)
+        return np.asarray(product(self.G, v))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return np.asarray(self.G.T @ u)
+        return np.asarray(product(self.G.T, u))
 
     def gradient(self) -> FloatArray:
         dense: FloatArray = self.pattern.toarray()

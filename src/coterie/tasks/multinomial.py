@@ -98,12 +98,12 @@ class _Softmax(Information):
 
     def times(self, v: FloatArray) -> FloatArray:
         if self.G is not None:
-            return self.backend.letter(self.G @ self.backend.here(v))
+            return self.backend.letter(self.backend.product(self.G, self.backend.here(v)))
         return self.backend.letter(self.backend.adjoint(self.X, self._residual_times(v)))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
         if self.G is not None:
-            return self.backend.letter(self.G.T @ self.backend.here(u))
+            return self.backend.letter(self.backend.adjoint(self.G, self.backend.here(u)))
         x = self.image(u)
         x = self.backend.scaled_rows(x, self.weights) if self.weighted else x
         return self.backend.letter(self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes))

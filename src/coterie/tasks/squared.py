@@ -189,7 +189,7 @@ class _Dense(_LeastSquares):
 
     def image(self, u: FloatArray) -> Any:
         if self._last is None or self._last[0] is not u:
-            self._last = u, self.H @ self.backend.here(u)
+            self._last = u, self.backend.product(self.H, self.backend.here(u))
         return self._last[1]
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
@@ -203,10 +203,10 @@ class _Dense(_LeastSquares):
         self._known = None
 
     def times(self, v: FloatArray) -> FloatArray:
-        return self.backend.letter(self.G @ self.backend.here(v))
+        return self.backend.letter(self.backend.product(self.G, self.backend.here(v)))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return self.backend.letter(self.G.T @ self.backend.here(u))
+        return self.backend.letter(self.backend.adjoint(self.G, self.backend.here(u)))
 
     def gradient(self) -> FloatArray:
         return self.backend.letter(self.G).copy()
@@ -216,8 +216,8 @@ class _Dense(_LeastSquares):
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
         here = self.backend.here
-        with_labels = self.backend.total(here(u), self.C @ here(v))
-        with_gradient = self.backend.total(here(u), self.G @ here(v))
+        with_labels = self.backend.total(here(u), self.backend.product(self.C, here(v)))
+        with_gradient = self.backend.total(here(u), self.backend.product(self.G, here(v)))
         square = self.backend.total(here(u), self.image(u)) * float(v @ v)
         return square, with_gradient + with_labels, with_labels
 
