@@ -111,7 +111,7 @@ def cells() -> list[Cell]:
         go = partial(measures.growth, what)
         found.append(Cell(f"growth: {what}", lambda s, out, go=go: go(), what == "rows"))
     for what, measure in (("rows", measures.memory_of_rows), ("columns", measures.memory_of_columns)):
-        found.append(Cell(f"memory: {what} apart", lambda s, out, go=measure: go(), False))
+        found.append(Cell(f"memory: {what} apart", lambda s, out, go=measure: measures.afresh(go), False))
     return found
 
 

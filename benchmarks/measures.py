@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,16 @@ def _tall() -> tuple[np.random.Generator, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     dense = rng.standard_normal((200_000, 100))
     return rng, dense, dense[:, :5].sum(axis=1) + rng.standard_normal(len(dense))
+
+
+def afresh(measure: Callable[[], Iterator[Row]]) -> Iterator[Row]:
+    """The rows of that table from a new process: what this one has freed would not be added a second time."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as processes:
+        yield from processes.submit(_all_rows, measure).result()
+
+
+def _all_rows(measure: Callable[[], Iterator[Row]]) -> list[Row]:
+    return list(measure())
 
 
 def memory_of_rows() -> Iterator[Row]:
