@@ -1,6 +1,6 @@
 """What a round costs on every engine: 8 agents on this machine, beside the bare primitives of each, in one run.
 
-    python benchmarks/engines.py              # all that are installed: about five minutes on two idle cores
+    python benchmarks/engines.py              # all that are installed: about six minutes on two idle cores
     python benchmarks/engines.py mpi ray      # some
     python benchmarks/engines.py agents       # 10, 100 and 1,000 agents in this process
     python benchmarks/engines.py --write docs/engines/costs.md            # all, into that page

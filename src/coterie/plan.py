@@ -30,10 +30,10 @@ PART = 4000
 """Rows that are fitted, of all parties together."""
 PATIENCE_SECONDS = 20.0
 """For one fit of them; a run that is longer is continued by its trend."""
-ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 1e-3, "spark": 1e-3, "peers": 1e-3}
+ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 2e-3, "spark": 1e-3, "peers": 1e-3}
 """Seconds that an engine adds to a hop: half of what a round of one `Sum` (two hops) of 500 numbers takes for 8 agents
 on an idle machine with two cores. `benchmarks/engines.py` prints this line; on a busy machine, many times as much."""
-ENGINE_START = {"local": 0.0, "mpi": 6.2, "ray": 7.1, "spark": 13.0, "peers": 5.0}
+ENGINE_START = {"local": 0.0, "mpi": 6.6, "ray": 8.4, "spark": 14.0, "peers": 5.0}
 """Seconds until a tiny fit is done where nothing runs yet, printed there, too. A session or a cluster that is up
 already takes a second or two."""
 
