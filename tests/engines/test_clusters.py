@@ -406,10 +406,16 @@ def command_line(pid):
     return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
 
 
+def sockets(pid):
+    """How many connections a process has."""
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    return sum(link.is_symlink() and str(link.readlink()).startswith("socket:") for link in links)
+
+
 def spark_worker():
-    """A Python process of Spark that has agents: a child of the one that forks them."""
+    """A Python process of Spark that has agents: of those forked, one that talks. Others wait to be used again."""
     daemon = next(pid for pid in descendants(os.getpid()) if "pyspark.daemon" in command_line(pid))
-    return max(children(daemon))
+    return max(children(daemon), key=sockets)
 
 
 @needs("spark")
