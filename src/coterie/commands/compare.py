@@ -39,6 +39,7 @@ def compare(
 ) -> None:
     """Solve one problem by several methods; see who needs the fewest rounds, bits and seconds."""
     names = list(dict.fromkeys(method)) if method else [n for n, m in METHODS.items() if m.split == question.split]
+    speaks = question.settings["engine"].speaks
     results: dict[str, Result] = {}
     refusals: dict[str, str] = {}
     for name in names:
@@ -56,15 +57,14 @@ def compare(
                 raise
             refusals[name] = str(refusal)
             continue
-        if question.settings["engine"].speaks:
+        if speaks:
             results[name].save(output / name)
     if not results:
         raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
-    if not question.settings["engine"].speaks:
-        raise typer.Exit
-    if figures is not None:
+    if speaks and figures is not None:
         save_comparison_figures(results, output / "figures", figures)
-    show_comparison(results, refusals, write_comparison(results, output / "report.html"), as_json)
+    if speaks:
+        show_comparison(results, refusals, write_comparison(results, output / "report.html"), as_json)
     reached = any(result.status is Status.OPTIMAL for result in results.values())
     raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
 
