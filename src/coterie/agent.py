@@ -22,12 +22,17 @@ class Facts:
 
     total: float
     """n: the number of samples, or the sum of their weights."""
-    primal_at_zero: float
-    """P(0): the unit of the relative gap."""
+    primal_at_start: float
+    """P at the model of zeros at which methods start; beside an intercept, labels have been lowered by `shift`."""
     reach: float
-    """P(0) / ‖∇P(0)‖, or less: a length on the scale of the model."""
+    """P / ‖∇P‖ there, or less: a length on the scale of the model."""
     residual: float
-    """‖∇ℓ(0)‖ over all samples: a length on the scale of the dual."""
+    """‖∇ℓ‖ over all samples there: a length on the scale of the dual."""
+    gap_unit: float
+    """What a relative gap is a share of: what the best constant loses (without an intercept: what 0 loses) and a model
+    that knows every label does not."""
+    primal_at_zero: float
+    """P(0), for labels as they were given."""
     largest: float = 0.0
     """max_l m_l: the most rows that one user has; for personal models only."""
     centre: FloatArray | None = None
@@ -36,13 +41,28 @@ class Facts:
     """How far, in the root of the mean of the squares, the columns are from it."""
     span: float = 0.0
     """At least `reach`, and for columns on scales of their own far more: the least radius of a bounded claim."""
+    shift: float = 0.0
+    """What this agent takes off its labels, and off the intercept: the best constant. Labels far from 0 then cost
+    neither rounds nor digits. Split by features, only the agent with the labels has it."""
+    label_scale: float = 1.0
+    """How far labels are from the best constant, in the root of the mean of the squares; 1 for classes."""
+    lengths: FloatArray | None = None
+    """Split by samples, Σ s x² of every column as it is stored."""
 
 
 class Here:
     """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
 
-    def __init__(self, w: FloatArray, design: Design, loss: Loss, y: FloatArray, weights: FloatArray | None):
-        self.w, self.y, self.scores = w, y, design.forward(w)
+    def __init__(
+        self,
+        w: FloatArray,
+        design: Design,
+        loss: Loss,
+        y: FloatArray,
+        weights: FloatArray | None,
+        scores: FloatArray | None = None,
+    ):
+        self.w, self.y, self.scores = w, y, design.forward(w) if scores is None else scores
         self._design, self._loss, self._weights = design, loss, weights
         self._losses: float | None = None
         self._slopes: FloatArray | None = None
@@ -122,8 +142,37 @@ class Agent:
 
     @cached_property
     def labels(self) -> FloatArray:
-        """This agent's labels; an empty array where it has none."""
-        return np.empty(0, self.design.dtype) if self.data.y is None else self.data.y
+        """This agent's labels, lowered by the shift once introduced; an empty array where it has none."""
+        if self.data.y is None:
+            return np.empty(0, self.design.dtype)
+        return self.exact_labels.astype(self.data.y.dtype) if self._shift else self.data.y
+
+    @cached_property
+    def exact_labels(self) -> FloatArray:
+        """The same in double precision, for proofs."""
+        if self.data.y is None:
+            return np.empty(0)
+        exact = self.data.y.astype(float, copy=False)
+        return exact - self._shift if self._shift else exact
+
+    @property
+    def _shift(self) -> float:
+        return 0.0 if self.facts is None else self.facts.shift
+
+    def lowered(self, w: FloatArray) -> FloatArray:
+        """A model that people know, with the intercept that belongs to the lowered labels."""
+        return self._moved(w, -self._shift)
+
+    def raised(self, w: FloatArray) -> FloatArray:
+        """The inverse of `lowered`: a model of this run as people know it."""
+        return self._moved(w, self._shift)
+
+    def _moved(self, w: FloatArray, by: float) -> FloatArray:
+        if not by or not self.design.intercept:
+            return w
+        w = w.copy()
+        w[-1] += by
+        return w
 
     def at(self, w: FloatArray, design: Design | None = None) -> Here:
         """The loss at w, in the coordinates of that design.
@@ -134,7 +183,7 @@ class Agent:
         place = "here" if design is self.design else "here, centred"
         known: Here | None = self.scratch.get(place)
         if known is None or known.w is not w:
-            known = Here(w, design, self.problem.loss, self.labels.astype(float, copy=False), self.data.weights)
+            known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:
                 self.scratch[place] = known
         return known
@@ -142,8 +191,15 @@ class Agent:
     @cached_property
     def conjugate_at_zero(self) -> float:
         """Σ s ℓ*(0)."""
-        y = self.labels.astype(float, copy=False)
+        y = self.exact_labels
         return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
+
+    @cached_property
+    def column_norms(self) -> FloatArray:
+        """√(Σ s x²) of every own column as it is stored; split by features, without the weights."""
+        weights = None if self.split == "features" else self.data.weights
+        norms: FloatArray = np.sqrt(self.design.squares(weights).astype(float, copy=False))
+        return norms
 
     @cached_property
     def squared_norm(self) -> float:
@@ -158,14 +214,13 @@ class Agent:
     @property
     def total(self) -> float:
         """n, once introduced."""
-        assert self.facts is not None, "the agents have not introduced themselves yet"
-        return self.facts.total
+        return self.known.total
 
     @property
-    def primal_at_zero(self) -> float:
-        """P(0), once introduced."""
+    def known(self) -> Facts:
+        """What all agreed on, once introduced."""
         assert self.facts is not None, "the agents have not introduced themselves yet"
-        return self.facts.primal_at_zero
+        return self.facts
 
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight."""

@@ -31,8 +31,10 @@ class Snapshot:
     states: list[Any]
     bill: dict[str, Any] = field(default_factory=dict)
     history: list[list[Any]] = field(default_factory=list)
-    bound: list[Any] = field(default_factory=list)
-    best: list[Point] | None = None
+    best: dict[str, Any] = field(default_factory=dict)
+    """The numbers of the best certificates so far,"""
+    points: dict[str, list[Point]] = field(default_factory=dict)
+    """and by name the points that they are about."""
     memory: dict[str, Any] = field(default_factory=dict)
     """Arrays by name: what the carrier keeps beside the States."""
     next_look: int | None = None
@@ -53,17 +55,18 @@ class Checkpoint:
             "round": snapshot.round,
             "bill": snapshot.bill,
             "history": snapshot.history,
-            "bound": snapshot.bound,
+            "best": snapshot.best,
             "next_look": snapshot.next_look,
             "states": [],
         }
         arrays: dict[str, Any] = {}
         for index, state in enumerate(snapshot.states):
             header["states"].append(_taken_apart(state, f"{index}", arrays))
-        for index, point in enumerate(snapshot.best or []):
-            arrays[f"{index}/best w"] = point.w
-            if point.v is not None:
-                arrays[f"{index}/best v"] = point.v
+        for name, points in snapshot.points.items():
+            for index, point in enumerate(points):
+                arrays[f"{index}/{name} w"] = point.w
+                if point.v is not None:
+                    arrays[f"{index}/{name} v"] = point.v
         arrays |= {f"{MEMORY}{name}": array for name, array in snapshot.memory.items()}
         path = write_archive(self.folder / f"round-{snapshot.round:010d}.npz", header, arrays)
         for old in self._files()[: -self.keep]:
@@ -145,9 +148,16 @@ def _put_together(plain: dict[str, Any], arrays: dict[str, Any], classes: Sequen
 
 def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[type]) -> Snapshot:
     states = [_put_together(plain, arrays, classes) for plain in header["states"]]
-    best = None
-    if header["bound"]:
-        best = [Point(arrays[f"{index}/best w"], arrays.get(f"{index}/best v")) for index in range(len(states))]
+    # Before there were pairs from different rounds, a snapshot held the bound of the best round alone.
+    best = header["best"] if "best" in header else {"bound": header["bound"]}
+    points = {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")}
     memory = {name.removeprefix(MEMORY): array for name, array in arrays.items() if name.startswith(MEMORY)}
-    kept = (header["bill"], header["history"], header["bound"], best, memory, header.get("next_look"))
+    kept = (header["bill"], header["history"], best, points, memory, header.get("next_look"))
     return Snapshot(header["round"], states, *kept)
+
+
+def _points(name: str, arrays: dict[str, Any], count: int) -> list[Point]:
+    """Everybody's point of that name, if there is one."""
+    if f"0/{name} w" not in arrays:
+        return []
+    return [Point(arrays[f"{index}/{name} w"], arrays.get(f"{index}/{name} v")) for index in range(count)]

@@ -131,7 +131,7 @@ def plan(
 
 def _rounds(fit: Result, tol: float) -> int:
     """How many rounds it takes, or, if the fit was not patient enough, would take by its trend."""
-    last, target = fit.history[-1], tol * fit.certificate.primal_at_zero
+    last, target = fit.history[-1], tol * fit.certificate.unit
     if fit.certificate.gap <= target or len(fit.history) < 3:
         return max(1, fit.rounds)
     earlier = fit.history[len(fit.history) // 2]

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from coterie.agent import Agent
+from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.certificate import Bound, Point, certify, introduce
+from coterie.certificate import Best, Bound, Point, certify, introduce
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
@@ -36,6 +36,8 @@ GENEROUS = 1.5
 """By how much a round and a proof may cost more than the dearest so far, as accelerations' letters grow."""
 FIRST_FEW = 10
 """Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
+SHARE_WORTH_A_PROOF = 0.5
+"""A pair from different rounds is certified at the end if it promises a gap of at most this share of the best."""
 PROOF_SHARE_INVERSE = 20
 FREE_PROOFS = 8
 """Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
@@ -121,7 +123,8 @@ class Outcome:
     status: Status
     points: list[Point]
     bound: Bound
-    primal_at_zero: float
+    facts: Facts
+    """What the agents agreed on at the beginning."""
     bill: Bill
     history: list[Record] = field(default_factory=list)
     error: Exception | None = None
@@ -161,8 +164,11 @@ def run(
             journey.save(checkpoint)
             journey.look()
             status = journey.verdict() or status
+        if not status.success:
+            journey.end()
+            status = journey.verdict() or status
     except (NumericalError, PartyLost) as trouble:
-        if journey.best is None:
+        if journey.best.bound is None:
             raise
         error, status = trouble, trouble.status
     return journey.outcome(status, error)
@@ -185,7 +191,7 @@ class _Journey:
         self.bill, self.asynchronous = carrier.bill, steps.asynchronous
         self.began = time.monotonic()
         self.history: list[Record] = []
-        self.best: tuple[Bound, list[Point]] | None = None
+        self.best = Best()
         self.t, self.looked_at, self.next_look = 0, -1, 1
         self.sent, self.dearest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
@@ -194,22 +200,24 @@ class _Journey:
     def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         self.agents = introduced(self.agents, self.carrier, "setup")
-        self.unit = self.agents[0].primal_at_zero
+        self.unit = self.agents[0].known.gap_unit
         # A process that died may be one snapshot behind the others: all continue from the newest that each has.
         common = self.carrier.least(checkpoint.newest() if checkpoint else -1)
         snapshot = checkpoint.load(self.steps.states, common) if checkpoint and common >= 0 else None
         if snapshot is None:
             self.states = self.carrier.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
             if warm is not None:
-                members = zip(self.agents, self.states, warm, strict=True)
+                known = [replace(p, w=agent.lowered(p.w)) for agent, p in zip(self.agents, warm, strict=True)]
+                members = zip(self.agents, self.states, known, strict=True)
                 self.states = self.carrier.take(self.steps.warm, members, "setup")
         else:
             self.t, self.states = snapshot.round, snapshot.states
             self.bill.restore(snapshot.bill)
             self.carrier.recall(snapshot.memory)
             self.history = [Record(*row) for row in snapshot.history]
-            if snapshot.best is not None:
-                self.best, self.looked_at = (Bound(*snapshot.bound), snapshot.best), self.history[-1].round
+            self.best = Best.restored(snapshot.best, snapshot.points)
+            if self.history:
+                self.looked_at = self.history[-1].round
                 self.began -= self.history[-1].seconds
         self.next_look = _next_look(self.history, self.bill, self.unit, self.limits, self.steps.first_look)
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
@@ -260,12 +268,14 @@ class _Journey:
 
     def look(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
-        members = [(agent, self.steps, state) for agent, state in zip(self.agents, self.states, strict=True)]
+        target = self.limits.tol * self.unit
+        members = [(agent, self.steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
         proofs = self.carrier.take(_prove, members, "proof")
-        bound, points = proofs[0][0], [point for _, point in proofs]
-        unsettled = self.looked_at < self.steps.settles_after
-        if self.best is None or bound.gap <= self.best[0].gap or unsettled:
-            self.best = bound, points
+        bound = proofs[0][0]
+        self.best.add(bound, [point for _, point in proofs], settled=self.looked_at >= self.steps.settles_after)
+        assert self.best.bound is not None
+        if self.best.promise <= target < self.best.bound.gap:
+            self._certify_pair()
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
         self.looked_at = self.t
@@ -273,17 +283,34 @@ class _Journey:
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
 
+    def _certify_pair(self) -> None:
+        """Certify the lowest primal and the highest dual together, if they come from different rounds."""
+        if self.best.lowest is self.best.highest or self.steps.settles_after:
+            return
+        points = self.best.pair(self.agents)
+        members = [
+            (agent, point, self.limits.tol * self.unit) for agent, point in zip(self.agents, points, strict=True)
+        ]
+        bounds = self.carrier.take(certify, members, "proof")
+        self.best.add(bounds[0], points)
+
+    def end(self) -> None:
+        """Before a run ends without success: is the best pair of all rounds better than the best of one?"""
+        if self.best.bound is not None and self.best.promise < SHARE_WORTH_A_PROOF * self.best.bound.gap:
+            self._certify_pair()
+
     def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
         """The best point so far and what is known of it, as the end of the run."""
-        assert self.best is not None
-        bound, points = self.best
-        return Outcome(status, points, bound, self.unit, self.bill, self.history, error)
+        assert self.best.bound is not None
+        points = [replace(p, w=agent.raised(p.w)) for agent, p in zip(self.agents, self.best.points, strict=True)]
+        return Outcome(status, points, self.best.bound, self.agents[0].known, self.bill, self.history, error)
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""
         if self.t < self.steps.settles_after:
             return None
-        return _verdict(self.history, self.best[0], self.unit, self.limits.tol) if self.best else None
+        bound = self.best.bound
+        return None if bound is None else _verdict(self.history, bound, self.unit, self.limits.tol)
 
     def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
         """Which limit forbids another round, if one does."""
@@ -312,22 +339,22 @@ class _Journey:
         """Write a snapshot, if there is a folder for it."""
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
-            bound, best = (list(vars(self.best[0]).values()), self.best[1]) if self.best else ([], None)
-            memory = self.carrier.memory()
-            kept = (self.bill.state(), rows, bound, best, memory, self.next_look)
+            kept = (self.bill.state(), rows, *self.best.state(), self.carrier.memory(), self.next_look)
             checkpoint.save(Snapshot(self.t, self.states, *kept))
 
 
-def _prove(agent: Agent, steps: Steps, state: Any) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
-    return (yield from certify(agent, point)), point
+    return (yield from certify(agent, point, target)), point
 
 
 def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> Status | None:
     last = history[-1]
     if best.gap <= tol * unit:
-        return Status.OPTIMAL
+        return Status.OPTIMAL if best.radius is None else Status.OPTIMAL_WITHIN_RADIUS
+    if best.gap - best.rounding <= tol * unit / 2:
+        return Status.STALLED
     if not math.isfinite(last.gap) or last.gap > 1e6 * max(unit, best.gap):
         return Status.DIVERGED
     if last.round >= 2000 and best.gap > 0.99 * _least(history, 0, last.round / 10):
@@ -343,6 +370,14 @@ def _least(history: Sequence[Record], after: float, until: float) -> float:
     return min((record.gap for record in history if after < record.round <= until), default=math.inf)
 
 
+def _promised(history: Sequence[Record]) -> float:
+    """The gap of the lowest primal and the highest dual so far, where that is one."""
+    if not history:
+        return math.inf
+    pair = min(record.primal for record in history) - max(record.dual for record in history)
+    return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
+
+
 def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limits, first: int) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
@@ -351,14 +386,15 @@ def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limit
     if not history:
         return first if limits.check_every is None else limits.check_every
     last, target = history[-1], limits.tol * unit
+    gap, gap_before = _promised(history), _promised(history[:-1])
     if limits.check_every is not None:
         return last.round + limits.check_every - last.round % limits.check_every
     soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
     latest = max(soonest, last.round + max(first if first > FIRST_FEW else 0, last.round // 5))
     ahead = math.inf
-    if len(history) > 1 and 0 < last.gap < history[-2].gap and target > 0:
-        rate = math.log(history[-2].gap / last.gap) / (last.round - history[-2].round)
-        ahead = max(math.log(last.gap / target) / rate, 0.0)
+    if len(history) > 1 and 0 < gap < gap_before and target > 0:
+        rate = math.log(gap_before / gap) / (last.round - history[-2].round)
+        ahead = max(math.log(gap / target) / rate, 0.0)
     proofs, rounds = bill.per_purpose.get("proof"), bill.bits
     if proofs is not None and rounds:
         spent, each = proofs.bits, proofs.bits / len(history)

@@ -102,7 +102,7 @@ def solve(
     engine      where agents run
     acceleration "auto" (what suits the method and the problem), "anderson", "halpern", "relaxation", or "none": as
                 published
-    tol         stop when gap ≤ tol · P(0)
+    tol         stop when gap ≤ tol · unit: what the best constant loses, or without an intercept a model of zeros
     check_every rounds between two certificates; by default, after the first few, they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
     warm_start  a result for the same parties, from whose model and dual to start
@@ -175,14 +175,10 @@ def solve(
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
 
     model = make_model(outcome, members, problem, classes)
-    certificate = Certificate(
-        primal=outcome.bound.primal,
-        dual=outcome.bound.dual,
-        gap=outcome.bound.gap,
-        relative_gap=outcome.bound.gap / outcome.primal_at_zero if outcome.primal_at_zero else outcome.bound.gap,
+    certificate = Certificate.of(
+        outcome.bound,
+        outcome.facts,
         tolerance=tol,
-        radius=outcome.bound.radius,
-        primal_at_zero=outcome.primal_at_zero,
         participants=people,
         settings=settings,
         model_digest=model.digest(),

@@ -22,6 +22,7 @@ class Status(StrEnum):
     PARTY_LOST = "party_lost"
     PROTOCOL_ERROR = "protocol_error"
     INTERRUPTED = "interrupted"
+    OPTIMAL_WITHIN_RADIUS = "optimal_within_radius"
 
     @property
     def advice(self) -> str:
@@ -29,13 +30,23 @@ class Status(StrEnum):
         return _ADVICE[self]
 
     @property
+    def success(self) -> bool:
+        """Whether the certified gap is within the tolerance: about all models, or where nothing bounds them, those of
+        at most the certificate's norm."""
+        return self in (Status.OPTIMAL, Status.OPTIMAL_WITHIN_RADIUS)
+
+    @property
     def exit_code(self) -> int:
-        """The exit status of the command line: 0 for optimal, 10 and up for the rest, in the order above."""
-        return 0 if self is Status.OPTIMAL else 9 + list(Status).index(self)
+        """The exit status of the command line: 0 for success, 10 and up for the rest, in the order above."""
+        return 0 if self.success else 9 + list(Status).index(self)
 
 
 _ADVICE = {
     Status.OPTIMAL: "The certified gap is within the tolerance. Nothing to do.",
+    Status.OPTIMAL_WITHIN_RADIUS: (
+        "The certified gap is within the tolerance among all models of at most the certificate's norm: without a "
+        "penalty nothing bounds a model. For a claim about all models add a penalty, however small."
+    ),
     Status.ITERATION_LIMIT: "The rounds ran out first. Raise max_rounds, loosen tol, or continue from the checkpoint.",
     Status.TIME_LIMIT: "The time ran out first. Raise max_seconds, loosen tol, or continue from the checkpoint.",
     Status.COMMUNICATION_LIMIT: "The budget of bits ran out first. Raise max_bits, or try a method that sends less.",

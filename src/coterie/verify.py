@@ -4,41 +4,71 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+import reprlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from coterie.agent import Facts
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.carriers.in_process import InProcess
-from coterie.certificate import Bound, Certificate, certify, participants
-from coterie.errors import CorruptFile, InvalidInput, NumericalError
+from coterie.certificate import Bound, Certificate, Participant, certify, participants, sentence
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, NumericalError
 from coterie.methods import METHODS
 from coterie.models import LinearModel, LowRankModel, PersonalModel
 from coterie.networks import star
+from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, points_of, prepared
 
-__all__ = ["Verification", "contradictions", "differences", "verify"]
+__all__ = ["Verification", "contradictions", "described", "differences", "verify"]
 
 AGREEMENT = 1e-9
-"""How closely recomputed numbers must agree with the written ones, relative to P(0)."""
+"""How closely recomputed numbers must agree with the written ones, relative to themselves."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome: `objections` is empty if everything holds."""
+    """The outcome: `objections` is empty if everything holds. All numbers are those computed here."""
 
     objections: tuple[str, ...]
-    primal: float
-    dual: float
-    gap: float
+    primal: float = math.nan
+    dual: float = math.nan
+    gap: float = math.nan
+    relative_gap: float = math.nan
+    radius: float | None = None
+    rounding: float = math.nan
+    """How much of the gap only allows for rounding."""
+    about: str = ""
+    """Which problem it is that was computed: loss, penalty, intercept, and the size of the data."""
+    proves: str = ""
+    """What the numbers found here mean."""
+    signed_by: tuple[str, ...] = ()
+    """Between organisations: whose signatures under the certificate were checked."""
 
     @property
     def holds(self) -> bool:
         """Whether the certificate is right."""
         return not self.objections
+
+    @staticmethod
+    def of(objections: Sequence[str], certificate: Certificate, bound: Bound, facts: Facts, about: str) -> Verification:
+        """What was found, and in words what it proves, if there are no objections."""
+        relative = bound.gap / unit_of(certificate, facts)
+        proves = sentence(bound.primal, bound.gap, relative, bound.radius, certificate.settings)
+        return Verification(
+            tuple(objections),
+            bound.primal,
+            bound.dual,
+            bound.gap,
+            relative,
+            bound.radius,
+            bound.rounding,
+            about,
+            "" if objections else proves,
+        )
 
 
 def verify(certificate: Certificate, model: LinearModel | LowRankModel | PersonalModel, data: Any) -> Verification:
@@ -49,7 +79,9 @@ def verify(certificate: Certificate, model: LinearModel | LowRankModel | Persona
     """
     try:
         return _verify(certificate, model, data)
-    except (KeyError, IndexError, TypeError, NumericalError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
+        if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
+            raise
         raise CorruptFile(f"the certificate lacks what a proof needs ({type(error).__name__}: {error}).") from error
 
 
@@ -76,7 +108,7 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     classes = getattr(model, "classes_", None)
     objections += contradictions(certificate, model.problem, None if classes is None else classes.tolist())
     if objections:
-        return Verification(tuple(objections), math.nan, math.nan, math.nan)
+        return Verification(tuple(objections))
 
     carrier = InProcess(network, Bill(network))
     agents = introduced(agents, carrier, "proof")
@@ -84,23 +116,76 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
-    bound = carrier.converse([certify(a, p) for a, p in zip(agents, points, strict=True)], "proof")[0]
-    unit = agents[0].primal_at_zero
-    return Verification(tuple(differences(certificate, bound, unit)), bound.primal, bound.dual, bound.gap)
+    radius = certificate.radius
+    talks = [
+        certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)
+        for agent, point in zip(agents, points, strict=True)
+    ]
+    bound, facts = carrier.converse(talks, "proof")[0], agents[0].known
+    objections = list(differences(certificate, bound, facts))
+    return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
 
 
-def differences(certificate: Certificate, bound: Bound, unit: float) -> Iterator[str]:
-    """Which of its numbers are others when they are computed from the data; `unit` is P(0)."""
-    for name, written, found in (
-        ("primal", certificate.primal, bound.primal),
-        ("dual", certificate.dual, bound.dual),
-        ("gap", certificate.gap, bound.gap),
-        ("primal_at_zero", certificate.primal_at_zero, unit),
-        ("relative_gap", certificate.relative_gap * (unit or 1.0), bound.gap),
-        ("radius", certificate.radius or 0.0, bound.radius or 0.0),
+def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterator[str]:
+    """Which of its numbers do not follow from the data.
+
+    A gap may be larger than what is found here, never smaller by more than rounding explains; everything else is
+    compared relative to itself.
+    """
+    said = certificate
+    if not bound.gap - bound.rounding <= said.gap:
+        yield _differs("gap", bound.gap, said.gap)
+    unit = unit_of(said, facts)
+    for name, written, found, rounding in (
+        ("primal", said.primal, bound.primal, bound.primal_rounding),
+        ("dual", said.dual, said.primal - said.gap, AGREEMENT * abs(said.primal)),
+        ("unit", said.unit, unit, 0.0),
+        ("primal_at_zero", said.primal_at_zero, facts.primal_at_zero, 0.0),
+        ("relative_gap", said.relative_gap, said.gap / unit, 0.0),
     ):
-        if not abs(written - found) <= AGREEMENT * max(unit, abs(found)):
-            yield f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
+        if not abs(written - found) <= AGREEMENT * abs(found) + rounding:
+            yield _differs(name, found, written)
+    limits = [("radius", said.radius, bound.radius)]
+    if not _is_old(said):
+        limits.append(("room", said.room, bound.room))
+    for name, claimed, known in limits:
+        if (claimed is None) != (known is None) or (
+            claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
+        ):
+            yield _differs(name, known, claimed)
+
+
+def _differs(name: str, found: object, written: object) -> str:
+    return f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
+
+
+def unit_of(certificate: Certificate, facts: Facts) -> float:
+    """What its relative gap is a share of."""
+    return (facts.primal_at_zero or 1.0) if _is_old(certificate) else facts.gap_unit
+
+
+def _is_old(certificate: Certificate) -> bool:
+    return certificate.settings.get("unit") == "zeros"
+
+
+def described(problem: Problem, split: str, people: Sequence[Participant]) -> str:
+    """Which problem it is, on which data: what a certificate is about, in words."""
+    rows = people[0].rows if split == "features" else sum(p.rows for p in people)
+    columns = sum(p.columns for p in people) if split == "features" else people[0].columns
+    apart = {"samples": "rows", "features": "columns", "users": "users"}[split]
+    where = f"{rows} rows, {columns} columns, {len(people)} parties, {apart} apart"
+    if isinstance(problem, Personal):
+        return f"a model per user ({_spelt(problem.settings())}); {where}"
+    settings = problem.settings()
+    beside = " with an intercept" if problem.intercept else ""
+    return f"{_spelt(settings['loss'])} loss, {_spelt(settings['penalty'])} penalty{beside}; {where}"
+
+
+def _spelt(settings: dict[str, Any]) -> str:
+    """A name and its parameters; long lists are cut."""
+    parameters = [f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"]
+    name = settings.get("name", "")
+    return f"{name} ({', '.join(parameters)})" if name and parameters else name or ", ".join(parameters)
 
 
 def contradictions(certificate: Certificate, problem: Problem, classes: list[Any] | None) -> Iterator[str]:

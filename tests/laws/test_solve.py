@@ -54,7 +54,7 @@ def test_no_exception_no_divergence(
     data = (sp.csr_array(X) if sparse else X, y)
     problem = co.Problem(loss, penalty, intercept=intercept, **PENALTIES[penalty])
     result = co.solve(problem, data, agents=agents, tol=1e-3, max_rounds=300)
-    assert result.status in ("optimal", "iteration_limit")
+    assert result.status.success or result.status == "iteration_limit"
     assert np.isfinite(result.model.coef_).all()
     assert result.certificate.gap <= result.certificate.primal + 1e-9, "v = 0 proves that much for nothing"
     assert co.verify(result.certificate, result.model, data).holds

@@ -5,16 +5,29 @@ like any other, so a certificate costs messages, and the bill shows them under `
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 
 from coterie.agent import Agent, Facts
 from coterie.certificate import linear, low_rank, personal
-from coterie.certificate.bound import Bound, Point
-from coterie.certificate.document import Certificate, Participant, participants
+from coterie.certificate.best import Best
+from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.document import Certificate, Participant, participants, sentence
 from coterie.errors import NumericalError
 from coterie.words import Talk
 
-__all__ = ["Bound", "Certificate", "Participant", "Point", "certify", "introduce", "participants"]
+__all__ = [
+    "ANY",
+    "Best",
+    "Bound",
+    "Certificate",
+    "Participant",
+    "Point",
+    "certify",
+    "introduce",
+    "participants",
+    "sentence",
+]
 
 FAMILIES: dict[str, ModuleType] = {"linear": linear, "low-rank": low_rank, "personal": personal}
 
@@ -25,9 +38,13 @@ def introduce(agent: Agent) -> Talk[Facts]:
     return facts
 
 
-def certify(agent: Agent, point: Point) -> Talk[Bound]:
-    """Compute the objective and a lower bound together with the others. Every agent gets the same `Bound`."""
-    bound: Bound = yield from FAMILIES[agent.family].certify(agent, point)
-    if bound.gap == 0.0 and bound.primal < bound.dual - 1e-6 * max(1.0, abs(bound.primal)):
-        raise NumericalError(f"the dual {bound.dual} is above the primal {bound.primal}; please report this.")
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    """Compute the objective and a lower bound together with the others. Every agent gets the same `Bound`.
+
+    `target` is the gap that is wanted. Where a claim can only be about models of bounded norm, `radius` is that norm:
+    by default what the target leaves room for; None asks for a claim about all models.
+    """
+    bound: Bound = yield from FAMILIES[agent.family].certify(agent, point, target, radius)
+    if math.isnan(bound.gap):
+        raise NumericalError("the gap is not a number. Scale the columns, or use float64.")
     return bound

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from coterie.arrays import FloatArray
 
-__all__ = ["Bound", "Point"]
+__all__ = ["ANY", "Bound", "Point"]
+
+ANY = 0.0
+"""A radius that is still to be chosen."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,33 @@ class Point:
 
 @dataclass(frozen=True)
 class Bound:
-    """P(w) and a lower bound D on every P; `radius` if the bound speaks only of models of at most that norm."""
+    """P(w), and a lower bound on every P; `radius` if the bound speaks only of models of at most that norm."""
 
     primal: float
     dual: float
+    """The lower bound: P(w) less the gap."""
     radius: float | None = None
+    gap: float = math.nan
+    """At least P(w) − P*, rounding included; by default primal less dual."""
+    rounding: float = 0.0
+    """How much of the gap only allows for rounding."""
+    room: float | None = None
+    """Beside an intercept: how far from this one the others may be that the bound speaks of."""
+    primal_rounding: float = 0.0
+    """How far rounding can have moved P(w)."""
 
-    @property
-    def gap(self) -> float:
-        """P(w) − D(v) ≥ P(w) − P*."""
-        return max(self.primal - self.dual, 0.0)
+    def __post_init__(self) -> None:
+        if math.isnan(self.gap):
+            object.__setattr__(self, "gap", max(self.primal - self.dual, 0.0))
+
+    @staticmethod
+    def of(
+        primal: float,
+        gap: float,
+        rounding: float,
+        radius: float | None = None,
+        room: float | None = None,
+        primal_rounding: float = 0.0,
+    ) -> Bound:
+        """A bound from its gap, which is known to more digits than the difference of two large numbers."""
+        return Bound(primal, primal - gap, radius, gap, rounding, room, primal_rounding)

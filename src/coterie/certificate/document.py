@@ -12,15 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
+from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
+from coterie.certificate.bound import Bound
 from coterie.errors import CorruptFile
 from coterie.files import read_bytes, write_atomically
 
-__all__ = ["Certificate", "Participant", "participants"]
+__all__ = ["Certificate", "Participant", "participants", "sentence"]
 
 ROUNDING = 1e-14
 """A gap below this share of the objective says that both are known no better than that."""
+
+KIND = 2
+"""Of the file: kind 1 has no unit, room or signatures."""
 
 VERSION = version("coterie")
 """Read once: the file with it is slow to parse."""
@@ -46,28 +50,58 @@ class Certificate:
 
     primal: float
     dual: float
+    """The lower bound on every objective: primal less gap."""
     gap: float
     relative_gap: float
+    """The gap as a share of the unit."""
     tolerance: float
     radius: float | None
+    """The claim is about models of at most this norm; None: about all."""
+    unit: float
+    """What the best constant loses (without an intercept: what a model of zeros loses) and perfect scores do not."""
     primal_at_zero: float
     participants: tuple[Participant, ...]
     settings: Mapping[str, Any]
     model_digest: str
     witness: tuple[FloatArray, ...] = field(repr=False)
+    room: float | None = None
+    """Beside an intercept: how far from this one the others may be that the claim is about."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Between organisations, everybody's signature of `statement`, by name."""
     version: str = VERSION
+
+    @staticmethod
+    def of(
+        bound: Bound,
+        facts: Facts,
+        *,
+        tolerance: float,
+        participants: tuple[Participant, ...],
+        settings: Mapping[str, Any],
+        model_digest: str,
+        witness: tuple[FloatArray, ...],
+    ) -> Certificate:
+        """The document of what a run has proven."""
+        return Certificate(
+            primal=bound.primal,
+            dual=bound.dual,
+            gap=bound.gap,
+            relative_gap=bound.gap / facts.gap_unit,
+            tolerance=tolerance,
+            radius=bound.radius,
+            unit=facts.gap_unit,
+            primal_at_zero=facts.primal_at_zero,
+            participants=participants,
+            settings=settings,
+            model_digest=model_digest,
+            witness=witness,
+            room=bound.room,
+        )
 
     @property
     def proves(self) -> str:
         """What the numbers mean, in one sentence."""
-        claim = (
-            f"is within {self.gap:.3g} of the best possible objective ({self.relative_gap:.2g} of its value at w = 0)"
-            if self.gap > ROUNDING * abs(self.primal)
-            else "is, up to rounding, the best possible one"
-        )
-        if self.radius is None:
-            return f"This model {claim}."
-        return f"This model {claim} among all models of norm at most {self.radius:.3g}."
+        return sentence(self.primal, self.gap, self.relative_gap, self.radius, self.settings)
 
     @property
     def data_digest(self) -> str:
@@ -77,7 +111,7 @@ class Certificate:
     def save(self, path: str | Path) -> Path:
         """Write the certificate as one JSON file, sealed by a digest of its content."""
         content = {
-            "coterie_certificate": 1,
+            "coterie_certificate": KIND,
             "version": self.version,
             "proves": self.proves,
             "primal": self.primal,
@@ -86,11 +120,14 @@ class Certificate:
             "relative_gap": self.relative_gap,
             "tolerance": self.tolerance,
             "radius": self.radius,
+            "room": self.room,
+            "unit": self.unit,
             "primal_at_zero": self.primal_at_zero,
             "participants": [vars(participant) for participant in self.participants],
             "settings": self.settings,
             "digests": {"data": self.data_digest, "model": self.model_digest, "settings": _seal(self.settings)},
             "witness": [_encode(v) for v in self.witness],
+            "signatures": dict(self.signatures),
         }
         text = json.dumps({**content, "seal": _seal(content)}, indent=1, allow_nan=False)
         return write_atomically(path, text.encode())
@@ -102,11 +139,16 @@ class Certificate:
         try:
             content = json.loads(text)
             seal = content.pop("seal")
-            if content.pop("coterie_certificate") != 1:
+            if content["coterie_certificate"] not in (1, KIND):
                 raise CorruptFile(f"{path} is a certificate of a newer kind; update coterie to read it.")
-            if seal != _seal({"coterie_certificate": 1, **content}):
+            if seal != _seal(content):
                 raise CorruptFile(f"{path} was changed after it was written: its seal does not match its content.")
+            old = content.pop("coterie_certificate") == 1
             claimed, proves = content.pop("digests"), content.pop("proves")
+            if old:
+                # Then, gaps were told as shares of the objective at w = 0.
+                content["unit"] = content["primal_at_zero"] or 1.0
+                content["settings"] = {**content["settings"], "unit": "zeros"}
             certificate = Certificate(
                 **{
                     **content,
@@ -115,10 +157,8 @@ class Certificate:
                 },
                 model_digest=claimed["model"],
             )
-            consistent = (
-                certificate.proves == proves
-                and certificate.data_digest == claimed["data"]
-                and _seal(certificate.settings) == claimed["settings"]
+            consistent = certificate.data_digest == claimed["data"] and (
+                old or (certificate.proves == proves and _seal(certificate.settings) == claimed["settings"])
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptFile(
@@ -127,6 +167,22 @@ class Certificate:
         if not consistent:
             raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
         return certificate
+
+
+def sentence(primal: float, gap: float, relative_gap: float, radius: float | None, settings: Mapping[str, Any]) -> str:
+    """What a gap means, in one sentence."""
+    against = "what the best constant loses" if _has_constant(settings) else "its value at w = 0"
+    claim = (
+        f"is within {gap:.3g} of the best possible objective ({relative_gap:.2g} of {against})"
+        if gap > ROUNDING * abs(primal)
+        else "is, up to rounding, the best possible one"
+    )
+    return f"This model {claim}{'' if radius is None else f' among all models of norm at most {radius:.3g}'}."
+
+
+def _has_constant(settings: Mapping[str, Any]) -> bool:
+    """Whether the unit is that of the best constant: with an intercept, unless the certificate is an old one."""
+    return bool(settings["problem"].get("intercept")) and settings.get("unit") != "zeros"
 
 
 def _seal(content: Mapping[str, Any]) -> str:

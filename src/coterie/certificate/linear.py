@@ -1,16 +1,27 @@
-"""Proofs for linear models, split by samples or by features: the duality gap.
+"""Proofs for linear models, split by samples or by features: the duality gap, as a sum of terms that are not negative.
 
-For every w and every dual v in the domain, P(w) − P* ≤ P(w) − D(v). A method hands over any (w, v); here v is made
-feasible:
+For every w and every dual v in the domain, with q = Xᵀ(s∘v)/n and u = Xw + b,
+
+    P(w) − P* ≤ (1/n) Σ_i s_i (ℓ(u_i) + ℓ*(v_i) − u_i v_i)  +  g(w) + g*(−q) + ⟨w, q⟩  +  (b − b*) Σ_i s_i v_i / n
+
+where the first two parts are Fenchel–Young terms, each ≥ 0 by itself, so that large numbers do not cancel. A method
+hands over any (w, v); here v is made feasible:
 
 1. clipped into the domain of ℓ* (an interval per sample that holds 0);
-2. with an intercept, D needs Σ s_i v_i = 0: the heavier of the positive and the negative side is scaled down to the
-other;
-3. shrunk by the largest c ≤ 1 that puts −Xᵀ(s∘cv)/n into the domain of g* (l1, groups).
+2. with an intercept, the heavier of the positive and the negative side is scaled down to the other;
+3. shrunk by the largest c ≤ 1 that puts −q into the domain of g* (l1, groups), rounding included.
 
-Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. Where the penalty has no growth
-(none, one-sided bounds), step 3 can leave nothing; then the bound is also computed against models of norm at most
-`radius` only, and the certificate says so.
+Each step moves v towards 0, inside every domain; v = 0 itself is always tried too. What is left of Σ s v after step 2
+is rounding; the third part allows for every intercept within `ROOM` times the scale of the labels, as the bound says.
+Where the penalty has no growth (none, one-sided bounds), step 3 can leave nothing; then the bound is computed against
+models of norm at most `radius` only, for the largest of several radii with which the gap is still small enough.
+
+**Rounding.** A score goes through about d roundings and an entry of q through about n; with ε = 2⁻⁵³
+
+    ‖δu‖ ≤ k ε Σ_j ‖x_j‖ |w_j|,      |δq_j| ≤ k ε ‖x_j‖ ‖v‖ / n
+
+in norms weighted by s. An error in a score changes its term by the distance of v from the slope times the error, and by
+curvature times its square. All of it is added to the gap, so that a gap is a bound also beside exact arithmetic.
 
 The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
 """
@@ -18,176 +29,300 @@ The sums travel as words like any other, so a certificate costs messages, and th
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coterie.agent import Agent, Facts
+from coterie.agent import Agent, Here
 from coterie.arrays import FloatArray, once
-from coterie.certificate.bound import Bound, Point
+from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.introduction import introduce
+from coterie.kernels.sides import sides
 from coterie.words import Sum, Talk
 
 __all__ = ["certify", "introduce"]
 
-ROUNDING = 1e-10
-"""Below this share of all squares, those about the mean are taken for rounding errors: the columns are constant."""
+EPSILON = 2.0**-53
+SAFE = 1.01
+"""Covers what is lost in computing a bound on rounding."""
+FEW = 16
+"""Roundings of a term that is computed from its score, its label and its dual."""
+ROOM = 1e3
+"""Claims beside an intercept allow for every other within so many times the scale of the labels."""
+RADIUS = 10.0
+"""Bounded claims speak of norms up to at least so many times that of the model,"""
+RADII = RADIUS ** np.arange(7)
+"""and up to as many times more as the target leaves room for."""
 
 
-def introduce(agent: Agent) -> Talk[Facts]:
-    """The first conversation: how much data there is, and the objective and its slope at w = 0."""
-    loss, y, s = agent.problem.loss, agent.labels.astype(float, copy=False), agent.data.weights
-    zeros = np.zeros(len(y))
-    slopes = loss.gradient(zeros, y)
-    weighted = agent.weighted(slopes)
-    mine = [
-        float(len(y)) if s is None else float(s.sum(dtype=float)),
-        loss.value(zeros, y, s),
-        float(np.dot(slopes, weighted)),
-    ]
-    design = agent.design
-    if agent.split == "features":
-        # ∇ℓ(0) would tell everybody the labels; ‖∇P(0)‖ ≤ ‖X‖_F ‖∇ℓ(0)‖ / n tells a length without them.
-        lengths = design.squared_lengths()[: agent.data.d]
-        numbers = np.array([*mine, lengths.sum(dtype=float), _inverses(lengths)])
-        total, losses, squares, spread, inverses = map(float, (yield Sum(numbers)))
-        return _facts(agent, total, losses, squares, squares * spread, inverses)
-    columns = design.adjoint(agent.weighted(np.ones(len(y))))[:-1] if agent.problem.intercept else np.empty(0)
-    lengths = np.empty(0) if agent.problem.penalty.coercive else design.squares(s)
-    numbers = np.array([*mine, design.squared_frobenius(s)])
-    sums = yield Sum(np.concatenate([design.adjoint(weighted), numbers, columns, lengths]))
-    return once(sums, "facts", _from_rows, agent, *np.split(sums, [len(sums) - len(lengths)]))
+@dataclass(frozen=True)
+class _Totals:
+    """What a bound is made of: sums over all samples and columns. An `_error` is what rounding can have taken away."""
+
+    losses: float
+    losses_error: float
+    at_zero: float
+    """Σ s ℓ*(0)."""
+    gaps: float
+    """Σ s (ℓ + ℓ* − u v) for v as it is, and the same for v shrunk into the domain of g*."""
+    gaps_error: float
+    shrunk: float
+    shrunk_error: float
+    imbalance: float
+    """The most that (b − b*) Σ s v can be."""
+    penalty: float
+    """g(w)."""
+    penalty_gap: float
+    """g(w) + g*(−c q) + c ⟨w, q⟩, without and with rounding."""
+    penalty_gap_and_error: float
+    nothing: float
+    """g*(0)."""
+    bounded: tuple[float, ...] = ()
+    """g(w) + g*(−q) + ⟨w, q⟩ with the conjugate of each radius, where the penalty has no growth."""
+    radii: tuple[float, ...] = ()
+    room: float | None = None
+    """How far from this one the intercepts may be that the claim is about."""
 
 
-def _from_rows(agent: Agent, sums: FloatArray, lengths: FloatArray) -> Facts:
-    """What follows from the sums over the rows: of slopes, of four numbers, perhaps of columns; and of squares."""
-    width, centre, unit = agent.design.shape[1], None, 1.0
-    slope, (total, losses, squares, spread) = sums[:width], map(float, sums[width : width + 4])
-    if agent.problem.intercept:
-        # In the coordinates of `CentredDesign`: for constant columns the unit is that of their values.
-        centre = sums[width + 4 :] / total
-        about = spread - total * float(centre @ centre)
-        spread = about if about > ROUNDING * spread else spread
-        unit = math.sqrt(spread / (total * len(centre))) or 1.0
-        slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
-        left = lengths - total * centre[: len(lengths)] ** 2
-        lengths = np.where(left > ROUNDING * lengths, left, 0.0)
-    # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
-    slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
-    return _facts(agent, total, losses, squares, slope_squared, _inverses(lengths), centre, unit)
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    """P(w), and how far it can be above the least.
+
+    Where the claim can only be about models of bounded norm, `radius` is the norm, and None asks for a claim about all
+    models all the same; by default it is what the target leaves room for.
+    """
+    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
 
 
-def _facts(
-    agent: Agent,
-    total: float,
-    losses: float,
-    squares: float,
-    slope_squared: float,
-    inverses: float,
-    centre: FloatArray | None = None,
-    unit: float = 1.0,
-) -> Facts:
-    steepness = math.sqrt(slope_squared) / total
-    at_zero = agent.problem.primal(losses, total, 0.0)
-    reach = at_zero / steepness if steepness > 0 else 0.0
-    # A column alone may need a coefficient of 2 P(0) n / (‖x_j‖ ‖∇ℓ(0)‖): for the squared loss ‖y‖ / ‖x_j‖.
-    span = 2.0 * at_zero * total * math.sqrt(inverses / squares) if squares > 0 else 0.0
-    residual, span = math.sqrt(squares), max(reach, span)
-    return Facts(total, at_zero, reach, residual, centre=centre, unit=unit, span=span)
-
-
-def _inverses(lengths: FloatArray) -> float:
-    """Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
-    kept = lengths[lengths > ROUNDING**2 * lengths.max(initial=0.0)].astype(float)
-    return float((1.0 / kept).sum())
-
-
-def certify(agent: Agent, point: Point) -> Talk[Bound]:
-    """P(w) and a feasible D(v)."""
-    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point))
-
-
-def _by_samples(agent: Agent, point: Point) -> Talk[Bound]:
-    problem, loss, s = agent.problem, agent.problem.loss, agent.data.weights
-    w = point.w.astype(float, copy=False)
+def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
+    problem, w = agent.problem, point.w.astype(float, copy=False)
     here = agent.at(w)
-    v = here.slopes if point.v is None else _clipped(agent, here.y, point.v)
+    v = here.slopes if point.v is None else _clipped(agent, point.v)
+    both = np.zeros(2)
     if problem.intercept:
-        v = _balanced(v, *(yield Sum(_sides(agent.weighted(v)))))
+        both = yield Sum(np.array(_sides(agent, v)))
+        v = _balanced(v, *both.tolist())
     known = point.v is None and v is here.slopes
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
-    values = here.losses, loss.conjugate(v, here.y, s), agent.conjugate_at_zero
-    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), values]))
+    error = _score_error(agent, w) + _label_error(agent, here.scores, w)
+    first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
+    length = (agent.design.roundings[1] + agent.count + FEW) * _norm(agent, v)
+    own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else (0.0, 0.0))]
+    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
-    slope, primal, c = once(sums, "primal", _primal, agent, w, sums, key=id(w))
-    shrunk = float(sums[-2]) if c == 1.0 else float((yield Sum(np.array([loss.conjugate(c * v, here.y, s)])))[0])
-    return once(sums, "bound", _bound, agent, w, sums, slope, primal, c, shrunk, key=id(w))
+    u, off, c = once(sums, "slope", _slope, agent, sums, key=id(w))
+    shrunk = sums[-5:-3]
+    if c < 1.0:
+        shrunk = yield Sum(np.array(_gaps(agent, here, c * v, error)))
+    arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
+    return once(sums, "bound", _of_rows, *arguments, key=id(w))
 
 
-def _primal(agent: Agent, w: FloatArray, sums: FloatArray) -> tuple[FloatArray, float, float]:
-    """−Xᵀ(s∘v)/n, P(w), and what must shrink the former."""
-    problem, slope = agent.problem, agent.problem.slope(sums[:-3], agent.total)
-    value = problem.penalty.value(problem.coefficients(w))
-    return slope, problem.primal(float(sums[-3]), agent.total, value), problem.penalty.scale_into_domain(slope)
+def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """−q about the columns' means, how far its entries may be off, and what must shrink it into the domain of g*."""
+    problem, known = agent.problem, agent.known
+    assert known.lengths is not None
+    u = problem.slope(sums[:-8], known.total)
+    if known.centre is not None:
+        u = u + known.centre * (float(sums[-2] + sums[-1]) / known.total)
+    off = np.sqrt(known.lengths * float(sums[-3])) * (SAFE * EPSILON / known.total)
+    return u, off, problem.penalty.scale_into_domain(u, off)
 
 
-def _bound(
-    agent: Agent, w: FloatArray, sums: FloatArray, slope: FloatArray, primal: float, c: float, shrunk: float
+def _of_rows(
+    agent: Agent,
+    w: FloatArray,
+    sums: FloatArray,
+    both: FloatArray,
+    slope: tuple[FloatArray, FloatArray, float],
+    shrunk: FloatArray,
+    target: float,
+    radius: float | None,
 ) -> Bound:
-    problem, total = agent.problem, agent.total
-    dual = problem.dual(shrunk, total, problem.penalty.conjugate(c * slope))
-    dual = max(dual, problem.dual(float(sums[-1]), total, problem.penalty.conjugate(0.0 * slope)))
-    if problem.penalty.coercive:
-        return Bound(primal, dual)
-    radius = _radius(agent, float(np.linalg.norm(problem.coefficients(w))))
-    bounded = problem.dual(float(sums[-2]), total, problem.penalty.bounded_conjugate(slope, radius))
-    return Bound(primal, bounded, radius) if bounded > dual else Bound(primal, dual)
+    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
+    losses, losses_error, at_zero, gaps, gaps_error, _, coarse, fine = map(float, sums[-8:])
+    coefficients = problem.coefficients(w)
+    radii: tuple[float, ...] = ()
+    if not penalty.coercive:
+        radii = _radii(agent, float(np.linalg.norm(coefficients)), radius)
+    centred = float(w[-1]) + float(agent.known.centre @ coefficients) if agent.known.centre is not None else 0.0
+    room = _room(agent, centred)
+    totals = _Totals(
+        losses=losses,
+        losses_error=losses_error,
+        at_zero=at_zero,
+        gaps=gaps,
+        gaps_error=gaps_error,
+        shrunk=float(shrunk[0]),
+        shrunk_error=float(shrunk[1]),
+        imbalance=room * (abs(coarse + fine) + agent.count**2 * EPSILON * _grid(both)),
+        penalty=penalty.value(coefficients),
+        penalty_gap=penalty.fenchel_young(coefficients, c * u),
+        penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
+        nothing=penalty.conjugate(0.0 * u),
+        bounded=tuple(penalty.bounded_fenchel_young(coefficients, u, radius, off) for radius in radii),
+        radii=radii,
+        room=room if problem.intercept else None,
+    )
+    return _bound(agent.total, totals, target, radius)
 
 
-def _by_features(agent: Agent, point: Point) -> Talk[Bound]:
-    problem, loss, y, s = agent.problem, agent.problem.loss, agent.labels.astype(float, copy=False), agent.data.weights
-    here, rows = agent.data.y is not None, agent.design.shape[0]
-    w = point.w.astype(float)
+def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
+    problem, penalty = agent.problem, agent.problem.penalty
+    has_labels, w = agent.data.y is not None, point.w.astype(float)
     scores = yield Sum(agent.design.forward(w))
     v: FloatArray = np.empty(0)
-    if here:
-        v = loss.gradient(scores, y) if point.v is None else _clipped(agent, y, point.v)
-    if here and problem.intercept:
-        v = _balanced(v, *_sides(agent.weighted(v)))
-    everybodys = yield Sum(agent.weighted(v) if here else once(scores, "silence", np.zeros, rows))
+    if has_labels:
+        v = problem.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
+        if problem.intercept:
+            v = _balanced(v, *_sides(agent, v))
+    everybodys = yield Sum(agent.weighted(v) if has_labels else once(scores, "silence", np.zeros, len(scores)))
     adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
-    slope, coefficients = problem.slope(adjoint, agent.total), problem.coefficients(w, agent.design.intercept)
-    penalty = problem.penalty
+    coefficients = problem.coefficients(w, agent.design.intercept)
+    u = problem.slope(adjoint, agent.total)
+    roundings = 2 * (agent.design.roundings[1] + FEW)
+    off = agent.column_norms * (SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
-    known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(slope)), coefficients @ coefficients))
-    c, radius = float(known[:-1].min()), _radius(agent, math.sqrt(known[-1]))
-    mine = [
-        loss.value(scores, y, s) if here else 0.0,
-        loss.conjugate(v, y, s) if here else 0.0,
-        loss.conjugate(c * v, y, s) if here else 0.0,
-        loss.conjugate(0.0 * v, y, s) if here else 0.0,
+    own = [float(coefficients @ coefficients), _score_error(agent, w)]
+    known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
+    c, norm = float(known[:-2].min()), math.sqrt(known[-2])
+    radii = _radii(agent, norm, radius)
+    mine = np.zeros(8)
+    if has_labels:
+        here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
+        error = float(known[-1]) * _heaviest(agent) + _label_error(agent, scores, w)
+        imbalance = 0.0
+        if problem.intercept:
+            imbalance = _room(agent, float(w[-1])) * abs(sum(_imbalance(agent, v, np.array(_sides(agent, v)))))
+        first = [*_losses(agent, here, error), agent.conjugate_at_zero]
+        mine = np.array([*first, *_gaps(agent, here, v, error), *_gaps(agent, here, c * v, error), imbalance])
+    parts = [
         penalty.value(coefficients),
-        penalty.conjugate(c * slope),
-        penalty.conjugate(0.0 * slope),
-        penalty.bounded_conjugate(slope, radius),
+        penalty.fenchel_young(coefficients, c * u),
+        penalty.fenchel_young(coefficients, c * u, c * off),
+        penalty.conjugate(0.0 * u),
+        *(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
         0.0 if penalty.coercive else 1.0,
+        _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
     ]
-    sums = yield Sum(np.array(mine))
-    losses, conjugates, shrunk, at_zero, value, conjugate, nothing, bounded_conjugate, flat = map(float, sums)
-    primal = problem.primal(losses, agent.total, value)
-    dual = max(problem.dual(shrunk, agent.total, conjugate), problem.dual(at_zero, agent.total, nothing))
-    if not flat:
-        return Bound(primal, dual)
-    bounded = problem.dual(conjugates, agent.total, bounded_conjugate)
-    return Bound(primal, bounded, radius) if bounded > dual else Bound(primal, dual)
+    sums = [float(number) for number in (yield Sum(np.concatenate([mine, parts])))]
+    *numbers, flat, room = sums
+    totals = replace(_Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
+    if flat:
+        totals = replace(totals, bounded=tuple(numbers[12:]), radii=radii)
+    return _bound(agent.total, totals, target, radius)
 
 
-def _clipped(agent: Agent, y: FloatArray, v: FloatArray) -> FloatArray:
-    clipped: FloatArray = np.clip(v.astype(float, copy=False), *agent.problem.loss.domain(y))
+def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bound:
+    """The smallest gap that these numbers prove, of all models if that can be."""
+    primal = t.losses / total + t.penalty
+    primal_error = t.losses_error / total + FEW * EPSILON * t.penalty
+    beside = t.imbalance / total
+    shrunk = (t.shrunk + t.shrunk_error) / total + t.penalty_gap_and_error + beside
+    rounding = t.shrunk_error / total + beside
+    if math.isfinite(t.penalty_gap_and_error):
+        rounding += t.penalty_gap_and_error - t.penalty_gap
+    nothing = primal + primal_error + t.at_zero / total + t.nothing
+    whole = (shrunk, rounding) if shrunk <= nothing else (nothing, primal_error)
+    bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
+    if not bounded or radius is None or whole[0] <= target:
+        return Bound.of(primal, *whole, None, t.room, primal_error)
+    fits = [k for k, gap in enumerate(bounded) if gap <= target]
+    k = fits[-1] if fits else 0
+    if radius == ANY and not fits and whole[0] <= bounded[k]:
+        return Bound.of(primal, *whole, None, t.room, primal_error)
+    return Bound.of(primal, bounded[k], t.gaps_error / total + beside, t.radii[k], t.room, primal_error)
+
+
+def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
+    """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
+    lost = _norm(agent, here.slopes) * error + _curved(agent, error) + _summed(agent, here.losses)
+    return here.losses, lost
+
+
+def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
+    """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
+    loss = agent.problem.loss
+    gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
+    exact = v is here.slopes and _is_smooth(agent)
+    distance = 0.0 if exact else _norm(agent, loss.slope_distance(here.scores, v, here.y))
+    return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
+
+
+def _is_smooth(agent: Agent) -> bool:
+    return math.isfinite(agent.problem.loss.smoothness)
+
+
+def _curved(agent: Agent, error: float) -> float:
+    """What curvature adds to an error of the scores of that length; a kink is in `slope_distance`."""
+    return agent.problem.loss.smoothness * error * error if _is_smooth(agent) else 0.0
+
+
+def _summed(agent: Agent, total: float) -> float:
+    """What adding up so many terms that are not negative can lose."""
+    return (agent.data.n + FEW) * EPSILON * total
+
+
+def _score_error(agent: Agent, w: FloatArray) -> float:
+    """‖δu‖ for what the own columns add to the scores."""
+    coefficients = agent.problem.coefficients(w, agent.design.intercept)
+    return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
+
+
+def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
+    """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
+    root = math.sqrt(_weight(agent))
+    intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
+    lengths = _norm(agent, scores) + _norm(agent, agent.exact_labels)
+    return FEW * EPSILON * (lengths + root * (1.0 + intercept))
+
+
+def _weight(agent: Agent) -> float:
+    weights = agent.data.weights
+    return float(agent.data.n) if weights is None else float(weights.sum(dtype=float))
+
+
+def _heaviest(agent: Agent) -> float:
+    """The root of the largest weight: split by features, the others measure their errors without weights."""
+    weights = agent.data.weights
+    return 1.0 if weights is None else math.sqrt(float(weights.max(initial=0.0)))
+
+
+def _norm(agent: Agent, values: FloatArray) -> float:
+    """√(Σ s x²)."""
+    return math.sqrt(float(values @ agent.weighted(values)))
+
+
+def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
+    clipped: FloatArray = np.clip(v.astype(float, copy=False), *agent.problem.loss.domain(agent.exact_labels))
     return clipped
 
 
-def _sides(weighted: FloatArray) -> FloatArray:
-    return np.array([weighted[weighted > 0].sum(), -weighted[weighted < 0].sum()])
+def _sides(agent: Agent, v: FloatArray) -> tuple[float, float]:
+    """Σ s v over the positive v, and −Σ s v over the negative ones."""
+    up, up_rest, down, down_rest = _exact_sides(agent, v)
+    return up + up_rest, down + down_rest
+
+
+def _exact_sides(agent: Agent, v: FloatArray) -> tuple[float, float, float, float]:
+    weights = agent.data.weights
+    up, up_rest, down, down_rest = sides(v, v if weights is None else weights.astype(float), weights is not None)
+    return up, up_rest, down, down_rest
+
+
+def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[float, float]:
+    """Σ s v of the own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
+    grid = _grid(both)
+    up, up_rest, down, down_rest = _exact_sides(agent, v)
+    coarse = [round(side / grid) * grid if grid else side for side in (up, down)]
+    fine = (up - coarse[0]) - (down - coarse[1]) + (up_rest - down_rest)
+    return coarse[0] - coarse[1], fine
+
+
+def _grid(both: FloatArray) -> float:
+    """A power of two, 2²⁷ times smaller than what both sides weigh."""
+    weight = float(both.sum())
+    return 2.0 ** (math.frexp(weight)[1] - 27) if weight > 0 else 0.0
 
 
 def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
@@ -196,6 +331,15 @@ def _balanced(v: FloatArray, up: float, down: float) -> FloatArray:
     return np.where(v < 0, v * (up / down), v) if down > up else v
 
 
-def _radius(agent: Agent, norm: float) -> float:
-    assert agent.facts is not None
-    return max(10.0 * norm, agent.facts.span)
+def _room(agent: Agent, intercept: float) -> float:
+    """How far from this one intercepts may be that the claim is about: generously."""
+    return ROOM * agent.known.label_scale + RADIUS * abs(intercept)
+
+
+def _radii(agent: Agent, norm: float, given: float | None) -> tuple[float, ...]:
+    """The norms up to which a claim may speak; the one that is given, if it is one of them."""
+    least = max(RADIUS * norm, agent.known.span)
+    if not given or not least:
+        return tuple((least * RADII).tolist())
+    times = round(math.log10(given / least)) if given > 0 else 0
+    return (least * RADIUS ** min(max(times, 0), len(RADII) - 1),)

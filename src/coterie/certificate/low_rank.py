@@ -51,20 +51,23 @@ def introduce(agent: Agent) -> Talk[Facts]:
     weights = agent.data.weights
     mine = float(agent.data.n) if weights is None else float(np.sum(weights, dtype=float))
     total, losses = map(float, (yield Sum(np.array([mine, sum(part.loss() for part in _parts(agent))]))))
-    return Facts(total, agent.problem.primal(losses, total, 0.0), 0.0, 0.0)
+    at_zero = agent.problem.primal(losses, total, 0.0)
+    return Facts(total, at_zero, 0.0, 0.0, gap_unit=at_zero or 1.0, primal_at_zero=at_zero)
 
 
-def certify(agent: Agent, point: Point) -> Talk[Bound]:
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:
     """P(W), and the lower bound that the Frank-Wolfe gap proves."""
     problem = agent.problem
     d, m = problem.task.size(agent.data)
-    radius: float = problem.penalty.radius  # type: ignore[attr-defined]
+    r: float = problem.penalty.radius  # type: ignore[attr-defined]
     left, right = (factor.astype(np.float64) for factor in apart(point.w, d))
     loss, inner, norm = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right)
-    inside = trace_norm(left, right) <= radius * (1.0 + FEASIBILITY_TOLERANCE)
+    inside = trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
     primal = problem.primal(loss, agent.total, 0.0)
-    gap = problem.primal(inner + radius * norm, agent.total, 0.0)
-    return Bound(primal if inside else math.inf, max(primal - gap, 0.0))
+    # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
+    rounding = problem.primal(ROUNDING * (abs(inner) + r * norm), agent.total, 0.0)
+    gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + rounding
+    return Bound.of(primal, min(gap, primal), rounding) if inside else Bound(math.inf, max(primal - gap, 0.0))
 
 
 def _parts(agent: Agent) -> Iterator[Information]:

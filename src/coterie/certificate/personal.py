@@ -48,10 +48,11 @@ def introduce(agent: Agent) -> Talk[Facts]:
     assert isinstance(agent.problem, Personal)
     unit = math.log(total) if agent.problem.pooled else at_zero
     # Where everybody has one row only, f(0) = 0 tells no scale.
-    return Facts(total, unit if unit > 0 else 1.0, 0.0, 0.0, float(largest))
+    unit = unit if unit > 0 else 1.0
+    return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
 
 
-def certify(agent: Agent, point: Point) -> Talk[Bound]:
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:
     """f(α), and f(α) less the Frank-Wolfe gap."""
     problem, alpha = agent.problem, point.w.astype(float)
     assert isinstance(problem, Personal)
@@ -59,7 +60,7 @@ def certify(agent: Agent, point: Point) -> Talk[Bound]:
         raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
     if problem.pooled:
         value, g = yield from pooled_slope(agent, alpha)
-        return Bound(value, value - _gap(problem, alpha, g))
+        return Bound.of(value, _gap(problem, alpha, g), 0.0)
     peers, weights = _row(agent, point.v)
     theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
     degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
@@ -75,7 +76,7 @@ def certify(agent: Agent, point: Point) -> Talk[Bound]:
     s = (degree or 1.0) * confidence(agent)
     loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
     sums = yield Sum(np.array([s * loss + 0.25 * mu * apart, _gap(problem, alpha, g)]))
-    return Bound(float(sums[0]), float(sums[0] - sums[1]))
+    return Bound.of(float(sums[0]), float(sums[1]), 0.0)
 
 
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:

@@ -178,7 +178,7 @@ def _line(party: str, line: str) -> str:
 
 def _show(result: Result, output: Path) -> None:
     out = console()
-    colour = "green" if result.status is Status.OPTIMAL else "yellow"
+    colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     if result.error is not None:
         out.print(str(result.error), markup=False)

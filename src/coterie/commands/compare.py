@@ -16,7 +16,6 @@ from coterie.report import save_comparison_figures, write_comparison
 from coterie.report.winners import MEASURES, winners
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.statuses import Status
 
 __all__ = ["compare", "register", "show_comparison"]
 
@@ -65,7 +64,7 @@ def compare(
         save_comparison_figures(results, output / "figures", figures)
     if speaks:
         show_comparison(results, refusals, write_comparison(results, output / "report.html"), as_json)
-    reached = any(result.status is Status.OPTIMAL for result in results.values())
+    reached = any(result.status.success for result in results.values())
     raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
 
 

@@ -12,7 +12,6 @@ from rich.table import Table as RichTable
 
 from coterie.progress import format_bits
 from coterie.result import Result
-from coterie.statuses import Status
 
 __all__ = ["console", "print_json", "show_result", "summary"]
 
@@ -66,7 +65,7 @@ def show_result(result: Result, output: Path, report: Path, as_json: bool) -> No
         print_json({**summary(result), **{name: str(path) for name, path in files.items()}})
         return
     out = console()
-    colour = "green" if result.status is Status.OPTIMAL else "yellow"
+    colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     out.print(result.explanation, markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")

@@ -27,7 +27,6 @@ from coterie.penalties import PENALTIES
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import DEFAULT_AGENTS, gather, solve
-from coterie.statuses import Status
 
 __all__ = [
     "Distributed",
@@ -180,7 +179,7 @@ def seed_of(random_state: Any) -> int:
 
 def warn_unless_optimal(result: Result, stacklevel: int) -> None:
     """Say in scikit-learn's way that a limit came before the tolerance."""
-    if result.status is not Status.OPTIMAL:
+    if not result.status.success:
         told = f"{result.status}: {result.status.advice} {result.certificate.proves}"
         warnings.warn(told, ConvergenceWarning, stacklevel=stacklevel)
 

@@ -64,7 +64,8 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
     network, method, engine, acceleration
         As in `co.solve`.
     tol : float
-        Stop when the certified gap is at most tol times the objective at 0.
+        Stop when the certified gap is at most tol times the objective of the best constant model (of 0 without
+        an intercept).
     max_rounds : int
         Rounds at most; a `ConvergenceWarning` says that they did not suffice.
     warm_start : bool

@@ -19,9 +19,6 @@ from coterie.penalties import Penalty
 
 __all__ = ["LinearRegressor"]
 
-LEAST_SHARE = 1e-7
-"""Below this share of P(0), the objective of the best constant no longer tightens the tolerance: rounding decides."""
-
 
 class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
     """A certified linear model: min over w, b of (1/n) Σ sᵢ loss(xᵢ·w + b, yᵢ) + alpha · penalty(w).
@@ -127,8 +124,7 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], y_numeric=True, order="C")
         kept, weights = positive_weights(X, sample_weight)
         X, y = X[kept], y[kept].astype(X.dtype, copy=False)
-        tol = self.tol * _share_of_constant(problem.loss, y, weights) if self.fit_intercept else self.tol
-        results = self._solve(problem, X, weights, [y], tol)
+        results = self._solve(problem, X, weights, [y], self.tol)
         self.coef_ = results[0].model.coef_
         self.intercept_ = results[0].model.intercept_
         return self
@@ -137,16 +133,3 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
         """X·coef_ + intercept_."""
         scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
         return scores
-
-
-def _share_of_constant(loss: Loss, y: FloatArray, weights: FloatArray | None) -> float:
-    """The objective of the best constant model (nearly) over that of 0, which can be far larger if y has an offset."""
-    exact = y.astype(float)
-    constant = (
-        np.average(exact, weights=weights)
-        if loss.name == "squared"
-        else np.quantile(exact, getattr(loss, "level", 0.5))
-    )
-    at_zero = loss.value(np.zeros_like(exact), exact, weights)
-    at_constant = loss.value(np.full_like(exact, constant), exact, weights)
-    return min(1.0, max(at_constant / at_zero, LEAST_SHARE)) if at_zero > 0 else 1.0

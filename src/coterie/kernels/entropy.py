@@ -1,4 +1,4 @@
-"""a log a + (1 − a) log(1 − a): the conjugate of the logistic loss, which certificates compute for every sample."""
+"""Entropies and divergences, which certificates compute for every sample."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import numba
 
-__all__ = ["negative_entropy"]
+__all__ = ["bernoulli_divergence", "divergence", "negative_entropy"]
+
+NEAR = 0.1
+"""Below this |x|, x − log(1 + x) is summed as a series: the difference would lose its digits."""
+TINY = 1e-280
+"""Below it, and where a is as small beside c, logarithms take the place of the quotient."""
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def negative_entropy(a: Any) -> None:
-    """Put it in the place of every a, and ∞ where a is not in [0, 1]."""
+    """Put a log a + (1 − a) log(1 − a), the logistic conjugate, in the place of every a; ∞ where a is not in [0, 1]."""
     for i in range(a.size):
         if not 0.0 <= a[i] <= 1.0:
             a[i] = math.inf
@@ -20,3 +25,38 @@ def negative_entropy(a: Any) -> None:
             a[i] = a[i] * math.log(a[i]) + (1.0 - a[i]) * math.log1p(-a[i])
         else:
             a[i] = 0.0
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def divergence(a: float, c: float, log_c: float) -> float:
+    """kl(a, c) = a log(a/c) − a + c ≥ 0 for a ≥ 0 and c > 0, which may be so small that only its logarithm is known."""
+    if a == 0.0:
+        return c
+    # kl = a (x − log(1 + x)) with c = a (1 + x)
+    x = (c - a) / a
+    if abs(x) > NEAR:
+        tame = c > TINY and x < 1.0 / TINY
+        return a * (x - math.log1p(x)) if tame else max(a * (math.log(a) - log_c) - a + c, 0.0)
+    power, total = x * x, 0.0
+    for k in range(2, 20):
+        total += power / k
+        power *= -x
+    return a * total
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def bernoulli_divergence(margin: Any, t: Any, out: Any) -> None:
+    """kl(t, p) + kl(1 − t, 1 − p) for p = 1 / (1 + e^margin), and ∞ where t is not in [0, 1]."""
+    for i in range(margin.size):
+        if not 0.0 <= t[i] <= 1.0:
+            out[i] = math.inf
+            continue
+        size = abs(float(margin[i]))
+        tail = math.exp(-size)
+        log_large = -math.log1p(tail)
+        large, small, log_small = 1.0 / (1.0 + tail), tail / (1.0 + tail), log_large - size
+        share = float(t[i])
+        if margin[i] > 0.0:
+            out[i] = divergence(share, small, log_small) + divergence(1.0 - share, large, log_large)
+        else:
+            out[i] = divergence(share, large, log_large) + divergence(1.0 - share, small, log_small)

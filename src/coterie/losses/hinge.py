@@ -24,5 +24,8 @@ class Hinge(PiecewiseLinear):
     def lipschitz(self) -> float:
         return 1.0
 
+    def constant(self, mean: float) -> float:
+        return 1.0 if mean > 0 else -1.0
+
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.minimum(-y, 0), np.maximum(-y, 0)

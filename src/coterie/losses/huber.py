@@ -58,6 +58,13 @@ class Huber(Loss):
         inside = self._clipped(v, y)
         return np.where(inside == v, inside * (inside / 2 + y), np.inf)
 
+    def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        # ½ (c − v)² + (r − c)(c − v) for r = u − y and c its nearest point in [−h, h]
+        r = u - y
+        c = self._clipped(r, y)
+        distance = c - v
+        return np.where(self._clipped(v, y) == v, distance * (0.5 * distance + (r - c)), np.inf)
+
     def _clipped(self, r: FloatArray, y: FloatArray) -> FloatArray:
         bound = towards_zero(self.threshold, y.dtype)
         return np.clip(r, -bound, bound)

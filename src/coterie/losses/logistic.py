@@ -10,6 +10,7 @@ so neither is a difference of large numbers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import numpy as np
 from scipy.special import expit
 
 from coterie.arrays import FloatArray
-from coterie.kernels.entropy import negative_entropy
+from coterie.kernels.entropy import bernoulli_divergence, negative_entropy
 from coterie.kernels.logistic_prox import logistic_root
 from coterie.losses.loss import Loss, Step
 
@@ -55,6 +56,17 @@ class Logistic(Loss):
         compute: Any = negative_entropy
         compute(a.ravel(order="K"))
         return a
+
+    def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        # kl(t, p) + kl(1 − t, 1 − p) for t = −y v and p = σ(−y u)
+        margin, t = np.asarray(y * u), np.asarray(-y * v)
+        result: FloatArray = np.empty_like(margin)
+        compute: Any = bernoulli_divergence
+        compute(margin.ravel(), t.ravel(), result.reshape(-1))
+        return result
+
+    def constant(self, mean: float) -> float:
+        return 2.0 * math.atanh(mean) if abs(mean) < 1.0 else math.copysign(math.inf, mean)
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.minimum(-y, 0), np.maximum(-y, 0)

@@ -6,6 +6,7 @@ number: the only place where 1/n appears is `problem.py`.
     ℓ*(v; y) = sup_u  u v − ℓ(u; y)                       conjugate, +∞ outside an interval [lower, upper] that holds 0
     prox_{sℓ}(u)  = argmin_x  s ℓ(x; y) + ½ (x − u)²
     prox_{sℓ*}(u) = argmin_v  s ℓ*(v; y) + ½ (v − u)²     dual_prox; Moreau: prox_{sℓ}(u) = u − s prox_{ℓ*/s}(u/s)
+    ℓ(u; y) + ℓ*(v; y) − u v ≥ 0                          fenchel_young, 0 where v = ℓ'(u): what a gap is made of
 
 Every function here works sample by sample on arrays and leaves its arguments alone; `step` may be a number or one
 number per sample. Arrays of float32 stay float32, also beside a plain Python number.
@@ -13,6 +14,7 @@ number per sample. Arrays of float32 stay float32, also beside a plain Python nu
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -66,6 +68,27 @@ class Loss(ABC):
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ*(v_i; y_i), +∞ outside the domain."""
 
+    def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        """ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i ≥ 0, +∞ outside the domain, from above where rounding has a say.
+
+        Large numbers cancel in this sum; a loss that has a closed form without them overrides it.
+        """
+        values, conjugates, products = self.each(u, y), self.conjugate_each(v, y), u * v
+        sizes = np.abs(values) + np.abs(conjugates) + np.abs(products)
+        total: FloatArray = np.maximum(values + conjugates - products, 0.0) + 4.0 * np.finfo(u.dtype).eps * sizes
+        return total
+
+    def slope_distance(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        """|ℓ'(u_i) − v_i|, or at kinks the most it can be: how fast `fenchel_young` changes when a score is off."""
+        if math.isfinite(self.smoothness):
+            return np.abs(self.gradient(u, y) - v)
+        lower, upper = self.domain(y)
+        return upper - lower
+
+    def constant(self, mean: float) -> float | None:
+        """The constant score that fits best where it follows from the mean label alone; None: it does not."""
+        return None
+
     @abstractmethod
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The interval [lower_i, upper_i] on which ℓ*(·; y_i) is finite; it always holds 0."""
@@ -86,6 +109,10 @@ class Loss(ABC):
     def conjugate(self, v: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
         """Σ_i weights_i ℓ*(v_i; y_i): a sum, never a mean; +∞ as soon as one v_i is outside its domain."""
         return _total(self.conjugate_each(v, y), weights)
+
+    def fenchel_young(self, u: FloatArray, v: FloatArray, y: FloatArray, weights: FloatArray | None = None) -> float:
+        """Σ_i weights_i (ℓ(u_i; y_i) + ℓ*(v_i; y_i) − u_i v_i): a sum, never a mean, of terms that are not negative."""
+        return _total(self.fenchel_young_each(u, v, y), weights)
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values: what `loss(**settings)` needs to make this loss again."""

@@ -44,6 +44,13 @@ class PiecewiseLinear(Loss):
         inside = np.clip(v, *self.domain(y))
         return np.where(inside == v, y * inside, np.inf)
 
+    def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        # |r| times the distance of v from the slope on that side, r = u − y
+        r = u - y
+        lower, upper = self.domain(y)
+        terms = np.where(r > 0, r * (upper - v), r * (lower - v))
+        return np.where((lower <= v) & (v <= upper), terms, np.inf)
+
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         return np.clip(u - step * y, *self.domain(y))
 

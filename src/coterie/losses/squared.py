@@ -45,6 +45,13 @@ class Squared(Loss):
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         return v * (0.5 * v + y)
 
+    def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        r = u - y - v
+        return 0.5 * r * r
+
+    def constant(self, mean: float) -> float:
+        return mean
+
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.full_like(y, -np.inf), np.full_like(y, np.inf)
 

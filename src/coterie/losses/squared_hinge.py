@@ -45,6 +45,15 @@ class SquaredHinge(Loss):
         inside = np.clip(v, *self.domain(y))
         return np.where(inside == v, inside * (y + inside / 4), np.inf)
 
+    def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
+        # (m₊ − t/2)² + t m₋ for a margin m = 1 − y u and t = −y v ≥ 0
+        margin, t = 1 - y * u, -y * v
+        terms = (np.maximum(margin, 0) - t / 2) ** 2 + t * np.maximum(-margin, 0)
+        return np.where(t >= 0, terms, np.inf)
+
+    def constant(self, mean: float) -> float:
+        return mean
+
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         zero, infinite = np.zeros_like(y), np.full_like(y, np.inf)
         return np.where(y > 0, -infinite, zero), np.where(y > 0, zero, infinite)

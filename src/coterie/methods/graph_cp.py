@@ -418,7 +418,7 @@ def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) ->
 def first_dual_step(agent: Agent) -> float:
     """The slope at 0 over the scores that would bring the loss to 0 along it: for the squared loss a constant."""
     assert agent.facts is not None
-    step = agent.facts.residual**2 / (agent.design.shape[0] * agent.facts.primal_at_zero or 1.0)
+    step = agent.facts.residual**2 / (agent.design.shape[0] * agent.facts.primal_at_start or 1.0)
     return step if 0 < step < math.inf else 1.0
 
 

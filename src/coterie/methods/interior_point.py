@@ -124,7 +124,7 @@ class InteriorPoint(Method):
             )
         empty = np.empty(0)
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
-        return State(w, FIRST_MU * (agent.primal_at_zero or 1.0), *[empty] * 6)
+        return State(w, FIRST_MU * (agent.known.primal_at_start or 1.0), *[empty] * 6)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
@@ -188,7 +188,7 @@ class InteriorPoint(Method):
         way = own.move(design.forward(first.dw), 0.0, theta, g, own.nowhere)
         told = yield Sum(np.concatenate([agent.one_hot(way.longest), [way.linear, way.quadratic]]))
         mu, target = once(told, "target", _target, agent, first, told)
-        if mu <= ROUNDING * agent.primal_at_zero:
+        if mu <= ROUNDING * agent.known.primal_at_start:
             return state  # the end of the path, as far as float64 sees
         # Corrector: back to the middle, with the predictor's second-order term.
         theta, g = own.pull(target, way)

@@ -183,20 +183,20 @@ class Admm(PrimalDual):
         facts, ridge = agent.facts, agent.problem.penalty.strong_convexity
         if self.linearised:
             return balance(facts.reach, facts.residual, facts.total, eta)
-        if not (facts.primal_at_zero > 0 and facts.reach > 0):
+        if not (facts.primal_at_start > 0 and facts.reach > 0):
             return 1.0
-        rho = facts.reach**2 / facts.primal_at_zero
+        rho = facts.reach**2 / facts.primal_at_start
         if math.isfinite(agent.problem.loss.smoothness) or not ridge:
             return rho
         # With kinks w travels farther, but not beyond (λ/2)‖w‖² ≤ P(0): half-way, on a log scale.
-        farthest = math.sqrt(2 * facts.primal_at_zero / ridge)
+        farthest = math.sqrt(2 * facts.primal_at_start / ridge)
         return rho * math.sqrt(max(1.0, farthest / facts.reach))
 
     def first_way(self, agent: Agent, eta: float) -> float:
         """How far `first_rho` takes the Xv of all agents to travel."""
         assert agent.facts is not None
         facts = agent.facts
-        return facts.total * facts.primal_at_zero / (facts.reach * math.sqrt(eta)) if facts.reach > 0 else 0.0
+        return facts.total * facts.primal_at_start / (facts.reach * math.sqrt(eta)) if facts.reach > 0 else 0.0
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         if self.dual_first:

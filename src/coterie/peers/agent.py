@@ -244,17 +244,12 @@ def _certificate(
     me: int,
     tol: float,
 ) -> Certificate:
-    bound, unit = outcome.bound, outcome.primal_at_zero
     own = outcome.points[0].v
     witness = [np.empty(0) if own is None or j != me else own for j in range(len(people))]
-    return Certificate(
-        primal=bound.primal,
-        dual=bound.dual,
-        gap=bound.gap,
-        relative_gap=bound.gap / unit if unit else bound.gap,
+    return Certificate.of(
+        outcome.bound,
+        outcome.facts,
         tolerance=tol,
-        radius=bound.radius,
-        primal_at_zero=unit,
         participants=people,
         settings=settings,
         model_digest=model.digest(),

@@ -11,7 +11,6 @@ found wrong with its own files. All hear all claims and the same sums, so all co
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy.typing as npt
 
-from coterie.agent import Agent
+from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.carriers.streams import printable
 from coterie.certificate import Bound, Certificate, Point, certify
@@ -34,7 +33,7 @@ from coterie.peers.study import PartyFile, Study
 from coterie.personal import Personal
 from coterie.rounds import introduced
 from coterie.solve import no_network, points_of
-from coterie.verify import Verification, contradictions, differences
+from coterie.verify import Verification, contradictions, described, differences
 
 __all__ = ["verify_together"]
 
@@ -49,8 +48,10 @@ class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dual: float
     gap: float
     relative_gap: float
+    unit: float
     primal_at_zero: float
     radius: float | None
+    room: float | None
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,14 +117,15 @@ def _verify(
     objections = [f"{name}: {printable(text)}" for name, text in heard]
     objections += _apart(names, claims)
     if objections or certificate is None or brought is None:
-        return Verification(tuple(objections), math.nan, math.nan, math.nan)
-    bound, unit = _computed(meeting, *brought)
+        return Verification(tuple(objections))
+    bound, facts = _computed(meeting, *brought, certificate.radius)
     for name, one in zip(names, claims, strict=True):
         if one.numbers is None:
             raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
-        objections += [f"{name}: {text}" for text in differences(stated, bound, unit)]
-    return Verification(tuple(objections), bound.primal, bound.dual, bound.gap)
+        objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
+    about = described(brought[0].problem, brought[0].split, certificate.participants)
+    return Verification.of(objections, certificate, bound, facts, about)
 
 
 def _brought(
@@ -180,6 +182,9 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
     if len(groups) > 1:
         told = " differs from that of ".join(", ".join(group) for group in groups.values())
         yield f"the certificate of {told} in what it says of the run"
+    radii = {claim.numbers.radius for claim in claims if claim.numbers is not None}
+    if len(radii) > 1:
+        yield f"the certificates speak of models of different norms: {', '.join(sorted(map(str, radii)))}"
 
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
@@ -189,10 +194,10 @@ def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
     return points_of(model, [agent], [witness] if len(agent.labels) else None)[0]
 
 
-def _computed(meeting: Meeting, agent: Agent, point: Point) -> tuple[Bound, float]:
-    """The bound and P(0), from everybody's data and points: two conversations, as in a run."""
+def _computed(meeting: Meeting, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
+    """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
     carrier = carrier_of(meeting)
-    agents = introduced([agent], carrier, "proof")
-    bound = carrier.converse([certify(agents[0], point)], "proof")[0]
+    (agent,) = introduced([agent], carrier, "proof")
+    bound = carrier.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
     check_totals(meeting, carrier)
-    return bound, agents[0].primal_at_zero
+    return bound, agent.known

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
 from coterie.penalties.atoms import Atom
-from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, norm, positive
+from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, Step, norm, positive
 
 __all__ = ["Ball"]
 
@@ -49,7 +49,7 @@ class Ball(Penalty):
     def conjugate(self, u: FloatArray) -> float:
         return self.radius * self.dual_norm(u)
 
-    def scale_into_domain(self, u: FloatArray) -> float:
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
         return 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, Step, norm
+from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, ROUNDING, Penalty, Step, norm
 
 __all__ = ["Box"]
 
@@ -72,13 +72,34 @@ class Box(Penalty):
         support, unbounded = self._support(u)
         return math.inf if unbounded.any() else float(support.sum())
 
-    def scale_into_domain(self, u: FloatArray) -> float:
-        return 0.0 if self._support(u)[1].any() else 1.0
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        terms, unbounded = self._terms(w, u, error)
+        return math.inf if unbounded.any() or math.isinf(self.value(w)) else float(terms.sum())
+
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
+        return 0.0 if (self._support(u + error)[1] | self._support(u - error)[1]).any() else 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         # Where the box is bounded, its support; where it is not, Cauchy–Schwarz; and Cauchy–Schwarz for all of it.
         support, unbounded = self._support(u)
         return min(float(support.sum()) + radius * norm(u[unbounded]), radius * norm(u))
+
+    def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
+        terms, unbounded = self._terms(w, u, error)
+        free, off = u[unbounded], np.broadcast_to(np.asarray(error, float), u.shape)[unbounded]
+        rest = radius * norm(free) - float(free @ w[unbounded]) + 2.0 * radius * (norm(off) + ROUNDING * norm(free))
+        return math.inf if math.isinf(self.value(w)) else float(terms.sum()) + max(rest, 0.0)
+
+    def _terms(self, w: FloatArray, u: FloatArray, error: Step) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+        """u_i times the way of w_i to the bound on that side, with the error on both, and where there is no bound."""
+        lower, upper = (np.broadcast_to(side, w.shape) for side in self._sides)
+        unbounded = self._support(u + error)[1] | self._support(u - error)[1]
+        with np.errstate(invalid="ignore"):
+            up, down = np.maximum(upper - w, 0.0), np.maximum(w - lower, 0.0)
+            rise, fall = np.maximum(u + error, 0.0), np.maximum(error - u, 0.0)
+            # 0·∞ = 0: a bound that is not there does not matter where u does not point to it
+            terms = np.where(rise > 0, up * rise, 0.0) + np.where(fall > 0, down * fall, 0.0)
+        return np.where(unbounded, 0.0, terms * (1.0 + ROUNDING)), unbounded
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
         lower, upper = (side[columns] if side.ndim else side for side in self._sides)

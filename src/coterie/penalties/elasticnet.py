@@ -9,7 +9,8 @@ import numpy as np
 
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
-from coterie.penalties.l1 import L1, l1_norm, soft_threshold
+from coterie.penalties.l1 import L1, l1_norm, slack, soft_threshold
+from coterie.penalties.l2 import half_square
 from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive
 
 __all__ = ["ElasticNet"]
@@ -58,8 +59,16 @@ class ElasticNet(Penalty):
             return super().conjugate_gradient(u)
         return soft_threshold(u, self._threshold) / self.strong_convexity
 
-    def scale_into_domain(self, u: FloatArray) -> float:
-        return 1.0 if self.strong_convexity else L1(self.strength).scale_into_domain(u)
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        # With s the part of u beyond the threshold: (λ₂/2) (w − s/λ₂)² + λ₁ |w| − (u − s) w for every entry.
+        if self.strong_convexity == 0.0:
+            return L1(self.strength).fenchel_young(w, u, error)
+        beyond = soft_threshold(u, self._threshold)
+        within = np.clip(u, -self._threshold, self._threshold)
+        return half_square(w, beyond, self.strong_convexity, error) + slack(w, within, self._threshold, error)
+
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
+        return 1.0 if self.strong_convexity else L1(self.strength).scale_into_domain(u, error)
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         return min(self.conjugate(u), ball_supremum(self._excess(u), self.strong_convexity, radius))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
-from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive, shrink_factor
+from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, inside, norm, positive, shrink_factor
 
 __all__ = ["Group"]
 
@@ -64,10 +64,19 @@ class Group(Penalty):
         return least[self._layout[1]].astype(steps.dtype)
 
     def conjugate(self, u: FloatArray) -> float:
-        return 0.0 if self.scale_into_domain(u) == 1.0 else math.inf
+        return 0.0 if inside(self._excess(u, 0.0)) else math.inf
 
-    def scale_into_domain(self, u: FloatArray) -> float:
-        return shrink_factor(float(np.max(self._norms(u) / self._strengths, initial=0)), u.dtype)
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        # ‖w‖ ((λ − ‖u‖) + ½ ‖u‖ ‖w/‖w‖ − u/‖u‖‖²) for every group
+        if not inside(self._excess(u, error)):
+            return math.inf
+        sizes, lengths, off = self._norms(w), self._norms(u), self._norms(self._errors(u, error))
+        apart = self._norms(self._directions(w, sizes) - self._directions(u, lengths))
+        left = np.maximum(self._strengths - lengths, 0.0) + 0.5 * lengths * apart**2
+        return float(sizes @ (left + 2.0 * off + ROUNDING * self._strengths))
+
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
+        return shrink_factor(self._excess(u, error), u.dtype)
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         # ⟨u, w⟩ − g(w) ≤ Σ_G (‖u_G‖ − λ_G) ‖w_G‖ ≤ ‖excess‖ ‖w‖, excess_G = (‖u_G‖ − λ_G)₊; equalities at the best w.
@@ -85,6 +94,20 @@ class Group(Penalty):
                 "rest elsewhere. Give each agent whole groups (agents= a list of column lists), or split by samples."
             )
         return Group(self.strength, tuple(labels[positions[columns]].tolist()))
+
+    def _excess(self, u: FloatArray, error: Step) -> float:
+        """The largest share of its strength that a group may have: at most 1 inside the domain."""
+        lengths = self._norms(u) * (1.0 + ROUNDING) + self._norms(self._errors(u, error))
+        return float(np.max(lengths / self._strengths, initial=0))
+
+    def _errors(self, u: FloatArray, error: Step) -> FloatArray:
+        return np.broadcast_to(np.asarray(error, float), u.shape)
+
+    def _directions(self, w: FloatArray, norms: npt.NDArray[Any]) -> FloatArray:
+        """w_G / ‖w_G‖, 0 for a group of zeros."""
+        inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+        directions: FloatArray = w * inverse[self._layout[1]]
+        return directions
 
     def _norms(self, w: FloatArray) -> npt.NDArray[Any]:
         """‖w_G‖, one per group."""

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive, shrink_factor
+from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, inside, norm, positive, shrink_factor
 
-__all__ = ["L1", "l1_norm", "soft_threshold"]
+__all__ = ["L1", "l1_norm", "slack", "soft_threshold"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,29 @@ class L1(Penalty):
         return soft_threshold(w, np.multiply(step, self.strength))
 
     def conjugate(self, u: FloatArray) -> float:
-        return 0.0 if self.scale_into_domain(u) == 1.0 else math.inf
+        return 0.0 if inside(self._excess(u, 0.0)) else math.inf
 
-    def scale_into_domain(self, u: FloatArray) -> float:
-        return shrink_factor(float(np.max(np.abs(u), initial=0)) / self.strength, u.dtype)
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        return slack(w, u, self.strength, error) if inside(self._excess(u, error)) else math.inf
+
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
+        return shrink_factor(self._excess(u, error), u.dtype)
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         # ⟨u, w⟩ − λ‖w‖₁ ≤ ⟨|u| − λ, |w|⟩ ≤ ‖(|u| − λ)₊‖ ‖w‖, both equalities at w ∝ sign(u) (|u| − λ)₊.
         excess = norm(soft_threshold(u.astype(np.float64), self.strength))
         return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
+
+    def _excess(self, u: FloatArray, error: Step) -> float:
+        """The largest share of the strength that an entry may have: at most 1 inside the domain."""
+        return float(np.max(np.abs(u) + error, initial=0)) / self.strength
+
+
+def slack(w: FloatArray, u: FloatArray, threshold: float, error: Step) -> float:
+    """Σ_j threshold |w_j| − u_j w_j for |u_j| ≤ threshold, from above."""
+    size = np.abs(w.astype(np.float64, copy=False))
+    left = np.maximum(threshold - u * np.sign(w), 0.0) + error + ROUNDING * threshold
+    return float(size @ left)
 
 
 def l1_norm(w: FloatArray) -> float:

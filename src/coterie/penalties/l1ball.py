@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,8 +12,8 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.penalties.atoms import OneHot
 from coterie.penalties.ball import Ball
-from coterie.penalties.l1 import l1_norm
-from coterie.penalties.penalty import Step
+from coterie.penalties.l1 import l1_norm, slack
+from coterie.penalties.penalty import ROUNDING, Step
 
 __all__ = ["L1Ball", "onto_l1_ball"]
 
@@ -35,6 +36,14 @@ class L1Ball(Ball):
         # Rounding to the precision of w can add half an eps: leave room for it.
         room = float(np.finfo(w.dtype).eps)
         return onto_l1_ball(w.astype(np.float64), self.radius * (1.0 - room)).astype(w.dtype, copy=False)
+
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        # (radius − ‖w‖₁) ‖u‖∞ + Σ_j |w_j| (‖u‖∞ − u_j sign w_j)
+        if math.isinf(self.value(w)):
+            return math.inf
+        largest = self.dual_norm(u)
+        room = max(self.radius - self.norm(w), 0.0) + ROUNDING * self.radius
+        return room * largest + slack(w, u, largest, error) + self.radius * float(np.max(error, initial=0))
 
     def lmo(self, gradient: FloatArray) -> OneHot:
         index = int(np.argmax(np.abs(gradient)))

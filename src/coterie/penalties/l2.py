@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive
+from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, norm, positive, spread
 
-__all__ = ["L2"]
+__all__ = ["L2", "half_square"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,18 @@ class L2(Penalty):
     def conjugate_gradient(self, u: FloatArray) -> FloatArray:
         return u / self.strength
 
-    def scale_into_domain(self, u: FloatArray) -> float:
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        return half_square(w, u, self.strength, error)
+
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
         return 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         return ball_supremum(norm(u), self.strength, radius)
+
+
+def half_square(w: FloatArray, u: FloatArray, strength: float, error: Step) -> float:
+    """(strength / 2) ‖w − u / strength‖², from above."""
+    ideal = u / strength
+    distance = norm(w - ideal) + spread(error, w) / strength + ROUNDING * (norm(w) + norm(ideal))
+    return 0.5 * strength * distance * distance

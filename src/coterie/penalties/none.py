@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from coterie.arrays import FloatArray
 from coterie.penalties.penalty import Penalty, Step, norm
 
@@ -32,8 +34,11 @@ class NoPenalty(Penalty):
     def conjugate(self, u: FloatArray) -> float:
         return math.inf if u.any() else 0.0
 
-    def scale_into_domain(self, u: FloatArray) -> float:
-        return 0.0 if u.any() else 1.0
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        return math.inf if u.any() or np.any(error) else 0.0
+
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
+        return 0.0 if u.any() or np.any(error) else 1.0
 
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         return radius * norm(u)

@@ -9,6 +9,10 @@ A duality gap needs a dual point inside the domain of g*. Two ways lead there: `
 towards 0 (all that l1 and groups need), and `bounded_conjugate` restricts the claim to models of norm at most `radius`
 (all that is possible where g has no growth, as for `none`); the certificate says which of the two its number rests on.
 
+`fenchel_young` is g(w) + g*(u) − ⟨u, w⟩ ≥ 0, a penalty's part of a gap, as a sum of terms that are not negative, so
+that large numbers do not cancel. A computed u = −Xᵀ(s∘v)/n is known up to its rounding only: both it and
+`scale_into_domain` take the most that every entry can be off, and stay on the safe side.
+
 `prox` also takes a step per column; `tied` makes those equal that must be.
 
 Values and conjugates are summed in double precision; `prox` keeps the precision of its argument and never changes it.
@@ -27,10 +31,13 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 
-__all__ = ["Penalty", "Step", "ball_supremum", "norm", "positive", "shrink_factor"]
+__all__ = ["ROUNDING", "Penalty", "Step", "ball_supremum", "inside", "norm", "positive", "shrink_factor", "spread"]
 
 Step = float | FloatArray
 """One number, or one per column."""
+
+ROUNDING = 16 * 2.0**-53
+"""What a handful of operations can lose, relatively."""
 
 DOMAIN_TOLERANCE = 1e-12
 """A dual point this far (relatively) outside the domain of g* was put there by rounding and counts as inside."""
@@ -80,12 +87,21 @@ class Penalty(ABC):
         raise InvalidProblem(f"the {self.name} penalty is not strongly convex; use l2 or elasticnet.")
 
     @abstractmethod
-    def scale_into_domain(self, u: FloatArray) -> float:
-        """The largest c ≤ 1 for which c·u lies in the domain of g* (0 where only the origin does)."""
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        """g(w) + g*(u) − ⟨u, w⟩ ≥ 0, or the most it can be if every entry of u may be off by that error."""
+
+    @abstractmethod
+    def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
+        """The largest c ≤ 1 for which c·u, up to c·error, lies in the domain of g* (0 where only the origin does)."""
 
     @abstractmethod
     def bounded_conjugate(self, u: FloatArray, radius: float) -> float:
         """sup over ‖w‖₂ ≤ radius of ⟨u, w⟩ − g(w), or an upper bound on it: finite for every u."""
+
+    def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
+        """The same as `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: nothing cancels then."""
+        sure = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
+        return max(sure, 0.0) + 2.0 * radius * spread(error, w) + ROUNDING * radius * norm(u)
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
         """The part of this penalty that acts on those columns (for data split by features)."""
@@ -104,6 +120,11 @@ def positive(value: object, what: str, advice: str) -> float:
     return number
 
 
+def spread(error: Step, w: FloatArray) -> float:
+    """‖error‖₂, one number standing for all entries."""
+    return norm(error) if isinstance(error, np.ndarray) else float(error) * math.sqrt(w.size)
+
+
 def norm(w: FloatArray) -> float:
     """‖w‖₂ of all entries, in double precision."""
     return float(np.linalg.norm(w.astype(np.float64, copy=False).ravel()))
@@ -117,4 +138,9 @@ def ball_supremum(slope: float, curvature: float, radius: float) -> float:
 
 def shrink_factor(excess: float, dtype: np.dtype[Any]) -> float:
     """The largest c ≤ 1 for which c·excess ≤ 1 still holds after c·u was rounded to that precision."""
-    return 1.0 if excess <= 1.0 + DOMAIN_TOLERANCE else (1.0 - 2.0 * float(np.finfo(dtype).eps)) / excess
+    return 1.0 if excess <= 1.0 else (1.0 - 2.0 * float(np.finfo(dtype).eps)) / excess
+
+
+def inside(excess: float) -> bool:
+    """Whether a dual point whose largest share of what is allowed is that counts as inside the domain."""
+    return excess <= 1.0 + DOMAIN_TOLERANCE

@@ -17,7 +17,7 @@ from coterie.errors import InvalidProblem
 from coterie.penalties.atoms import RankOne
 from coterie.penalties.ball import Ball
 from coterie.penalties.l1ball import onto_l1_ball
-from coterie.penalties.penalty import Step
+from coterie.penalties.penalty import ROUNDING, Step
 
 __all__ = ["TraceBall", "leading_pair"]
 
@@ -46,6 +46,12 @@ class TraceBall(Ball):
         room = math.sqrt(values.size) * float(np.finfo(w.dtype).eps)
         projected: FloatArray = (left * onto_l1_ball(values, self.radius * (1.0 - room))) @ right
         return projected.astype(w.dtype, copy=False)
+
+    def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
+        # Low-rank problems have a proof of their own (`certificate/low_rank.py`); this is the plain sum.
+        size = float(np.max(error, initial=0)) * math.sqrt(u.size)
+        sure = self.value(w) + self.conjugate(u) - float(np.vdot(u, w))
+        return max(sure, 0.0) + 2.0 * self.radius * (size + ROUNDING * self.dual_norm(u))
 
     def lmo(self, gradient: Matrix | LinearOperator) -> RankOne:
         u, v = leading_pair(gradient)

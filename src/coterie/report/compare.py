@@ -24,7 +24,6 @@ from coterie.report.page import AXES, described, elsewhere, foot, status_mark
 from coterie.report.winners import MEASURES, winners
 from coterie.report.words import number, text
 from coterie.result import Result
-from coterie.statuses import Status
 
 __all__ = ["comparison_figures", "comparison_page"]
 
@@ -37,7 +36,7 @@ def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = Tru
 def comparison_page(results: Mapping[str, Result]) -> str:
     """The whole page."""
     first = next(iter(results.values()))
-    solved = [result for result in results.values() if result.status is Status.OPTIMAL]
+    solved = [result for result in results.values() if result.status.success]
     best = winners(results)
     title = _headline(results, best)
     problem, people = first.model.problem, first.certificate.participants
@@ -107,7 +106,7 @@ def _table(results: Mapping[str, Result], best: Mapping[str, str | None]) -> str
 
 def _place(result: Result) -> tuple[bool, float]:
     gap = result.certificate.relative_gap
-    return result.status is not Status.OPTIMAL, result.bill.rounds if result.status is Status.OPTIMAL else (
+    return not result.status.success, result.bill.rounds if result.status.success else (
         gap if math.isfinite(gap) else math.inf
     )
 

@@ -181,7 +181,7 @@ def gaps_against(
     values, label, written = AXES[against]
     curves, rounds = [], []
     for result in results.values():
-        gaps = result.history["gap"] / (result.certificate.primal_at_zero or 1.0)
+        gaps = result.history["gap"] / result.certificate.unit
         known = np.isfinite(gaps)
         curves.append((values(result)[known], gaps[known]))
         rounds.append(result.history["round"][known])

@@ -39,6 +39,7 @@ __all__ = ["ELSEWHERE", "STATUS_WORDS", "described", "elsewhere", "foot", "page"
 
 STATUS_WORDS = {
     Status.OPTIMAL: "Solved",
+    Status.OPTIMAL_WITHIN_RADIUS: "Solved among models of bounded norm",
     Status.ITERATION_LIMIT: "Stopped: the rounds ran out",
     Status.TIME_LIMIT: "Stopped: the time ran out",
     Status.COMMUNICATION_LIMIT: "Stopped: the budget of bits ran out",
@@ -113,7 +114,7 @@ def _headline(result: Result) -> str:
 
 def status_mark(status: Status) -> str:
     """A status in words, in the colour of good news or of a warning."""
-    kind = "good" if status is Status.OPTIMAL else "warn"
+    kind = "good" if status.success else "warn"
     return f'<span class="status {kind}">{STATUS_WORDS[status]}</span>'
 
 
@@ -254,7 +255,7 @@ def _progress(result: Result) -> str:
 
 
 def _history(result: Result) -> str:
-    history, unit = result.history, result.certificate.primal_at_zero or 1.0
+    history, unit = result.history, result.certificate.unit
     chosen = np.unique(np.linspace(0, len(history) - 1, min(len(history), HISTORY_ROWS)).round().astype(int))
     rows = (
         (

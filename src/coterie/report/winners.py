@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from coterie.progress import format_bits
 from coterie.report.words import duration
 from coterie.result import Result
-from coterie.statuses import Status
 
 __all__ = ["MEASURES", "winners"]
 
@@ -21,7 +20,7 @@ MEASURES: dict[str, tuple[str, Callable[[Result], float], Callable[[float], str]
 
 def winners(results: Mapping[str, Result]) -> dict[str, str | None]:
     """Who reached the tolerance with the least of each measure; nobody, if nobody reached it."""
-    solved = {name: result for name, result in results.items() if result.status is Status.OPTIMAL}
+    solved = {name: result for name, result in results.items() if result.status.success}
     return {
         measure: min(solved, key=lambda name: value(solved[name]), default=None)
         for measure, (_, value, _) in MEASURES.items()

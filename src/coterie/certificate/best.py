@@ -1,0 +1,81 @@
+"""The best that a run has seen: the pair that is certified, and the lowest primal and the highest dual on their own.
+
+A lower primal is a better model, and a higher dual a better proof, whichever rounds they come from. Duals are compared
+only where they make the same claim, about all models; what a run hands over is a pair that was certified together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coterie.agent import Agent
+from coterie.certificate.bound import Bound, Point
+
+__all__ = ["Best"]
+
+
+@dataclass
+class Best:
+    """What to keep of the certificates of a run."""
+
+    bound: Bound | None = None
+    points: list[Point] = field(default_factory=list)
+    """The certified pair."""
+    primal: float = float("inf")
+    lowest: list[Point] = field(default_factory=list)
+    """The points with the lowest primal of those with a claim about all models, and that primal."""
+    dual: float = float("-inf")
+    highest: list[Point] = field(default_factory=list)
+    """The points with the highest dual, and that dual."""
+
+    def add(self, bound: Bound, points: list[Point], *, settled: bool = True) -> None:
+        """Look at one more certificate; one of a problem that still changes replaces all before it."""
+        if self.bound is None or not settled or _better(bound, self.bound):
+            self.bound, self.points = bound, points
+        if bound.radius is None and bound.primal < self.primal:
+            self.primal, self.lowest = bound.primal, points
+        if bound.radius is None and bound.dual > self.dual:
+            self.dual, self.highest = bound.dual, points
+
+    @property
+    def promise(self) -> float:
+        """The gap of the lowest primal and the highest dual, up to rounding."""
+        return self.primal - self.dual
+
+    def pair(self, agents: Sequence[Agent]) -> list[Point]:
+        """The model of the lowest primal with the dual of the highest, to be certified together."""
+        members = zip(agents, self.lowest, self.highest, strict=True)
+        return [Point(low.w, _dual(agent, high), low.kept) for agent, low, high in members]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, list[Point]]]:
+        """Numbers and points by name, as a snapshot keeps them."""
+        numbers: dict[str, Any] = {"bound": list(vars(self.bound).values()) if self.bound else []}
+        if self.lowest and self.highest:
+            numbers |= {"primal": self.primal, "dual": self.dual}
+        return numbers, {"best": self.points, "lowest": self.lowest, "highest": self.highest}
+
+    @staticmethod
+    def restored(numbers: dict[str, Any], points: dict[str, list[Point]]) -> Best:
+        """What `state` described."""
+        bound = Bound(*numbers["bound"]) if numbers["bound"] else None
+        best = Best(bound, points["best"])
+        if "primal" in numbers:
+            best.primal, best.lowest = numbers["primal"], points["lowest"]
+            best.dual, best.highest = numbers["dual"], points["highest"]
+        return best
+
+
+def _better(new: Bound, old: Bound) -> bool:
+    """Whether a claim replaces another; one about models of bounded norm is smaller than one about all of them."""
+    if (new.radius is None) == (old.radius is None):
+        return new.gap <= old.gap
+    return new.primal <= old.primal or (new.radius is None and new.gap <= old.gap)
+
+
+def _dual(agent: Agent, point: Point) -> Any:
+    """The dual of a point; the slopes at its model where it has none of its own."""
+    if point.v is not None or agent.split == "features" or agent.family != "linear":
+        return point.v
+    return agent.at(point.w.astype(float, copy=False)).slopes

@@ -1,0 +1,195 @@
+"""The first conversation about a linear model: how much data there is, where to start, and in which unit gaps are told.
+
+With an intercept, the unit is what the best constant loses and a model that knows every label does not (the null
+deviance over n); without one, what a model of zeros loses. Labels of a regression are lowered by that constant for the
+whole run: labels that are years then cost neither rounds nor digits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from coterie.agent import Agent, Facts
+from coterie.arrays import FloatArray, once
+from coterie.losses import Loss
+from coterie.words import Sum, Talk
+
+__all__ = ["introduce"]
+
+T = TypeVar("T")
+
+ROUNDING = 1e-10
+"""Below this share of all squares, those about the mean are taken for rounding errors: the columns are constant."""
+SEARCHES, PLACES = 3, 9
+"""How often, and at how many places at once, the best constant is looked for where no formula gives it."""
+SAME = 1e-14
+"""Labels that differ by less than this share of themselves are one label."""
+FLOOR = 1e-3
+"""Where all labels are one, the unit is what a constant loses that is off by this share of it."""
+
+
+def introduce(agent: Agent) -> Talk[Facts]:
+    """How much data there is, where methods start, the objective and its slope there, and the unit of gaps."""
+    return (yield from (_by_features if agent.split == "features" else _by_samples)(agent))
+
+
+def _by_samples(agent: Agent) -> Talk[Facts]:
+    weights, ones, y = agent.data.weights, agent.weighted(np.ones(agent.data.n)), agent.exact_labels
+    columns = agent.design.adjoint(ones)[:-1] if agent.problem.intercept else np.empty(0)
+    mine = [float(ones.sum()), float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero]
+    sums = yield Sum(np.concatenate([mine, columns, agent.design.squares(weights).astype(float, copy=False)]))
+    total, labels, losses, conjugates = map(float, sums[:4])
+    if agent.problem.intercept:
+        constant = yield from _best_constant(agent, total, labels / total)
+    else:
+        constant = 0.0
+    shift = constant if _moves_with_labels(agent.problem.loss) else 0.0
+    slopes = agent.problem.loss.gradient(np.full(len(y), shift), y)
+    weighted = agent.weighted(slopes)
+    about = [float(slopes @ weighted), _value(agent, shift), _value(agent, constant), _squares(agent, shift)]
+    there = yield Sum(np.concatenate([agent.design.adjoint(weighted), about]))
+    return once(there, "facts", _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
+
+
+def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tuple[float, float, float, float]) -> Facts:
+    """What follows from the sums over the rows: of columns and their squares, of slopes, and of four numbers."""
+    total, losses, conjugates, constant = known
+    slope, (squares, at_start, at_constant, labels) = there[:-4], map(float, there[-4:])
+    lengths, centre, unit = columns[-agent.data.d :] if agent.data.d else np.empty(0), None, 1.0
+    spread, about = float(lengths.sum()), lengths
+    if agent.problem.intercept:
+        # In the coordinates of `CentredDesign`: for constant columns the unit is that of their values.
+        centre = columns[: agent.data.d] / total
+        left = spread - total * float(centre @ centre)
+        spread = left if left > ROUNDING * spread else spread
+        unit = math.sqrt(spread / (total * len(centre))) if len(centre) and spread else 1.0
+        slope = np.append(slope[:-1] - slope[-1] * centre, unit * slope[-1])
+        about = lengths - total * centre**2
+        about = np.where(about > ROUNDING * lengths, about, 0.0)
+    # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
+    slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
+    loss = agent.problem.loss
+    return replace(
+        _facts(agent, total, at_start, squares, slope_squared, _inverses(about)),
+        gap_unit=_unit(loss, at_constant / total, -conjugates / total, constant),
+        primal_at_zero=losses / total,
+        centre=centre,
+        unit=unit,
+        shift=constant if _moves_with_labels(loss) else 0.0,
+        label_scale=_label_scale(loss, labels / total, constant),
+        lengths=lengths,
+    )
+
+
+def _by_features(agent: Agent) -> Talk[Facts]:
+    # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
+    lengths = agent.design.squared_lengths()[: agent.data.d]
+    mine: FloatArray = np.zeros(6)
+    shift, loss = 0.0, agent.problem.loss
+    if agent.data.y is not None:
+        mine, shift = _of_labels(agent)
+    sums = yield Sum(np.append(mine, [lengths.sum(dtype=float), _inverses(lengths)]))
+    total, at_start, squares, gap_unit, at_zero, label_scale, spread, inverses = map(float, sums)
+    return replace(
+        _facts(agent, total, at_start, squares, squares * spread, inverses),
+        gap_unit=gap_unit,
+        primal_at_zero=at_zero,
+        shift=shift if _moves_with_labels(loss) else 0.0,
+        label_scale=label_scale,
+    )
+
+
+def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
+    """What the agent with the labels says of them, and the best constant, which it keeps to itself."""
+    loss, y, ones = agent.problem.loss, agent.exact_labels, agent.weighted(np.ones(agent.data.n))
+    total = float(ones.sum())
+    constant = 0.0
+    if agent.problem.intercept:
+        constant = _alone(_best_constant(agent, total, float(ones @ y) / total))
+    shift = constant if _moves_with_labels(loss) else 0.0
+    slopes = loss.gradient(np.full(len(y), shift), y)
+    unit = _unit(loss, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
+    scale = _label_scale(loss, _squares(agent, shift) / total, constant)
+    squares = float(slopes @ agent.weighted(slopes))
+    said = [total, _value(agent, shift), squares, unit, _value(agent, 0.0) / total, scale]
+    return np.array(said), constant
+
+
+def _moves_with_labels(loss: Loss) -> bool:
+    """Whether ℓ(u + c; y + c) = ℓ(u; y), so that labels can be lowered."""
+    return loss.kind == "regression"
+
+
+def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
+    """The constant score with the least loss, or near it: by a formula, or by looking closer and closer."""
+    loss = agent.problem.loss
+    known = loss.constant(mean)
+    if known is not None:
+        return known
+    deviations = agent.exact_labels - mean
+    squares = yield Sum(np.array([float(deviations @ agent.weighted(deviations))]))
+    # |quantile − mean| ≤ deviation · √odds; the slopes at the ends of the domain are the odds.
+    lower, upper = (abs(float(side[0])) for side in loss.domain(np.zeros(1)))
+    width = 2.0 * math.sqrt(float(squares[0]) / total * max(lower / upper, upper / lower))
+    for _ in range(SEARCHES):
+        places = np.linspace(mean - width, mean + width, PLACES)
+        values = yield Sum(np.array([_value(agent, place) for place in places]))
+        mean, width = float(places[np.argmin(values)]), width * 2.0 / (PLACES - 1)
+    return mean
+
+
+def _alone(talk: Talk[T]) -> T:
+    """The end of a conversation of sums in which nobody else has anything to say."""
+    reply = None
+    try:
+        while True:
+            reply = talk.send(reply).x  # type: ignore[union-attr]
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _value(agent: Agent, constant: float) -> float:
+    """Σ s ℓ of the own rows where every score is that constant."""
+    y = agent.exact_labels
+    return agent.problem.loss.value(np.full(len(y), constant), y, agent.data.weights)
+
+
+def _squares(agent: Agent, constant: float) -> float:
+    """Σ s (y − constant)²."""
+    deviations = agent.exact_labels - constant
+    return float(deviations @ agent.weighted(deviations))
+
+
+def _unit(loss: Loss, null: float, saturated: float, constant: float) -> float:
+    """The null deviance over n, with a floor where all labels are one."""
+    unit = null - saturated
+    if not _moves_with_labels(loss):
+        return unit if unit > 0 else 1.0
+    rounding, floor = (float(loss.each(np.array([share * abs(constant)]), np.zeros(1))[0]) for share in (SAME, FLOOR))
+    return unit if unit > rounding else floor or 1.0
+
+
+def _label_scale(loss: Loss, mean_square: float, constant: float) -> float:
+    return (math.sqrt(mean_square) or abs(constant) or 1.0) if _moves_with_labels(loss) else 1.0
+
+
+def _facts(agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float) -> Facts:
+    """The lengths; what depends on labels alone is filled in by the caller."""
+    steepness = math.sqrt(slope_squared) / total
+    at_start = agent.problem.primal(losses, total, 0.0)
+    reach = at_start / steepness if steepness > 0 else 0.0
+    # A column alone may need a coefficient of 2 P n / (‖x_j‖ ‖∇ℓ‖): for the squared loss ‖y‖ / ‖x_j‖.
+    span = 2.0 * at_start * total * math.sqrt(inverses / squares) if squares > 0 else 0.0
+    residual, span = math.sqrt(squares), max(reach, span)
+    return Facts(total, at_start, reach, residual, gap_unit=1.0, primal_at_zero=at_start, span=span)
+
+
+def _inverses(lengths: FloatArray) -> float:
+    """Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
+    kept = lengths[lengths > ROUNDING**2 * lengths.max(initial=0.0)].astype(float)
+    return float((1.0 / kept).sum())

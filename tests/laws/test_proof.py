@@ -1,0 +1,109 @@
+"""No gap is smaller than the truth: P(w) − P* ≤ gap, checked in 60 digits, over everything that can be chosen."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tests.exact import DIGITS, SMOOTH, Exact
+
+import coterie as co
+from coterie.errors import CoterieError
+from coterie.losses import LOSSES
+
+PENALTIES = ("none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l1ball")
+MEANS = (0.0, 2e3, 1e6, 1e9, 1e12)
+CHUNKS, EACH = 10, 50
+
+
+def penalty(name: str, d: int, rng: np.random.Generator) -> dict[str, object]:
+    strength = float(10.0 ** rng.uniform(-4, -0.5))
+    return {
+        "none": {},
+        "l2": {"strength": strength},
+        "l1": {"strength": strength},
+        "elasticnet": {"strength": strength, "l1_ratio": float(rng.uniform(0.1, 0.9))},
+        "group": {"strength": strength, "groups": tuple(int(j) // 2 for j in range(d))},
+        "nonnegative": {},
+        "box": {"lower": -0.3, "upper": 0.7},
+        "l1ball": {"radius": 0.8},
+    }[name]
+
+
+def case(seed: int):
+    """A problem, data, and how to solve it: all that `solve` has to offer, at random."""
+    rng = np.random.default_rng([17, seed])
+    loss, name = str(rng.choice(sorted(LOSSES))), str(rng.choice(PENALTIES))
+    n, d = int(rng.integers(8, 30)), int(rng.integers(1, 6))
+    X = rng.standard_normal((n, d))
+    if rng.random() < 0.3:
+        X[rng.random(X.shape) < 0.5] = 0.0
+    y = X @ rng.standard_normal(d) + 0.5 * rng.standard_normal(n)
+    if rng.random() < 0.5:
+        X = X * 10.0 ** rng.uniform(-8, 8, d)
+    if rng.random() < 0.3:
+        X = X + np.abs(X).mean(axis=0) * 10.0 ** rng.uniform(0, 8)
+    if LOSSES[loss].kind == "classification":
+        y = np.where(y > np.median(y), 1.0, -1.0)
+    else:
+        y = y + MEANS[rng.integers(len(MEANS))]
+    if rng.random() < 0.25:
+        X, y = X.astype(np.float32), y.astype(np.float32)
+    if rng.random() < 0.25:
+        X = sp.csr_array(X)
+    weights = rng.uniform(0.1, 3.0, n) if rng.random() < 0.3 else None
+    problem = co.Problem(loss, name, intercept=bool(rng.random() < 0.6), **penalty(name, d, rng))
+    by = "features" if rng.random() < 0.3 and name not in ("group", "l1ball") else "samples"
+    agents = int(rng.choice([1, 2, 3, n + 3])) if by == "samples" else int(rng.integers(1, d + 1))
+    rounds = int(rng.choice([1, 5, 60]))
+    return problem, X, y, weights, {"split": by, "agents": agents, "max_rounds": rounds, "seed": seed}
+
+
+def references(problem, X, y, weights, exact: Exact, result):
+    """Models that may be better than the one that was found."""
+    yield result.model.coef_, result.model.intercept_
+    try:
+        data = (X, y) if weights is None else (X, y, weights)
+        other = co.solve(problem, data, agents=1, tol=1e-12, max_rounds=100, progress=False)
+        yield other.model.coef_, other.model.intercept_
+        start = other.model
+    except CoterieError:
+        start = result.model
+    if problem.loss.name in SMOOTH and problem.penalty.name in ("none", "l2"):
+        yield exact.polished(start.coef_, start.intercept_)
+
+
+def violation(seed: int) -> tuple[float, str] | None:
+    problem, X, y, weights, options = case(seed)
+    data = (X, y) if weights is None else (X, y, weights)
+    result = co.solve(problem, data, progress=False, **options)
+    certificate = result.certificate
+    told = f"seed {seed}: {problem.settings()} {options} {result.status}"
+    if not np.isfinite(certificate.gap):
+        return None
+    exact = Exact(problem, X, y, weights)
+    with mp.workdps(DIGITS):
+        here = exact.primal(result.model.coef_, result.model.intercept_)
+        for w, b in references(problem, X, y, weights, exact, result):
+            if (
+                certificate.radius is not None
+                and mp.norm([mp.mpf(v if isinstance(v, mp.mpf) else float(v)) for v in w]) > certificate.radius
+            ):
+                continue
+            excess = here - exact.primal(w, b) - mp.mpf(certificate.gap)
+            if excess > 0:
+                return float(excess), told
+    return None
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_gap_is_smaller_than_the_truth(chunk):
+    found = [hit for seed in range(chunk * EACH, (chunk + 1) * EACH) if (hit := violation(seed)) is not None]
+    assert not found, max(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(CHUNKS, 10 * CHUNKS))
+def test_no_gap_is_smaller_than_the_truth_at_large(chunk):
+    test_no_gap_is_smaller_than_the_truth(chunk)
