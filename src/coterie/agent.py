@@ -170,9 +170,10 @@ class Agent:
     def _moved(self, w: FloatArray, by: float) -> FloatArray:
         if not by or not self.design.intercept:
             return w
-        w = w.copy()
-        w[-1] += by
-        return w
+        # In double precision: beside a large shift, an intercept of single precision would have no digits left.
+        moved = w.astype(float)
+        moved[-1] += by
+        return moved
 
     def at(self, w: FloatArray, design: Design | None = None) -> Here:
         """The loss at w, in the coordinates of that design.

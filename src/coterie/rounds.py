@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.certificate import Best, Bound, Point, certify, introduce
+from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
@@ -302,7 +302,7 @@ class _Journey:
     def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
         """The best point so far and what is known of it, as the end of the run."""
         assert self.best.bound is not None
-        points = [replace(p, w=agent.raised(p.w)) for agent, p in zip(self.agents, self.best.points, strict=True)]
+        points = [as_people_know_it(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)]
         return Outcome(status, points, self.best.bound, self.agents[0].known, self.bill, self.history, error)
 
     def verdict(self) -> Status | None:

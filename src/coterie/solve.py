@@ -510,11 +510,11 @@ def make_model(
     if members[0].split != "features":
         w: FloatArray = outcome.points[0].w
         coef, intercept = problem.coefficients(w), float(w[-1]) if problem.intercept else 0.0
-        return LinearModel(np.array(coef), intercept, problem, classes, members[0].data.columns)
+        return LinearModel(coef.astype(members[0].design.dtype), intercept, problem, classes, members[0].data.columns)
     coef = np.concatenate(
         [problem.coefficients(p.w, a.design.intercept) for a, p in zip(members, outcome.points, strict=True)]
     )
-    placed = np.empty_like(coef)
+    placed = np.empty_like(coef, members[0].design.dtype)
     placed[np.concatenate(_columns_of([a.data for a in members]))] = coef
     intercept = sum(a.design.offset(p.w) for a, p in zip(members, outcome.points, strict=True))
     return LinearModel(placed, intercept, problem, classes, _column_names(members))

@@ -52,7 +52,8 @@ def case(seed: int):
         X, y = X.astype(np.float32), y.astype(np.float32)
     if rng.random() < 0.25:
         X = sp.csr_array(X)
-    weights = rng.uniform(0.1, 3.0, n) if rng.random() < 0.3 else None
+    # Weights are held in the precision of the data.
+    weights = rng.uniform(0.1, 3.0, n).astype(y.dtype) if rng.random() < 0.3 else None
     problem = co.Problem(loss, name, intercept=bool(rng.random() < 0.6), **penalty(name, d, rng))
     by = "features" if rng.random() < 0.3 and name not in ("group", "l1ball") else "samples"
     agents = int(rng.choice([1, 2, 3, n + 3])) if by == "samples" else int(rng.integers(1, d + 1))

@@ -171,8 +171,11 @@ def signature(keys: MutualTLS, content: bytes) -> bytes:
     return key.sign(content, ec.ECDSA(hashes.SHA256()))
 
 
-def known_key(keys: MutualTLS, certificate: bytes, party: str) -> PublicKey:
-    """The public key in another party's certificate, if the same authority signed it for that party."""
+def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool = True) -> PublicKey:
+    """The public key in another party's certificate, if the same authority signed it for that party.
+
+    What was signed stays signed: for an old signature the certificate need not be `current` any more.
+    """
     try:
         shown = x509.load_pem_x509_certificate(certificate)
         shown.verify_directly_issued_by(x509.load_pem_x509_certificate(keys.authority))
@@ -180,7 +183,7 @@ def known_key(keys: MutualTLS, certificate: bytes, party: str) -> PublicKey:
         key = shown.public_key()
         now = dt.datetime.now(dt.UTC)
         genuine = server_name(party) in names.get_values_for_type(x509.DNSName)
-        if not (genuine and shown.not_valid_before_utc <= now <= shown.not_valid_after_utc):
+        if not (genuine and (not current or shown.not_valid_before_utc <= now <= shown.not_valid_after_utc)):
             raise ValueError("it is another party's, or out of date")
         if not isinstance(key, PublicKey):
             raise ValueError("its key is of another kind")

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from coterie.agent import Agent, Facts
 from coterie.certificate import linear, low_rank, personal
-from coterie.certificate.best import Best
+from coterie.certificate.best import Best, as_people_know_it
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.document import Certificate, Participant, participants, sentence
 from coterie.errors import NumericalError
@@ -23,6 +23,7 @@ __all__ = [
     "Certificate",
     "Participant",
     "Point",
+    "as_people_know_it",
     "certify",
     "introduce",
     "participants",

@@ -7,13 +7,14 @@ only where they make the same claim, about all models; what a run hands over is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coterie.agent import Agent
+from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
 
-__all__ = ["Best"]
+__all__ = ["Best", "as_people_know_it"]
 
 
 @dataclass
@@ -74,7 +75,16 @@ def _better(new: Bound, old: Bound) -> bool:
     return new.primal <= old.primal or (new.radius is None and new.gap <= old.gap)
 
 
-def _dual(agent: Agent, point: Point) -> Any:
+def as_people_know_it(agent: Agent, point: Point) -> Point:
+    """A point of a run with the intercept for labels as they were given.
+
+    Rounding that intercept moves the slopes: a dual that is not written down would not be the one that was certified.
+    """
+    w = agent.raised(point.w)
+    return point if w is point.w else replace(point, w=w, v=_dual(agent, point))
+
+
+def _dual(agent: Agent, point: Point) -> FloatArray | None:
     """The dual of a point; the slopes at its model where it has none of its own."""
     if point.v is not None or agent.split == "features" or agent.family != "linear":
         return point.v

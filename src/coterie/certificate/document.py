@@ -66,8 +66,8 @@ class Certificate:
     witness: tuple[FloatArray, ...] = field(repr=False)
     room: float | None = None
     """Beside an intercept: how far from this one the others may be that the claim is about."""
-    signatures: Mapping[str, str] = field(default_factory=dict)
-    """Between organisations, everybody's signature of `statement`, by name."""
+    signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    """Between organisations, everybody's signature under the `statement`, and its TLS certificate, by name."""
     version: str = VERSION
 
     @staticmethod
@@ -108,6 +108,13 @@ class Certificate:
         """One digest over what all participants held."""
         return digest(*(participant.digest for participant in self.participants))
 
+    def statement(self) -> bytes:
+        """What parties sign: the numbers, of whom and of which run. Own parts and duals stay with each."""
+        numbers = ("primal", "dual", "gap", "relative_gap", "tolerance", "radius", "room", "unit", "primal_at_zero")
+        said = {name: getattr(self, name) for name in numbers}
+        people = [vars(participant) for participant in self.participants]
+        return _canonical({"certificate": KIND, **said, "participants": people, "settings": self.settings}).encode()
+
     def save(self, path: str | Path) -> Path:
         """Write the certificate as one JSON file, sealed by a digest of its content."""
         content = {
@@ -127,7 +134,7 @@ class Certificate:
             "settings": self.settings,
             "digests": {"data": self.data_digest, "model": self.model_digest, "settings": _seal(self.settings)},
             "witness": [_encode(v) for v in self.witness],
-            "signatures": dict(self.signatures),
+            "signatures": {name: dict(signed) for name, signed in self.signatures.items()},
         }
         text = json.dumps({**content, "seal": _seal(content)}, indent=1, allow_nan=False)
         return write_atomically(path, text.encode())
@@ -186,7 +193,11 @@ def _has_constant(settings: Mapping[str, Any]) -> bool:
 
 
 def _seal(content: Mapping[str, Any]) -> str:
-    return digest(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+    return digest(_canonical(content))
+
+
+def _canonical(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _encode(v: FloatArray) -> dict[str, Any]:

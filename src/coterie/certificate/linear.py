@@ -274,7 +274,7 @@ def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
     root = math.sqrt(_weight(agent))
     intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
     lengths = _norm(agent, scores) + _norm(agent, agent.exact_labels)
-    return FEW * EPSILON * (lengths + root * (1.0 + intercept))
+    return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
 
 
 def _weight(agent: Agent) -> float:

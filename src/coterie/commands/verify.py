@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -65,7 +66,7 @@ def verify(
     split = document.settings["split"]
     personal = split == "users"
     parts = by_user(data, target, users, columns) if personal else tables(data, target, id, weight, split, columns)
-    raise typer.Exit(_shown(verify_certificate(document, load_model(model), parts), document.proves, as_json))
+    raise typer.Exit(_shown(verify_certificate(document, load_model(model), parts), as_json))
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:
@@ -77,16 +78,22 @@ def _with_parties(files: list[Path], as_json: bool) -> int:
 
     own, study = load_party(files[0])
     found = verify_together(own, study, say=saying(own.party))
-    proves = Certificate.load(own.output / "certificate.json").proves if found.holds else ""
-    return _shown(found, proves, as_json)
+    return _shown(found, as_json)
 
 
-def _shown(found: Verification, proves: str, as_json: bool) -> int:
+def _shown(found: Verification, as_json: bool) -> int:
+    """Tell what was computed here: never a number, or a sentence, of the file."""
     if as_json:
-        numbers = {"primal": found.primal, "dual": found.dual, "gap": found.gap}
-        print_json({"holds": found.holds, "objections": found.objections, "proves": proves, **numbers})
+        print_json({"holds": found.holds, **asdict(found)})
     elif found.holds:
-        console().print(f"[green]The certificate holds.[/green] {proves}")
+        console().print(f"[green]The certificate holds.[/green] {found.proves}")
+        console().print(f"  Problem    {escape(found.about)}")
+        limits = "" if found.radius is None else f", among models of norm at most {found.radius:.3g}"
+        console().print(
+            f"  Computed   objective {found.primal:.8g}, gap {found.gap:.3g} (rounding {found.rounding:.1g}){limits}"
+        )
+        if found.signed_by:
+            console().print(f"  Signed by  {escape(', '.join(found.signed_by))}")
     else:
         objections = escape("; ".join(found.objections))
         console(stderr=True).print(f"[red]The certificate does not hold:[/red] {objections}.")

@@ -11,8 +11,8 @@ __all__ = ["bernoulli_divergence", "divergence", "negative_entropy"]
 
 NEAR = 0.1
 """Below this |x|, x − log(1 + x) is summed as a series: the difference would lose its digits."""
-TINY = 1e-280
-"""Below it, and where a is as small beside c, logarithms take the place of the quotient."""
+FAR = 1e8
+"""Beyond it, and where c is less than half of a, logarithms take the place of the quotient: nothing cancels there."""
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -35,8 +35,8 @@ def divergence(a: float, c: float, log_c: float) -> float:
     # kl = a (x − log(1 + x)) with c = a (1 + x)
     x = (c - a) / a
     if abs(x) > NEAR:
-        tame = c > TINY and x < 1.0 / TINY
-        return a * (x - math.log1p(x)) if tame else max(a * (math.log(a) - log_c) - a + c, 0.0)
+        near = -0.5 < x < FAR
+        return a * (x - math.log1p(x)) if near else max(a * (math.log(a) - log_c) - a + c, 0.0)
     power, total = x * x, 0.0
     for k in range(2, 20):
         total += power / k

@@ -49,6 +49,7 @@ from coterie.peers.meeting import (
     unequal_rows,
     with_predictors,
 )
+from coterie.peers.signatures import signed_by_all
 from coterie.peers.study import PartyFile, Study
 from coterie.personal import Personal, margins
 from coterie.result import History, Result
@@ -91,7 +92,8 @@ def fit_together(
             raise result.error
         if result.error is None:
             parts = meeting.told(result.model.digest(), "parts", str)
-            result = replace(result, certificate=_with_parts(result.certificate, study, parts))
+            certificate = _with_parts(result.certificate, study, parts)
+            result = replace(result, certificate=signed_by_all(meeting, certificate))
         result.save(own.output)
         content = {"rounds": result.bill.rounds, "total": vars(result.bill.total), "bill": result.bill.table()}
         write_atomically(own.output / BILL, json.dumps(content, indent=1).encode())

@@ -29,6 +29,7 @@ from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
 from coterie.peers.meeting import Meeting, Part, Say, carrier_of, check_totals, matched, member, met, prepared
+from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.personal import Personal
 from coterie.rounds import introduced
@@ -125,7 +126,8 @@ def _verify(
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
     about = described(brought[0].problem, brought[0].split, certificate.participants)
-    return Verification.of(objections, certificate, bound, facts, about)
+    found = Verification.of(objections, certificate, bound, facts, about)
+    return replace(found, signed_by=check_signatures(meeting, certificate)[0])
 
 
 def _brought(
@@ -170,6 +172,9 @@ def _objections(meeting: Meeting, certificate: Certificate, model: Any, table: T
         objections.append("its model.npz is not the one that was certified")
     if study.split == "samples" and len(set(held.values())) > 1:
         objections.append("its certificate says that the parties hold different models")
+    if certificate.settings.get("unit") != "zeros":
+        # Before there was a unit of its own, nobody signed.
+        objections += check_signatures(meeting, certificate)[1]
     return objections
 
 
