@@ -36,6 +36,8 @@ GENEROUS = 1.5
 """By how much a round and a proof may cost more than the dearest so far, as accelerations' letters grow."""
 FIRST_FEW = 10
 """Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
+STILL, SAME = 8, 1e-14
+"""So many certificates with the same primal and dual, up to this share of them, and the next will be the same, too."""
 SHARE_WORTH_A_PROOF = 0.5
 """A pair from different rounds is certified at the end if it promises a gap of at most this share of the best."""
 PROOF_SHARE_INVERSE = 20
@@ -353,9 +355,10 @@ def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) ->
     last = history[-1]
     if best.gap <= tol * unit:
         return Status.OPTIMAL if best.radius is None else Status.OPTIMAL_WITHIN_RADIUS
-    if best.gap - best.rounding <= tol * unit / 2:
+    if best.gap - best.rounding <= tol * unit / 2 or _stands_still(history):
         return Status.STALLED
-    if not math.isfinite(last.gap) or last.gap > 1e6 * max(unit, best.gap):
+    # Not the gap: where a claim is about models of bounded norm, it grows with the norm of the model.
+    if not math.isfinite(last.gap) or last.primal - best.primal > 1e6 * max(unit, best.gap):
         return Status.DIVERGED
     if last.round >= 2000 and best.gap > 0.99 * _least(history, 0, last.round / 10):
         # A lucky early point is no standstill while the gaps of today still fall.
@@ -363,6 +366,16 @@ def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) ->
         if _least(history, last.round / 2, last.round) > 0.99 * before:
             return Status.STALLED
     return None
+
+
+def _stands_still(history: Sequence[Record]) -> bool:
+    """Whether neither primal nor dual has moved by more than rounding for some time."""
+    recent = history[-STILL:]
+    if len(recent) < STILL or not math.isfinite(recent[-1].gap):
+        return False
+    rounding = SAME * max(abs(recent[-1].primal), abs(recent[-1].dual))
+    spreads = ([record.primal for record in recent], [record.dual for record in recent])
+    return all(max(values) - min(values) <= rounding for values in spreads)
 
 
 def _least(history: Sequence[Record], after: float, until: float) -> float:

@@ -59,6 +59,7 @@ def test_what_a_run_proved_is_found_again_by_all(tmp_path, case):
         assert one.holds, one
         assert one.gap == pytest.approx(result.certificate.gap, rel=1e-9, abs=1e-12)
         assert one.primal == pytest.approx(result.certificate.primal, rel=1e-12)
+        assert one.signed_by == tuple(NAMES)
 
 
 # -- falsified files ---------------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ def in_certificate(change, *names):
 
 
 def half_the_gap(certificate):
-    gap, unit = certificate.gap / 2, certificate.primal_at_zero
+    gap, unit = certificate.gap / 2, certificate.unit
     return replace(certificate, dual=certificate.primal - gap, gap=gap, relative_gap=gap / unit)
 
 
@@ -117,9 +118,20 @@ FORGERIES = {
     "a part, written anew": (other_part, ["cyd: its model.npz is not the one that was certified"]),
     "a part and its certificate": (other_part_and_certificate, ["ada, bea differs from that of cyd"]),
     "a certificate": (edit_certificate, ["bea: its certificate.json was changed after it was written"]),
-    "a gap, sealed anew": (in_certificate(half_the_gap, "bea"), ["bea: dual is", "bea: gap is"]),
+    "a gap, sealed anew": (
+        in_certificate(half_the_gap, "bea"),
+        ["bea: gap is", "bea: the signature of ada under its certificate does not hold"],
+    ),
+    "no signatures": (
+        in_certificate(lambda one: replace(one, signatures={}), "cyd"),
+        [f"cyd: {name} has not signed its certificate" for name in NAMES],
+    ),
+    "the signature of another": (
+        in_certificate(lambda one: replace(one, signatures={**one.signatures, "ada": one.signatures["bea"]}), "cyd"),
+        ["cyd: the signature of ada under its certificate does not hold"],
+    ),
     "all gaps, sealed anew": (in_certificate(half_the_gap, *NAMES), [f"{name}: gap is" for name in NAMES]),
-    "the dual vector": (in_certificate(shifted, "ada"), [f"{name}: dual is" for name in NAMES]),
+    "the dual vector": (in_certificate(shifted, "ada"), [f"{name}: gap is" for name in NAMES]),
     "a dual vector too short": (
         in_certificate(lambda one: replace(one, witness=tuple(v[:-1] for v in one.witness)), "ada"),
         ["ada: its certificate lacks what a proof needs"],
@@ -152,6 +164,8 @@ def test_what_was_falsified_is_found_and_said_by_all(tmp_path, fitted, forgery):
         (tmp_path / name / "result").mkdir()
         for file in (folder / name / "result").iterdir():
             (tmp_path / name / "result" / file.name).write_bytes(file.read_bytes())
+        for key in (folder / name).glob("*.pem"):
+            (tmp_path / name / key.name).write_bytes(key.read_bytes())
     assert all(one.holds for one in together(tmp_path, tables, work=verify_together))
     forge(tmp_path)
     found = together(tmp_path, tables, work=verify_together)

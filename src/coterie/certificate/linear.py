@@ -79,6 +79,7 @@ class _Totals:
     """g*(0)."""
     bounded: tuple[float, ...] = ()
     """g(w) + g*(−q) + ⟨w, q⟩ with the conjugate of each radius, where the penalty has no growth."""
+    bounded_errors: tuple[float, ...] = ()
     radii: tuple[float, ...] = ()
     room: float | None = None
     """How far from this one the intercepts may be that the claim is about."""
@@ -159,7 +160,8 @@ def _of_rows(
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(penalty.bounded_fenchel_young(coefficients, u, radius, off) for radius in radii),
+        bounded=tuple(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
+        bounded_errors=tuple(2.0 * most * float(np.linalg.norm(off)) for most in radii),
         radii=radii,
         room=room if problem.intercept else None,
     )
@@ -202,14 +204,16 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         penalty.fenchel_young(coefficients, c * u, c * off),
         penalty.conjugate(0.0 * u),
         *(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
+        2.0 * float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
         _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
     ]
     sums = [float(number) for number in (yield Sum(np.concatenate([mine, parts])))]
-    *numbers, flat, room = sums
+    *numbers, slope_error, flat, room = sums
     totals = replace(_Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
     if flat:
-        totals = replace(totals, bounded=tuple(numbers[12:]), radii=radii)
+        errors = tuple(slope_error * most for most in radii)
+        totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
     return _bound(agent.total, totals, target, radius)
 
 
@@ -231,7 +235,8 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
     k = fits[-1] if fits else 0
     if radius == ANY and not fits and whole[0] <= bounded[k]:
         return Bound.of(primal, *whole, None, t.room, primal_error)
-    return Bound.of(primal, bounded[k], t.gaps_error / total + beside, t.radii[k], t.room, primal_error)
+    rounding = t.gaps_error / total + beside + t.bounded_errors[k]
+    return Bound.of(primal, bounded[k], rounding, t.radii[k], t.room, primal_error)
 
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:

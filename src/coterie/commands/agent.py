@@ -164,7 +164,8 @@ def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agen
 def _end(one: dict[str, Any]) -> str:
     """How a party's process ended, in a sentence or two."""
     if "holds" in one:
-        return f"holds: {one['proves']}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+        signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
+        return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
     if "proves" in one:
         size = format_bits(one["total"]["bits"])
         spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"

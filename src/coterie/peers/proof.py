@@ -63,6 +63,8 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     about: str = ""
     """The digest of what the parties' certificates must have in common: participants, settings, everybody's parts."""
     numbers: Numbers | None = None
+    unsigned: list[Annotated[str, msgspec.Meta(max_length=LONGEST)]] = []
+    """Whose signatures are missing or do not hold; the numbers are computed all the same."""
 
 
 def verify_together(
@@ -125,6 +127,7 @@ def _verify(
             raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
+        objections += [f"{name}: {printable(text)}" for text in one.unsigned]
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, facts, about)
     return replace(found, signed_by=check_signatures(meeting, certificate)[0])
@@ -152,7 +155,9 @@ def _brought(
     objections = [text[:LONGEST] for text in objections]
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
-    claim = Claim(objections, about, numbers)
+    # Before relative gaps had a unit of their own, nobody signed.
+    unsigned = [] if certificate.settings.get("unit") == "zeros" else check_signatures(meeting, certificate)[1]
+    claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
     return claim, None if objections else (agent, _point(agent, model, certificate.witness[meeting.me]))
 
 
@@ -172,9 +177,6 @@ def _objections(meeting: Meeting, certificate: Certificate, model: Any, table: T
         objections.append("its model.npz is not the one that was certified")
     if study.split == "samples" and len(set(held.values())) > 1:
         objections.append("its certificate says that the parties hold different models")
-    if certificate.settings.get("unit") != "zeros":
-        # Before there was a unit of its own, nobody signed.
-        objections += check_signatures(meeting, certificate)[1]
     return objections
 
 
