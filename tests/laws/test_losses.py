@@ -362,3 +362,77 @@ def test_quantile_refuses_a_level_outside_0_and_1(bad):
 def test_parameters_from_numpy_become_plain_numbers():
     assert json.dumps(loss("huber", threshold=np.float32(2)).settings()) == '{"name": "huber", "threshold": 2.0}'
     assert loss("quantile", level=np.float32(0.5)) == loss("quantile")
+
+
+# -- Fenchel–Young terms: what gaps are made of -----------------------------------------------------------------------
+
+
+def inside(law: Loss, y: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Duals in the domain: a share of the way from one end to the other, where ends at infinity are 30."""
+    lower, upper = law.domain(y)
+    low, high = np.maximum(lower, -30.0), np.minimum(upper, 30.0)
+    return low + share * (high - low)
+
+
+@given(u=scores, raw=raw_labels, share=arrays(float, 6, elements=st.floats(0, 1)))
+@laws
+def test_fenchel_young_is_the_sum_of_its_parts(law, u, raw, share):
+    y = labels(law, raw)
+    v = np.clip(inside(law, y, share), *law.domain(y))
+    parts = law.each(u, y) + law.conjugate_each(v, y) - u * v
+    terms = law.fenchel_young_each(u, v, y)
+    assert (terms >= 0).all()
+    np.testing.assert_allclose(terms, parts, rtol=1e-9, atol=1e-12 * (1 + np.abs(u * v).max() + np.abs(parts).max()))
+    assert law.fenchel_young(u, v, y, share) == pytest.approx(float(share @ terms))
+
+
+@given(u=scores, raw=raw_labels)
+@laws
+def test_fenchel_young_is_zero_at_the_slope_and_nowhere_below(law, u, raw):
+    y = labels(law, raw)
+    slope = np.clip(law.gradient(u, y), *law.domain(y))
+    assert np.abs(law.fenchel_young_each(u, slope, y)).max() <= 1e-14 * (1 + np.abs(u).max() + np.abs(y).max())
+
+
+def test_fenchel_young_outside_the_domain_is_infinite(law):
+    y = labels(law, np.array([1.0, -1.0]))
+    lower, upper = law.domain(y)
+    for beyond in (upper + 0.1, lower - 0.1):
+        outside = np.isfinite(beyond)
+        assert np.isinf(law.fenchel_young_each(np.zeros(2), np.where(outside, beyond, 0.0), y))[outside].all()
+
+
+@pytest.mark.parametrize("distance", [1e-1, 1e-4, 1e-7, 1e-10])
+def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
+    """There ℓ + ℓ* − u v is a difference of large numbers; its size is about (distance)² / 2 over the curvature."""
+    if not np.isfinite(law.smoothness):
+        pytest.skip("a kink has no curvature")
+    u = np.array([0.3, -0.4, 0.2, 0.1])
+    y = labels(law, np.array([1.0, -1.0, 1.0, 1.0])) if law.kind == "classification" else u - 0.1
+    slope, curve = law.gradient(u, y), law.curvature(u, y)
+    v = slope * (1 - distance)
+    expected = 0.5 * (slope - v) ** 2 / curve
+    np.testing.assert_allclose(law.fenchel_young_each(u, v, y), expected, rtol=4 * distance + 1e-5)
+
+
+def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(law):
+    rng = np.random.default_rng(0)
+    u = rng.uniform(-3, 3, 200)
+    y = labels(law, rng.uniform(-2, 2, 200))
+    v = np.clip(inside(law, y, rng.random(200)), *law.domain(y))
+    for error in (1e-1, 1e-3, 1e-6):
+        moved = law.fenchel_young_each(u + error * rng.choice([-1, 1], 200), v, y)
+        curved = law.smoothness * error**2 if np.isfinite(law.smoothness) else 0.0
+        allowed = law.slope_distance(u, v, y) * error + curved
+        assert (np.abs(moved - law.fenchel_young_each(u, v, y)) <= allowed * (1 + 1e-9) + 1e-12).all()
+
+
+def test_the_best_constant_is_the_best(law):
+    rng = np.random.default_rng(1)
+    y = labels(law, rng.uniform(-2, 3, 50))
+    constant = law.constant(float(y.mean()))
+    if constant is None:
+        pytest.skip("it does not follow from the mean label")
+    least = law.value(np.full(50, constant), y)
+    for other in np.linspace(-5, 5, 401):
+        assert least <= law.value(np.full(50, other), y) + 1e-9

@@ -407,3 +407,51 @@ def test_parameters_from_numpy_and_lists_become_plain():
     assert law == Box(lower=(0.0, 1.0), upper=(2.0, math.inf))
     with pytest.raises(TypeError):
         penalty("nonnegative", lower=1.0)
+
+
+# -- Fenchel–Young: what gaps are made of -----------------------------------------------------------------------------
+
+
+@given(vectors, vectors, st.sampled_from([0.0, 1e-9, 1e-3]))
+@laws
+def test_fenchel_young_is_the_sum_of_its_parts_and_allows_for_errors(law, w, u, error):
+    w, u = shaped(law, law.prox(shaped(law, w), 1e-6)), shaped(law, u)
+    c = law.scale_into_domain(u, error)
+    u = c * u
+    term = law.fenchel_young(w, u, c * error)
+    rng = np.random.default_rng(0)
+    for off in (0.0, 1.0, -1.0, *rng.uniform(-1, 1, (3, 1)).ravel()):
+        moved = u + 0.999 * c * error * off
+        parts = law.value(w) + law.conjugate(moved) - float(np.vdot(moved, w))
+        if math.isfinite(parts):
+            assert parts <= term + 1e-12 * (1 + abs(parts))
+            if error == 0.0:
+                assert term == pytest.approx(max(parts, 0.0), abs=1e-11, rel=1e-6)
+
+
+@given(vectors, vectors)
+@laws
+def test_bounded_fenchel_young_is_the_sum_of_its_parts(law, w, u):
+    if law.name in MATRICES:
+        return
+    w = law.prox(w, 1e-6)
+    radius = 10.0 * float(np.linalg.norm(w)) + 1.0
+    parts = law.value(w) + law.bounded_conjugate(u, radius) - float(u @ w)
+    assert law.bounded_fenchel_young(w, u, radius) >= parts - 1e-11 * (1 + abs(parts))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        other = law.prox(radius * rng.uniform(-0.4, 0.4, 6), 1e-6)
+        if float(np.linalg.norm(other)) <= radius:
+            assert law.value(w) + float(u @ other) - law.value(other) - float(u @ w) <= (
+                law.bounded_fenchel_young(w, u, radius) + 1e-9
+            )
+
+
+def test_fenchel_young_keeps_its_digits_at_the_optimum():
+    """Large coefficients and slopes that fit each other: the parts are 1e6, the term is nothing."""
+    w = np.array([1e6, -2e6, 0.0, 3.0])
+    assert penalty("l1", strength=0.4).fenchel_young(w, 0.4 * np.sign(w)) <= 1e-8
+    assert penalty("l2", strength=0.4).fenchel_young(w, 0.4 * w) <= 1e-16
+    group = penalty("group", strength=0.4, groups=(0, 0, 1, 1))
+    u = np.concatenate([0.4 * np.sqrt(2) * part / np.linalg.norm(part) for part in (w[:2], w[2:])])
+    assert group.fenchel_young(w, u * (1 - 1e-15)) <= 1e-7
