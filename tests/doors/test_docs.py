@@ -209,7 +209,8 @@ def test_example_runs(example, tmp_path):
 
 def run_python(arguments: list[str], folder: Path) -> str:
     """What Python prints in that folder, with the folder's src before the installed one."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONIOENCODING": "utf-8"}
+    sources = os.pathsep.join([str(folder / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=120
     )
