@@ -10,13 +10,21 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from coterie.errors import UnknownName
 
-__all__ = ["Catalogue"]
+__all__ = ["Catalogue", "names_in"]
+
+ENTRY = {
+    "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
+    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\):",
+}
+"""How an entry is written where it is not a class with a `name`."""
 
 T = TypeVar("T")
 
@@ -55,3 +63,11 @@ class Catalogue(Mapping[str, type[T]], Generic[T]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def names_in(folder: str, file: str = "*") -> tuple[str, ...]:
+    """The names in that folder, sorted, read from the text of its files: a help text does not wait for imports."""
+    pattern = re.compile(ENTRY.get(folder, r'^    name: ClassVar\[str\] = "([^"]+)"'), re.MULTILINE)
+    files = (Path(__file__).parent / folder).glob(f"{file}.py")
+    found = [name for path in files for name in pattern.findall(path.read_text("utf-8"))]
+    return tuple(sorted(name.lower().replace("_", "-") for name in found)) if folder in ENTRY else tuple(sorted(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,6 @@ from rich.markup import escape
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import MissingData
-from coterie.studies import STUDIES, chosen
 
 __all__ = ["register", "reproduce"]
 
@@ -38,8 +38,10 @@ def reproduce(
 
     Ends with 1 if a claim does not hold and the study does not say why.
     """
+    from coterie.studies import STUDIES, chosen
+
     if listing or not which:
-        _list(as_json)
+        _list(STUDIES, as_json)
         return
     from coterie.studies.reproduce import reproduce as run
 
@@ -63,12 +65,12 @@ def reproduce(
     raise typer.Exit(UNEXPLAINED if open_claims else 0)
 
 
-def _list(as_json: bool) -> None:
+def _list(studies: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in STUDIES.items()]
+        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in studies.items()]
         print_json({"studies": entries})
         return
-    for name, study in STUDIES.items():
+    for name, study in studies.items():
         console().print(f"[bold]{name:12}[/bold] {study.title}")
 
 
