@@ -1,8 +1,8 @@
 """A folder as a catalogue: adding a file adds an entry.
 
-`Catalogue("losses", Loss, "loss")` imports every module of `coterie.losses` and collects the concrete subclasses of
-`Loss` by their `name`. The command line, the documentation table and the law tests all read from here, so a new file is
-the only change a new loss, penalty or method needs.
+`Catalogue("coterie.losses", Loss, "loss")` imports every module of `coterie.losses` and collects the concrete
+subclasses of `Loss` by their `name`. The command line, the documentation table and the law tests all read from here, so
+a new file is the only change a new loss, penalty or method needs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ T = TypeVar("T")
 
 
 class Catalogue(Mapping[str, type[T]], Generic[T]):
-    """The concrete subclasses of `base` in the package `coterie.<folder>`, by their `name`, sorted."""
+    """The concrete subclasses of `base` in that package, by their `name`, sorted."""
 
-    def __init__(self, folder: str, base: Any, kind: str):
-        self._folder, self._base, self._kind = folder, base, kind
+    def __init__(self, package: str, base: Any, kind: str):
+        self._package, self._base, self._kind = package, base, kind
 
     @cached_property
     def _entries(self) -> dict[str, type[T]]:
-        package = importlib.import_module(f"coterie.{self._folder}")
+        package = importlib.import_module(self._package)
         found: dict[str, type[T]] = {}
         for module_info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{module_info.name}")

@@ -176,7 +176,7 @@ def test_page_runs(page, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
 def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
-    for name in ("src", "tests", "benchmarks"):
+    for name in ("src", "papers", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     program, expected, to_run = "", [], []

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import coterie
+import papers
 from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
@@ -23,7 +24,7 @@ LAYERS = [
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
     {"methods", "engines", "carriers"},
     {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
-    {"estimators", "studies", "report", "demo", "doctor", "peers"},
+    {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
 ]
@@ -97,7 +98,8 @@ def test_public_names_are_documented(name):
 
 
 def all_modules():
-    return [info.name for info in pkgutil.walk_packages([str(ROOT)], "coterie.") if not info.name.endswith("__main__")]
+    found = [*pkgutil.walk_packages([str(ROOT)], "coterie."), *pkgutil.iter_modules(papers.__path__, "papers.")]
+    return [info.name for info in found if not info.name.endswith("__main__")]
 
 
 @pytest.mark.parametrize("name", all_modules())
