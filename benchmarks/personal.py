@@ -24,13 +24,15 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for papers/
+
 import coterie as co
 from coterie.bill import Bill
 from coterie.data import Dataset, datasets
 from coterie.data import split as split_table
 from coterie.estimators.personalized import cross_validated
-from coterie.studies.p001_fig6 import best_graph, h_value, introduced_agents, learned_graphs, prices
-from coterie.studies.p001_fig10 import school_of_students
+from papers.p001_fig6 import best_graph, h_value, introduced_agents, learned_graphs, prices
+from papers.p001_fig10 import school_of_students
 
 READINGS = {
     "paper, random": lambda seed: datasets.moons("paper", "random", seed=seed),

@@ -3,32 +3,41 @@
 import coterie as co
 result = co.solve(co.Problem(loss="logistic", penalty="l2", strength=1e-3), (X, y), agents=8)
 print(result)
+
+Public names, and the modules of this package, are imported when they are first asked for: `import coterie`, and a
+command that was misspelt, wait neither for numpy nor for compilers. So `co.solve` and `co.losses.LOSSES` are names that
+any module may use without importing anything but `coterie`.
 """
 
 from __future__ import annotations
 
+import sys
 import typing
+from importlib import import_module
 from importlib.metadata import version
-
-from coterie import networks
-from coterie.bill import Bill
-from coterie.certificate import Certificate
-from coterie.data import Table, align, read
-from coterie.data.distant import Rows
-from coterie.errors import CoterieError
-from coterie.models import LinearModel, LowRankModel, PersonalModel
-from coterie.networks import Network
-from coterie.path import Path, path
-from coterie.personal import Personal
-from coterie.plan import Plan, plan
-from coterie.problem import Problem
-from coterie.result import Result
-from coterie.solve import solve
-from coterie.statuses import Status
-from coterie.verify import verify
-from coterie.words import Ask, Exchange, Mix, Sum
+from types import ModuleType
 
 if typing.TYPE_CHECKING:
+    from coterie import (
+        data,
+        demo,
+        doctor,
+        engines,
+        files,
+        losses,
+        methods,
+        models,
+        networks,
+        penalties,
+        progress,
+        report,
+        tasks,
+    )
+    from coterie.bill import Bill
+    from coterie.certificate import Certificate
+    from coterie.data import Table, align, read
+    from coterie.data.distant import Rows
+    from coterie.errors import CoterieError
     from coterie.estimators import (
         LinearClassifier,
         LinearRegressor,
@@ -36,6 +45,17 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.models import LinearModel, LowRankModel, PersonalModel
+    from coterie.networks import Network
+    from coterie.path import Path, path
+    from coterie.personal import Personal
+    from coterie.plan import Plan, plan
+    from coterie.problem import Problem
+    from coterie.result import Result
+    from coterie.solve import solve
+    from coterie.statuses import Status
+    from coterie.verify import verify
+    from coterie.words import Ask, Exchange, Mix, Sum
 
 __version__ = version("coterie")
 
@@ -73,11 +93,56 @@ __all__ = [
     "verify",
 ]
 
+_NAMES_OF = {
+    "bill": "Bill",
+    "certificate": "Certificate",
+    "data": "Table align read",
+    "data.distant": "Rows",
+    "errors": "CoterieError",
+    "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "models": "LinearModel LowRankModel PersonalModel",
+    "networks": "Network",
+    "path": "Path path",
+    "personal": "Personal",
+    "plan": "Plan plan",
+    "problem": "Problem",
+    "result": "Result",
+    "solve": "solve",
+    "statuses": "Status",
+    "verify": "verify",
+    "words": "Ask Exchange Mix Sum",
+}
+_HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+"""The module of each public name."""
 
-def __getattr__(name: str) -> typing.Any:
-    """The estimators, when they are first asked for: scikit-learn takes longer to import than all the rest."""
-    if name in __all__:
-        from coterie import estimators
 
-        return getattr(estimators, name)
-    raise AttributeError(f"module 'coterie' has no attribute {name!r}")
+class _Package(ModuleType):
+    """`co.solve` is the function, also after somebody has imported the module of that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and _HOME.get(name) == name:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+if not typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> typing.Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module 'coterie' has no attribute {name!r}")
+        if name not in _HOME:
+            try:
+                return import_module(f"coterie.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"coterie.{name}":
+                    raise
+                raise AttributeError(
+                    f"module 'coterie' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+                ) from None
+        globals()[name] = value = getattr(import_module(f"coterie.{_HOME[name]}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

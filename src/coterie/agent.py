@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -90,6 +91,10 @@ class Here:
         return self._adjoint
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Agent:
     """One holder of data, as a method sees it."""
@@ -104,6 +109,9 @@ class Agent:
     facts: Facts | None = None
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
+    should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
+    """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
+    somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
 

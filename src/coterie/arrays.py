@@ -11,12 +11,14 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+
+from coterie.errors import InvalidProblem
 
 __all__ = [
     "CentredDesign",
@@ -31,6 +33,7 @@ __all__ = [
     "once",
     "product",
     "sealed",
+    "whole_number",
 ]
 
 T = TypeVar("T")
@@ -89,6 +92,13 @@ def _forget(purpose: str, letter: weakref.ref[FloatArray]) -> None:
 def as_number(value: object) -> float:
     """The value as a float, and NaN, which passes no comparison, for what is not a number."""
     return float(value) if isinstance(value, Real) else math.nan
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """A count as an int, or an `InvalidProblem` that names it; neither 2.5 nor inf is one, nor is True."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise InvalidProblem(f"{name} must be a whole number from {least}, not {value!r}.")
+    return int(value)
 
 
 def digest(*things: object) -> str:

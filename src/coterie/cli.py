@@ -1,10 +1,11 @@
 """The `coterie` command: the door to `coterie.commands`.
 
-A command is a file in `commands/` with a function `register(app: typer.Typer) -> None` that adds it (or a small group)
-to the app; it is found by itself. Options that several commands share, and `@taking(question)`, which gives a command
-all options of a problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`. Every
-command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from
-`commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here, without a traceback.
+A command is a file of its name in `commands/` with a function `register(app: typer.Typer) -> None` that adds it; it is
+found by itself, and imported when it is asked for. It imports nothing that is slow, but says `co.solve`: a wrong flag
+is refused at once. Options that several commands share, and `@taking(question)`, which gives a command all options of a
+problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`. Every command has `--json`
+with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from `commands/exit_codes.py`,
+and lets `CoterieError`s pass: they are printed here, without a traceback.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from typer.core import TyperGroup
 
 from coterie import __version__, commands
 from coterie.commands.exit_codes import EXIT_CODES, REFUSED, UNTRUE
@@ -27,7 +30,45 @@ from coterie.statuses import Status
 
 __all__ = ["app", "main"]
 
+HELPERS = ("options", "output")
+"""Files in `commands/` that are no command."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; one that is asked for is imported."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    @cached_property
+    def _files(self) -> dict[str, str]:
+        files = [found.name for found in pkgutil.iter_modules(commands.__path__) if found.name not in HELPERS]
+        return {file.replace("_", "-"): file for file in files}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            module = importlib.import_module(f"{commands.__name__}.{self._files[name]}")
+            alone = typer.Typer(add_completion=False)
+            module.register(alone)
+            self._known[name] = typer.main.get_command(alone)
+            self._known[name].name = name
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class _Group(TyperGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
+
+
 app = typer.Typer(
+    cls=_Group,
     name="coterie",
     help="Learn certified convex models from data that stays where it is.",
     epilog="Exit codes: " + ", ".join(f"{code} {name}" for code, (name, _) in EXIT_CODES.items()) + ". "
@@ -44,16 +85,6 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         print(__version__)
         raise typer.Exit
-
-
-def _register_commands() -> None:
-    for found in pkgutil.iter_modules(commands.__path__):
-        module = importlib.import_module(f"{commands.__name__}.{found.name}")
-        if hasattr(module, "register"):
-            module.register(app)
-
-
-_register_commands()
 
 
 def main() -> None:

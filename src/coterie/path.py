@@ -16,17 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, whole_number
 from coterie.bill import Bill, Cost
 from coterie.carriers.in_process import InProcess
 from coterie.data import Table
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidData, InvalidProblem
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import gather, make_agents, points_of, prepared, solve
 from coterie.words import Sum, Talk
 
-__all__ = ["Path", "path"]
+__all__ = ["Path", "deal_folds", "path"]
+
+ATTEMPTS = 1000
+"""How often folds are dealt until each has rows and leaves rows of every class."""
 
 
 @dataclass(frozen=True)
@@ -86,20 +89,20 @@ def path(
     """
     if not len(strengths):
         raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
-    if cv is not None and cv < 2:
-        raise InvalidProblem(f"cross-validation needs at least 2 folds, not {cv!r}.")
+    cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
     problems = [_with_strength(problem, strength) for strength in strengths]
     tables = gather(data, split, agents, seed)
     rows = tables[0].n if split == "features" else sum(table.n for table in tables)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
     settings = {"split": split, "seed": seed, **settings}
+    if cv is not None:
+        everything, classes = prepared(tables, problem, split)
+        folds = deal_folds(everything, split, cv, seed, classes)
     results = _along(problems, tables, settings)
     scores, sent = None, Cost()
     if cv is not None:
         scores = np.empty((cv, len(problems)))
-        everything, _ = prepared(tables, problem, split)
-        folds = _folds(everything, split, cv, seed)
         for fold in range(cv):
             kept = [table.take_rows(np.flatnonzero(own != fold)) for table, own in zip(everything, folds, strict=True)]
             back = [table.take_rows(np.flatnonzero(own == fold)) for table, own in zip(everything, folds, strict=True)]
@@ -126,14 +129,41 @@ def _along(problems: Sequence[Problem], tables: list[Table], settings: dict[str,
     return results
 
 
-def _folds(tables: Sequence[Table], split: str, cv: int, seed: int) -> list[npt.NDArray[np.intp]]:
-    """The fold of every row, in equal parts: drawn by each party, or by all alike where they hold the same rows."""
-    own = [0] * len(tables) if split == "features" else range(len(tables))
-    return [
+def deal_folds(
+    tables: Sequence[Table], split: str, cv: int, seed: int, classes: npt.NDArray[Any] | None = None
+) -> list[npt.NDArray[np.intp]]:
+    """The fold of every row, in equal parts: drawn by each party, or by all alike where they hold the same rows.
+
+    Each fold has rows and, for a classifier, leaves rows of every class to learn from; folds that do not are dealt
+    again. The labels, sorted, stand for the `classes`.
+    """
+    labels = [table.y for table in tables if table.y is not None]
+    if classes is not None:
+        found, counts = np.unique(np.concatenate(labels), return_counts=True)
+        for value, name in zip(found[counts < 2], classes[counts < 2].tolist(), strict=True):
+            party = next(table.name for table in tables if table.y is not None and (table.y == value).any())
+            raise InvalidData(
+                f"class {name!r} has 1 row, at party {party!r}: while it is kept back there is nothing to learn that "
+                "class from. Give more rows of it, or leave cv out."
+            )
+    for attempt in range(ATTEMPTS):
+        folds = _dealt(tables, split, cv, seed, attempt)
+        whole = np.concatenate(folds[:1] if split == "features" else folds)
+        kept = [np.concatenate(labels)[whole != fold] for fold in range(cv)] if classes is not None else []
+        if np.bincount(whole, minlength=cv).all() and all(len(np.unique(y)) == len(found) for y in kept):
+            return folds
+    raise InvalidProblem(f"cv={cv}: some fold would have no rows, or leave one class only. Give fewer folds.")
+
+
+def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int) -> list[npt.NDArray[np.intp]]:
+    folds, before = [], 0
+    for index, table in enumerate(tables):
+        rng = np.random.default_rng([seed, 0 if split == "features" else index, *[attempt] * (attempt > 0)])
         # Parties with few rows begin with different folds, so that none stays empty.
-        np.random.default_rng([seed, index]).permutation((np.arange(table.n) + index) % cv)
-        for index, table in zip(own, tables, strict=True)
-    ]
+        first = before + int(rng.integers(cv)) if attempt else before
+        folds.append(rng.permutation((np.arange(table.n) + first) % cv))
+        before += 0 if split == "features" else table.n
+    return folds
 
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:

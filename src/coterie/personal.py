@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, as_number
+from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
 from coterie.kernels.boosting import slope
@@ -83,6 +83,7 @@ class Personal(Problem):
                 raise InvalidProblem(f"{name} must be a positive number, not {value!r}.")
         if not 0 <= as_number(mu) < math.inf:
             raise InvalidProblem(f"mu must be a number from 0, not {mu!r}; 0 lets everybody learn alone.")
+        count = None if count is None else whole_number("count", count)
         chosen = predictors if isinstance(predictors, str | Predictors) else Given(tuple(predictors))
         fields = {
             "loss": LOSSES["logistic"](),

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem
@@ -87,6 +88,7 @@ def plan(
     latency, bandwidth = link
     if not (latency >= 0 and bandwidth > 0):
         raise InvalidProblem(f"link is (seconds a hop, bits a second), two positive numbers, not {link!r}.")
+    seed = whole_number("seed", seed, least=0)
     tables = gather(_made_up(problem, data, seed), split, agents, seed)
     rows = tables[0].n if split == "features" else sum(table.n for table in tables)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
@@ -162,7 +164,7 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
             f"made-up data has one number or one of two classes per row; {problem.loss.name} needs others: give data, "
             "random numbers of the right shape will do."
         )
-    n, d = data
+    n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)

@@ -67,6 +67,11 @@ class Carrier(Protocol):
         ...
 
     @property
+    def one_process(self) -> bool:
+        """Whether all agents of the run live in this process, and go by one clock."""
+        ...
+
+    @property
     def free(self) -> bool:
         """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
         ...
@@ -149,6 +154,7 @@ def run(
     `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
     """
     journey = _Journey(agents, steps, carrier, limits, watch, keep)
+    journey.hand_out_the_clock(stop_wished)
     journey.begin(checkpoint, warm)
     error: NumericalError | PartyLost | None = None
     status = journey.verdict()
@@ -198,6 +204,15 @@ class _Journey:
         self.sent, self.dearest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
         self.enough = False
+
+    def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
+        """Let agents that go by one clock cut long work short, in the last round of the run."""
+        if self.carrier.one_process:
+
+            def should_stop() -> bool:
+                return self._wish(stop_wished) > 0
+
+            self.agents = [replace(agent, should_stop=should_stop) for agent in self.agents]
 
     def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from coterie.acceleration import accelerated
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, as_number, digest, host, is_sparse, is_tensor
+from coterie.arrays import FloatArray, as_number, digest, host, is_sparse, is_tensor, whole_number
 from coterie.certificate import Certificate, Participant, Point, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, encode_labels, read, validated_all
@@ -116,9 +116,7 @@ def solve(
         )
     if more:
         raise InvalidProblem("the data is one argument: solve(problem, (X, y)) or solve(problem, (X, y, weights)).")
-    if not (isinstance(seed, int | np.integer) and seed >= 0):
-        raise InvalidProblem(f"seed must be a whole number from 0, not {seed!r}.")
-    seed = int(seed)
+    seed = whole_number("seed", seed, least=0)
     if isinstance(problem, Personal) and split in SPLITS and split != "users":
         raise InvalidProblem(
             f"a personal problem has a model for every user, but the data is split by {split}. Use split='users' with "
@@ -196,7 +194,7 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
-        if agents is not None and agents != len(data):
+        if agents is not None and (isinstance(agents, bool) or agents != len(data)):
             raise InvalidData(f"the data comes from {len(data)} parties, so agents={agents!r} cannot be; leave it out.")
         # Already named while they are read, so that an error can name them.
         names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
@@ -388,9 +386,12 @@ def make_limits(
     tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None, check_every: int | None
 ) -> Limits:
     """When to stop, if these numbers make sense."""
-    numbers = {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits}
+    max_rounds = whole_number("max_rounds", max_rounds, least=0)
+    if check_every is not None:
+        check_every = whole_number("check_every", check_every)
+    numbers = {"tol": tol, "max_seconds": max_seconds, "max_bits": max_bits}
     for name, value in numbers.items():
-        optional = name in ("max_seconds", "max_bits")
+        optional = name != "tol"
         if not (isinstance(value, Real) or (optional and value is None)):
             raise InvalidProblem(f"{name} must be a number{' or None' if optional else ''}, not {value!r}.")
     if not 0 < tol < 1:
@@ -400,10 +401,8 @@ def make_limits(
     for name, value in numbers.items():
         if value is not None and not value >= 0:
             raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
-    if check_every is not None and check_every < 1:
-        raise InvalidProblem(f"check_every counts rounds between two certificates: at least 1, not {check_every!r}.")
     seconds, bits = (None if value is None else float(value) for value in (max_seconds, max_bits))
-    return Limits(float(tol), int(max_rounds), seconds, bits, check_every)
+    return Limits(float(tol), max_rounds, seconds, bits, check_every)
 
 
 def make_network(spec: Any, split: str, agents: int, seed: int) -> Network:

@@ -8,7 +8,10 @@ import scipy.sparse as sp
 
 import coterie as co
 from coterie.carriers.in_process import InProcess
-from coterie.errors import CoterieError
+from coterie.engines.peers import Peers
+from coterie.engines.ray import Ray
+from coterie.errors import CoterieError, InvalidData
+from coterie.estimators import LinearRegressor, PersonalizedClassifier
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((20, 3))
@@ -78,6 +81,8 @@ BAD = {
     "no problem": ("ridge", (X, Y), {}, ["co.Problem"]),
     "seed": (RIDGE, (X, Y), {"seed": -1}, ["seed"]),
     "max_rounds": (RIDGE, (X, Y), {"max_rounds": None}, ["max_rounds"]),
+    "labels that vanish": (RIDGE, parties(("shop", X, Y * 1e-170)), {}, ["shop", "the labels", "e-170", "Multiply"]),
+    "labels that overflow": (RIDGE, parties(("shop", X, Y * 1e170)), {}, ["shop", "the labels", "e+170", "Divide"]),
     "tol as text": (RIDGE, (X, Y), {"tol": "1e-6"}, ["tol"]),
     "box of another width": (co.Problem("squared", "box", lower=(0.0,) * 5, upper=1.0), (X, Y), {}, ["3 columns"]),
     "a penalty for matrices": (co.Problem("squared", "traceball", radius=1.0), (X, Y), {}, ["traceball"]),
@@ -92,6 +97,77 @@ def test_bad_input_is_refused_before_any_message(name, nothing_is_sent):
         co.solve(problem, data, **settings)
     for word in words:
         assert word in str(refusal.value), str(refusal.value)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("split", ["samples", "features"])
+@pytest.mark.parametrize(("factor", "precision"), [(1e-170, float), (1e-200, float), (1e170, float), (1e-30, "f4")])
+def test_squares_that_vanish_or_overflow_are_refused_with_party_column_and_factor(
+    kind, split, factor, precision, nothing_is_sent
+):
+    columns = (X * [1.0, 0.0, factor]).astype(precision)
+    with pytest.raises(InvalidData) as refusal:
+        co.solve(RIDGE, (kind(columns), Y.astype(precision)), split=split, agents=2)
+    direction = "Multiply" if factor < 1 else "Divide"
+    for word in ("party 'data'", "column 2 has", str(np.dtype(precision)), f"{direction} them by"):
+        assert word in str(refusal.value), str(refusal.value)
+    assert "other column" not in str(refusal.value)
+    by = float(str(refusal.value).rstrip(".").split()[-1])
+    rescaled = columns.astype(float)[:, 2] * (by if factor < 1 else 1 / by)
+    assert 0.1 < np.abs(rescaled).max() < 10
+
+
+def test_columns_of_zeros_or_constants_and_numbers_that_are_tiny_at_one_party_only_are_valid():
+    flat = X * [1.0, 0.0, 1.0] + [0.0, 0.0, 7.0]
+    for data in ((flat, Y), (sp.csr_array(flat), Y), [(X, Y), (X * 1e-200, Y)], [(X, Y), (X, 0 * Y)]):
+        assert co.solve(RIDGE, data).status == "optimal"
+
+
+NO_COUNTS = (2.5, 3.0, float("inf"), float("nan"), True, "3", -1)
+COUNTS = {
+    "max_rounds": lambda bad: co.solve(RIDGE, (X, Y), max_rounds=bad),
+    "check_every": lambda bad: co.solve(RIDGE, (X, Y), check_every=bad),
+    "seed": lambda bad: co.solve(RIDGE, (X, Y), seed=bad),
+    "agents": lambda bad: co.solve(RIDGE, (X, Y), agents=bad),
+    "agents of a list": lambda bad: co.solve(RIDGE, [(X, Y)], agents=bad),
+    "agents by users": lambda bad: co.solve(co.Personal(), (X, SIGNS), split="users", agents=bad),
+    "products": lambda bad: co.solve(RIDGE, (X, Y), method="newton", products=bad),
+    "inner_epochs": lambda bad: co.solve(RIDGE, (X, Y), method="proximal-1", inner_epochs=bad),
+    "batch": lambda bad: co.solve(LOGISTIC, (X, SIGNS), split="features", method="vrd2", batch=bad),
+    "count": lambda bad: co.Personal(count=bad),
+    "seed of a path": lambda bad: co.path(RIDGE, (X, Y), [0.1], seed=bad),
+    "cv": lambda bad: co.path(RIDGE, (X, Y), [0.1], cv=bad),
+    "seed of a plan": lambda bad: co.plan(RIDGE, (50, 3), seed=bad),
+    "max_rounds of an estimator": lambda bad: LinearRegressor(max_rounds=bad).fit(X, Y),
+    "agents of an estimator": lambda bad: LinearRegressor(agents=bad).fit(X, Y),
+    "random_state": lambda bad: LinearRegressor(random_state=bad).fit(X, Y),
+    "cv of an estimator": lambda bad: PersonalizedClassifier(cv=bad).fit(X, SIGNS, np.arange(20) % 2),
+    "local_steps": lambda bad: PersonalizedClassifier(local_steps=bad).fit(X, SIGNS, np.arange(20) % 2),
+    "workers": lambda bad: Ray(workers=bad),
+    "restarts": lambda bad: Peers(restarts=bad),
+}
+
+
+@pytest.mark.parametrize(
+    ("argument", "bad"),
+    # scikit-learn has words of its own for text as a random state
+    [(argument, bad) for argument in COUNTS for bad in NO_COUNTS if (argument, bad) != ("random_state", "3")],
+)
+def test_what_is_no_whole_number_is_refused_by_name(argument, bad, nothing_is_sent):
+    with pytest.raises(CoterieError) as refusal:
+        COUNTS[argument](bad)
+    for word in (argument.split()[0], repr(bad)):
+        assert word in str(refusal.value), str(refusal.value)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path):
+    two = np.int64(2)
+    result = co.solve(
+        RIDGE, (X, Y), agents=two, seed=two, max_rounds=two, check_every=two, method="newton", products=two
+    )
+    result.save(tmp_path / "result")
+    assert type(result.certificate.settings["limits"]["max_rounds"]) is int
+    assert len(co.path(RIDGE, (X, Y), [0.1], cv=two).scores) == 2
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_page_runs(page, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", [p for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
 def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
-    for name in ("src", "tests", "benchmarks"):
+    for name in ("src", "papers", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     program, expected, to_run = "", [], []
@@ -209,7 +209,8 @@ def test_example_runs(example, tmp_path):
 
 def run_python(arguments: list[str], folder: Path) -> str:
     """What Python prints in that folder, with the folder's src before the installed one."""
-    environment = {**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONIOENCODING": "utf-8"}
+    sources = os.pathsep.join([str(folder / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=120
     )

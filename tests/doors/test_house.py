@@ -6,11 +6,14 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import coterie
+import papers
 from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
@@ -21,7 +24,7 @@ LAYERS = [
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
     {"methods", "engines", "carriers"},
     {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
-    {"estimators", "studies", "report", "demo", "doctor", "peers"},
+    {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
 ]
@@ -55,15 +58,33 @@ def test_imports_point_downwards(path):
         assert (room, other) not in STRANGERS, f"{room} must not know {other}"
 
 
+def test_only_commands_reach_for_the_whole_package():
+    """`co.anything` is an import that the test above does not see."""
+    for path in MODULES:
+        whole = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import) for n in n.names]
+        assert room_of(path) == "commands" or "coterie" not in [name.name for name in whole], path
+
+
 def test_public_names_are_complete_and_sorted():
     assert coterie.__all__ == sorted(coterie.__all__)
-    public = {
-        name
-        for name, thing in vars(coterie).items()
-        if not name.startswith("_") and name != "annotations" and not inspect.ismodule(thing) and name != "version"
-    }
-    assert public == set(coterie.__all__) - {"networks"} - set(estimators.__all__)
-    assert set(estimators.__all__) <= set(coterie.__all__)
+    assert set(coterie._HOME) == set(coterie.__all__) - {"networks"}
+    assert set(estimators.__all__) <= set(coterie.__all__) <= set(dir(coterie))
+    for name, home in coterie._HOME.items():
+        assert getattr(coterie, name) is getattr(sys.modules[f"coterie.{home}"], name)
+    assert coterie.networks is sys.modules["coterie.networks"]
+
+
+def test_names_that_are_functions_and_modules_are_the_functions():
+    code = "import coterie.solve, coterie.path, coterie.plan, coterie.verify, coterie as co\n"
+    code += "assert all(map(callable, (co.solve, co.path, co.plan, co.verify)))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_attribute_that_is_not_there():
+    with pytest.raises(AttributeError, match="has no attribute 'slove'"):
+        _ = coterie.slove
+    assert not hasattr(coterie, "_nothing")
+    assert coterie.losses.LOSSES["squared"]
 
 
 @pytest.mark.parametrize("name", coterie.__all__)
@@ -77,7 +98,8 @@ def test_public_names_are_documented(name):
 
 
 def all_modules():
-    return [info.name for info in pkgutil.walk_packages([str(ROOT)], "coterie.") if not info.name.endswith("__main__")]
+    found = [*pkgutil.walk_packages([str(ROOT)], "coterie."), *pkgutil.iter_modules(papers.__path__, "papers.")]
+    return [info.name for info in found if not info.name.endswith("__main__")]
 
 
 @pytest.mark.parametrize("name", all_modules())

@@ -70,7 +70,7 @@ IN_PYTHON = {
     ),
     "a space in words": (
         fit(co.Problem("squared", "traceball", radius=1.0), (X, X), method="dfw-subspace", space="a"),
-        "space must be a number from 1",
+        "space must be a whole number from 1",
     ),
     "three classes": (fit(LOGISTIC, (X, np.arange(40) % 3)), "3 classes", "LinearClassifier"),
     "one class": (fit(LOGISTIC, (X, np.ones(40))), "1 class", "add rows"),

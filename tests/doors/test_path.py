@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from sklearn.linear_model import Lasso
 
 import coterie as co
 from coterie.bill import Cost
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidData, InvalidProblem
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 15))
@@ -78,12 +80,35 @@ def test_classification_with_words_as_labels():
 def test_mistakes_name_the_fix():
     with pytest.raises(InvalidProblem, match="at least one strength"):
         co.path(LASSO, (X, Y), [])
-    with pytest.raises(InvalidProblem, match="at least 2 folds"):
+    with pytest.raises(InvalidProblem, match="cv must be a whole number from 2"):
         co.path(LASSO, (X, Y), [1.0], cv=1)
     with pytest.raises(InvalidProblem, match="no strength"):
         co.path(co.Problem("squared", "none"), (X, Y), [1.0])
     with pytest.raises(InvalidProblem, match="cv=5"):
         _ = co.path(LASSO, (X, Y), [1.0], agents=2).best
+
+
+@pytest.mark.parametrize("split", ["samples", "features"])
+@pytest.mark.parametrize("cv", [2, 3, 10])
+def test_no_fold_takes_the_last_row_of_a_class(split, cv):
+    """Two rows of a class: each of them is kept back once, and the other one is there to learn from."""
+    logistic = co.Problem("logistic", "l2", 1.0)
+    for seed in range(6):
+        y = np.where(np.isin(np.arange(40), [seed, 39 - seed]), "rare", "usual")
+        found = co.path(logistic, (X[:40], y), [1.0], cv=cv, seed=seed, agents=3, split=split, tol=1e-2)
+        assert np.isfinite(found.scores).all()
+
+
+def test_a_class_with_one_row_is_refused_before_the_path_starts(monkeypatch):
+    monkeypatch.setattr(sys.modules["coterie.path"], "solve", lambda *_, **__: pytest.fail("the path has started"))
+    y = np.where(np.arange(40) == 33, "rare", "usual")
+    with pytest.raises(InvalidData, match=r"'rare' has 1 row, at party 'party 1'.*leave cv out"):
+        co.path(co.Problem("logistic", "l2", 1.0), [(X[:20], y[:20]), (X[20:40], y[20:])], [1.0], cv=3)
+
+
+def test_every_fold_has_rows_where_parties_have_one_or_none():
+    parts = [(X[:1], Y[:1]), (X[:0], Y[:0]), (X[1:2], Y[1:2])]
+    assert np.isfinite(co.path(co.Problem("squared", "l2", 1.0), parts, [1.0], cv=2).scores).all()
 
 
 def test_cross_validation_is_on_the_bill():

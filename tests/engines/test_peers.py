@@ -511,7 +511,7 @@ def test_labels_are_told_only_if_all_agreed(tmp_path):
         (("deadline = 8.0", "deadlin = 8.0"), "unknown field `deadlin`"),
         (("deadline = 8.0", "deadline = 0"), "deadline is a number of seconds above 0"),
         (("deadline = 8.0", "deadline = 8.0\ntol = -1.0"), "tol is a relative duality gap"),
-        (("deadline = 8.0", "deadline = 8.0\ncheck-every = 0"), "check_every counts rounds"),
+        (("deadline = 8.0", "deadline = 8.0\ncheck-every = 0"), "check_every must be a whole number"),
         (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
         (('name = "bea"', 'name = "b/ea"'), "no name for a party"),
         (("127.0.0.1:", "nowhere"), "is host:port"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -15,12 +16,15 @@ import numpy as np
 import pytest
 
 import coterie as co
+from coterie.bill import Bill
+from coterie.carriers.in_process import InProcess
 from coterie.certificate import Bound, Point
 from coterie.checkpoint import Checkpoint
+from coterie.engines.local import Local
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.files import read_archive
 from coterie.methods import Method
-from coterie.rounds import Record, _verdict
+from coterie.rounds import Record, _verdict, run
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
@@ -47,6 +51,91 @@ def test_limits_end_with_their_status_and_a_valid_gap():
         assert np.isfinite(result.certificate.gap)
         assert result.certificate.gap == result.history.gap.min()
         assert co.verify(result.certificate, result.model, (X, Y)).holds
+
+
+WALK = np.cumsum(RNG.standard_normal((300, 1500)), axis=1) / 30
+"""Columns that are nearly sums of others: on its Gram matrix inner loops take a minute for one round."""
+STEPS = WALK[:, ::100].sum(axis=1) + RNG.standard_normal(300)
+
+
+def l1ball(method, **settings):
+    ball = co.Problem("squared", "l1ball", radius=5.0)
+    return co.solve(ball, (WALK, STEPS), agents=3, method=method, tol=1e-12, **settings)
+
+
+@pytest.mark.parametrize("method", ["gram", "newton"])
+def test_a_round_that_would_take_minutes_ends_with_the_time(method):
+    began = time.monotonic()
+    result = l1ball(method, max_seconds=0.5)
+    assert time.monotonic() - began < 15
+    assert result.status == "time_limit"
+    assert result.rounds == 1
+    assert result.certificate.primal < result.certificate.primal_at_zero
+    assert co.verify(result.certificate, result.model, (WALK, STEPS)).holds
+
+
+def test_coordinates_with_free_ones_end_with_the_time_too():
+    began = time.monotonic()
+    lasso = co.Problem("squared", "l1", 1e-6)
+    result = co.solve(lasso, (WALK, STEPS), agents=3, method="gram", tol=1e-12, max_seconds=0.5)
+    assert time.monotonic() - began < 15
+    assert result.status == "time_limit"
+    assert co.verify(result.certificate, result.model, (WALK, STEPS)).holds
+
+
+def test_ctrl_c_ends_a_round_that_would_take_minutes():
+    began = time.monotonic()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    result = l1ball("gram")
+    assert time.monotonic() - began < 15
+    assert result.status == "interrupted"
+    assert co.verify(result.certificate, result.model, (WALK, STEPS)).holds
+
+
+def test_an_answer_that_was_cut_short_is_not_kept_for_the_next_run(tmp_path):
+    short = l1ball("gram", max_seconds=0.0, checkpoint=tmp_path)
+    first = l1ball("gram", max_seconds=0.3, checkpoint=tmp_path)
+    longer = l1ball("gram", max_seconds=0.3, warm_start=first)
+    resumed = l1ball("gram", max_seconds=first.history.seconds[-1] + 0.5, checkpoint=tmp_path)
+    primals = [result.certificate.primal for result in (short, first, longer)]
+    assert primals == sorted(primals, reverse=True)
+    assert primals[2] < primals[1]
+    assert resumed.certificate.primal <= first.certificate.primal
+
+
+class Impatient(Local):
+    """Somebody wishes to stop from the so-manieth time on that anybody asks."""
+
+    def __init__(self, patience):
+        super().__init__()
+        self.patience = patience
+
+    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
+        questions = itertools.count()
+        carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents])
+        wish = lambda: next(questions) >= self.patience  # noqa: E731
+        return run(agents, steps, carrier, limits, warm=warm, stop_wished=wish, watch=watch)
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize(
+    ("loss", "penalty", "method", "options"),
+    [
+        ("squared", {"penalty": "l1ball", "radius": 0.5}, "gram", {}),
+        ("squared", {"penalty": "l1", "strength": 0.01}, "gram", {}),
+        ("huber", {"penalty": "l1ball", "radius": 0.5}, "newton", {}),
+        ("huber", {"penalty": "l2", "strength": 1e-3}, "newton", {"hessian": "products"}),
+        ("huber", {"penalty": "l1", "strength": 0.01}, "newton", {"hessian": "active"}),
+        ("huber", {"penalty": "l2", "strength": 1e-3}, "proximal-1", {"inner_tolerance": 1e-9}),
+        ("absolute", {"penalty": "l2", "strength": 1e-3}, "interior-point", {}),
+    ],
+)
+def test_agents_that_stop_in_the_middle_of_a_round_still_say_the_same(loss, penalty, method, options, patience):
+    problem = co.Problem(loss, **penalty)
+    run = {"method": method, "engine": Impatient(patience), "tol": 1e-13, "agents": 3, **options}
+    result = co.solve(problem, (X, Y), **run)
+    assert result.status in ("interrupted", "optimal")
+    assert co.verify(result.certificate, result.model, (X, Y)).holds
 
 
 def test_the_budget_of_bits_is_kept():

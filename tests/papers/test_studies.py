@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import coterie as co
+import papers
 from coterie.cli import app
 from coterie.data import read, split
 from coterie.errors import CorruptFile, MissingData, UnknownName
@@ -20,10 +27,10 @@ from coterie.networks import complete, lattice, star
 from coterie.problem import Problem
 from coterie.report.figures import INK
 from coterie.solve import solve
-from coterie.studies import STUDIES, Claim, Curve, Numbers, Study, chosen
-from coterie.studies.p000 import LeastSquares, label_owner
-from coterie.studies.p000_fig2 import operations
-from coterie.studies.reproduce import reproduce, write_gallery_page
+from papers import STUDIES, Claim, Curve, Numbers, Study, chosen
+from papers.p000 import LeastSquares, label_owner
+from papers.p000_fig2 import operations
+from papers.reproduce import reproduce, write_gallery_page
 
 QUICK_SECONDS = 60
 KNOWN_NOT_TO_HOLD = {
@@ -119,7 +126,7 @@ class Tiny(Study):
         ]
 
     def draw(self, numbers):
-        from coterie.studies.drawing import panels
+        from papers.drawing import panels
 
         return panels(numbers, ["panel"], ("x", "y"))
 
@@ -203,6 +210,25 @@ def test_the_command(tmp_path):
     assert (tmp_path / "out" / "000-bounds" / "figure.svg").is_file()
     text = CliRunner().invoke(app, ["reproduce", "000", "bounds", "--quick", "-o", out]).output
     assert len(re.findall("✓", text)) == len(record["claims"])
+
+
+def test_without_a_checkout_the_command_says_what_to_do(tmp_path):
+    """The package as a wheel installs it, away from the repository."""
+    root = Path(papers.__file__).parents[1]
+    shutil.copytree(Path(co.__file__).parent, tmp_path / "site" / "coterie")
+    (tmp_path / "elsewhere").mkdir()
+
+    def listed(folder, *arguments):
+        command = [sys.executable, "-m", "coterie", "reproduce", "--list", *arguments]
+        path = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+        return subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True)
+
+    alone = listed(tmp_path / "elsewhere")
+    assert alone.returncode == 3
+    assert "clone the repository and run `coterie reproduce` there" in " ".join(alone.stderr.split())
+    for told in (listed(tmp_path / "elsewhere", "--from", str(root)), listed(root)):
+        assert told.returncode == 0, told.stderr
+        assert all(name in told.stdout for name in STUDIES)
 
 
 def test_a_missing_file_is_a_reason_to_skip(monkeypatch, tmp_path):

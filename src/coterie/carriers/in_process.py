@@ -30,6 +30,11 @@ class InProcess(Lockstep):
         self._gossips = False
         self._published: dict[int, FloatArray] = {}
 
+    @property
+    def one_process(self) -> bool:
+        """All agents are here."""
+        return True
+
     def publish(self, agent: int, letter: FloatArray | Letter) -> None:
         """Put a letter where others can `Ask` for it."""
         if isinstance(letter, Letter):

@@ -123,6 +123,11 @@ class Lockstep(ABC):
         """Only where processes are apart do clocks run in real time."""
         raise NotImplementedError
 
+    @property
+    def one_process(self) -> bool:
+        """Whether all agents of the run live in this process, and go by one clock."""
+        return False
+
     def agreed(self, t: int, wish: int) -> int:
         """The wish to stop that takes effect after round t, or 0; all processes of a run must agree on it."""
         return wish

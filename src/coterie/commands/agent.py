@@ -11,13 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+import coterie as co
 from coterie.commands.exit_codes import BUG
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput
-from coterie.files import write_atomically
-from coterie.progress import format_bits
-from coterie.result import Result
 from coterie.statuses import Status
 
 __all__ = ["agent", "party_files", "predict_with_parties", "register", "rehearsal", "saying"]
@@ -130,7 +128,7 @@ def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: b
         written = "\n".join([f"{study.id or ''},prediction", *rows]) + "\n"
         text = written
         if output is not None:
-            write_atomically(output, written.encode())
+            co.files.write_atomically(output, written.encode())
             text = f"{len(rows)} predictions written to {output}."
     if as_json:
         found = None if predictions is None else predictions.tolist()
@@ -167,7 +165,7 @@ def _end(one: dict[str, Any]) -> str:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
         return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
     if "proves" in one:
-        size = format_bits(one["total"]["bits"])
+        size = co.progress.format_bits(one["total"]["bits"])
         spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"
         return f"{one['status']}: {one['proves']}\n  {spent}"
     return f"ended with {one['exit_code']}: {one.get('error', 'see above')}"
@@ -177,15 +175,15 @@ def _line(party: str, line: str) -> str:
     return line if line.startswith(f"{party}:") else f"{party}: {line}"
 
 
-def _show(result: Result, output: Path) -> None:
+def _show(result: co.Result, output: Path) -> None:
     out = console()
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     if result.error is not None:
         out.print(str(result.error), markup=False)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
-    total = result.bill.total
-    out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {format_bits(total.bits)} sent by all parties together")
+    sent = co.progress.format_bits(result.bill.total.bits)
+    out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {sent} sent by all parties together")
     out.print(f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True)
 
 

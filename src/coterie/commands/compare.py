@@ -8,14 +8,11 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table as RichTable
 
+import coterie as co
+from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidProblem
-from coterie.methods import METHODS
-from coterie.report import save_comparison_figures, write_comparison
-from coterie.report.winners import MEASURES, winners
-from coterie.result import Result
-from coterie.solve import solve
 
 __all__ = ["compare", "register", "show_comparison"]
 
@@ -27,7 +24,7 @@ def compare(
     question: Question,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", help=f"One of {known(METHODS)}. Repeat; without it, all that can."),
+        typer.Option("--method", "-m", help=f"One of {known(names_in('methods'))}. Repeat; without it, all that can."),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where models, certificates and report go.")] = Path(
         "coterie-compare"
@@ -37,13 +34,14 @@ def compare(
     config: Config = None,
 ) -> None:
     """Solve one problem by several methods; see who needs the fewest rounds, bits and seconds."""
-    names = list(dict.fromkeys(method)) if method else [n for n, m in METHODS.items() if m.split == question.split]
+    able = [name for name, entry in co.methods.METHODS.items() if entry.split == question.split]
+    names = list(dict.fromkeys(method)) if method else able
     speaks = question.settings["engine"].speaks
-    results: dict[str, Result] = {}
+    results: dict[str, co.Result] = {}
     refusals: dict[str, str] = {}
     for name in names:
         try:
-            results[name] = solve(
+            results[name] = co.solve(
                 question.problem,
                 question.data,
                 method=name,
@@ -61,15 +59,17 @@ def compare(
     if not results:
         raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
     if speaks and figures is not None:
-        save_comparison_figures(results, output / "figures", figures)
+        co.report.save_comparison_figures(results, output / "figures", figures)
     if speaks:
-        show_comparison(results, refusals, write_comparison(results, output / "report.html"), as_json)
+        show_comparison(results, refusals, co.report.write_comparison(results, output / "report.html"), as_json)
     reached = any(result.status.success for result in results.values())
     raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
 
 
-def show_comparison(results: dict[str, Result], refusals: dict[str, str], report: Path, as_json: bool) -> None:
+def show_comparison(results: dict[str, co.Result], refusals: dict[str, str], report: Path, as_json: bool) -> None:
     """One row per method, the least of each column marked."""
+    from coterie.report.winners import MEASURES, winners
+
     best = winners(results)
     if as_json:
         entries: list[dict[str, Any]] = [summary(result) for result in results.values()]

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, show_result
-from coterie.demo import demo_problem
-from coterie.report import write_report
-from coterie.solve import solve
 
 __all__ = ["demo", "register"]
 
@@ -27,13 +25,13 @@ def demo(
     config: Config = None,
 ) -> None:
     """Eight hospitals fit one model together without pooling their patients; see certificate, bill and picture."""
-    story, problem, parties, check = demo_problem()
+    story, problem, parties, check = co.demo.demo_problem()
     if not as_json:
         console().print(story)
-    result = solve(problem, parties, tol=TOLERANCE, progress=False if as_json else None)
+    result = co.solve(problem, parties, tol=TOLERANCE, progress=False if as_json else None)
     result.save(output)
     notes = (Text.from_markup(story).plain, check(result))
-    show_result(result, output, write_report(result, output / "report.html", notes=notes), as_json)
+    show_result(result, output, co.report.write_report(result, output / "report.html", notes=notes), as_json)
     if not as_json:
         console().print(notes[1])
     raise typer.Exit(result.status.exit_code)

@@ -8,9 +8,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
-from coterie.doctor import diagnose
 
 __all__ = ["doctor", "register"]
 
@@ -21,7 +21,7 @@ def doctor(
     config: Config = None,
 ) -> None:
     """Tell what is installed and working; every engine that is there fits a tiny problem."""
-    findings = diagnose(quick=quick)
+    findings = co.doctor.diagnose(quick=quick)
     healthy = all(finding.works for finding in findings if finding.needed)
     if as_json:
         print_json({"works": healthy, "findings": [vars(finding) for finding in findings]})

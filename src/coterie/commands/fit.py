@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
+import coterie as co
+from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
-from coterie.methods import METHODS
-from coterie.report import save_figures, write_report
-from coterie.solve import solve
 
 __all__ = ["fit", "register"]
 
@@ -21,7 +20,7 @@ EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --pena
 @taking(question)
 def fit(
     question: Question,
-    method: Annotated[str, among("auto", *METHODS)] = "auto",
+    method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
     checkpoint: Annotated[Path | None, typer.Option(help="A folder: the same command continues a stopped run.")] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
         "coterie-fit"
@@ -32,7 +31,7 @@ def fit(
 ) -> None:
     """Fit a model to data that is apart; write model, certificate and report."""
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
-    result = solve(
+    result = co.solve(
         question.problem,
         question.data,
         method=method,
@@ -45,8 +44,8 @@ def fit(
         raise typer.Exit(result.status.exit_code)
     result.save(output)
     if figures is not None:
-        save_figures(result, output / "figures", figures)
-    show_result(result, output, write_report(result, output / "report.html"), as_json)
+        co.report.save_figures(result, output / "figures", figures)
+    show_result(result, output, co.report.write_report(result, output / "report.html"), as_json)
     raise typer.Exit(result.status.exit_code)
 
 

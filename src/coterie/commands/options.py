@@ -10,22 +10,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from coterie.acceleration import ACCELERATIONS
-from coterie.data import Table, align, read
-from coterie.data import split as split_table
-from coterie.engines import ENGINES
-from coterie.engines import engine as find_engine
+import coterie as co
+from coterie.catalogue import names_in
 from coterie.errors import InvalidData, UnknownName
-from coterie.losses import LOSSES
-from coterie.networks import TOPOLOGIES
-from coterie.penalties import PENALTIES
-from coterie.personal import Personal
-from coterie.problem import Problem
-from coterie.report import FORMATS
-from coterie.tasks import TASKS
 
 __all__ = [
     "Columns",
@@ -82,8 +71,8 @@ def known(names: Iterable[str]) -> str:
 
 def _drawable(format: str | None) -> str | None:
     """Refused before a long fit rather than after it."""
-    if format is not None and format not in FORMATS:
-        raise UnknownName("figure format", format, FORMATS)
+    if format is not None and format not in co.report.FORMATS:
+        raise UnknownName("figure format", format, co.report.FORMATS)
     return format
 
 
@@ -134,7 +123,7 @@ Figures = Annotated[
 class Question:
     """What is asked: a problem, the data, and the settings of `solve` (its method excepted)."""
 
-    problem: Problem
+    problem: co.Problem
     data: Any
     settings: dict[str, Any]
     options: dict[str, Any]
@@ -153,8 +142,10 @@ def question(
     weight: Weight = None,
     columns: Columns = None,
     users: Annotated[str | None, typer.Option(help="The column that says whose row it is: a model for each.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*LOSSES, *TASKS)))] = "squared",
-    penalty: Annotated[str | None, among(*PENALTIES, also="; if not given, l2 with a strength, else none")] = None,
+    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"))))] = "squared",
+    penalty: Annotated[
+        str | None, among(*names_in("penalties"), also="; if not given, l2 with a strength, else none")
+    ] = None,
     strength: Annotated[float | None, typer.Option(help="How strong the penalty is.")] = None,
     l1_ratio: Annotated[float | None, typer.Option(help="Elastic net: the share of the l1 part.")] = None,
     threshold: Annotated[float | None, typer.Option(help="Huber: where the loss turns linear.")] = None,
@@ -169,10 +160,10 @@ def question(
         str, among("samples", "features", "users", also=": what is apart; by users, a model for each")
     ] = "samples",
     agents: Annotated[int | None, typer.Option(help="Into how many to split one file; 8 if not given.")] = None,
-    network: Annotated[str | None, among(*TOPOLOGIES, also=", or an edge file")] = None,
-    engine: Annotated[str, among(*ENGINES)] = "local",
+    network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
+    engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
-    acceleration: Annotated[str, among(*ACCELERATIONS)] = "auto",
+    acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("acceleration"))))] = "auto",
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-6,
     max_rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 10_000,
     max_seconds: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
@@ -192,23 +183,23 @@ def question(
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
-    kinds = [Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
+    kinds: list[Any] = [co.Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
     settings: dict[str, Any] = {"split": split, "agents": agents, "network": network}
-    settings["engine"] = find_engine(engine, deadline)
+    settings["engine"] = co.engines.engine(engine, deadline)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     if split == "users":
         parts = by_user(data, target, users, columns)
-        return Question(Personal(**parameters), parts, {**settings, "agents": None}, options)
-    problem = Problem(loss, chosen, intercept=intercept, **parameters)
+        return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
+    problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
     return Question(problem, tables(data, target, id, weight, split, columns), settings, options)
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    return (LOSSES, loss), (TASKS, loss), (PENALTIES, penalty)
+    return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (co.penalties.PENALTIES, penalty)
 
 
 PANELS = {
@@ -284,53 +275,55 @@ def tables(
     weight: str | None,
     split: str,
     columns: str | None = None,
-) -> Table | list[Table]:
+) -> co.Table | list[co.Table]:
     """One party's file as it is, several as a list. Split by features, one of the files has labels and weights."""
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
     if len(paths) == 1:
-        return read(paths[0], target=target, id=id, weight=weight, columns=wanted)
+        return co.read(paths[0], target=target, id=id, weight=weight, columns=wanted)
     if split != "features":
-        found = [read(path, target=target, id=id, weight=weight, columns=wanted) for path in paths]
+        found = [co.read(path, target=target, id=id, weight=weight, columns=wanted) for path in paths]
         widest = max(table.d for table in found)
         names = [numbered(path, widest) for path in paths]
         return [
-            table if own is None else read(path, columns=own)
+            table if own is None else co.read(path, columns=own)
             for path, table, own in zip(paths, found, names, strict=True)
         ]
     found, refusals = [], []
     for path in paths:
         try:
-            found.append(read(path, target=target, id=id, weight=weight))
+            found.append(co.read(path, target=target, id=id, weight=weight))
         except InvalidData as refusal:
             refusals.append(refusal)
-            found.append(read(path, id=id))
+            found.append(co.read(path, id=id))
     if target is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:
         found = _only(found, wanted)
-    return found if id is None else align(found)[0]
+    return found if id is None else co.align(found)[0]
 
 
 def by_user(
     paths: list[Path], target: str | None, users: str | None, columns: str | Sequence[str] | None
-) -> list[Table]:
+) -> list[co.Table]:
     """One table per user: the rows of one file by a column that names them, or one file each."""
     wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     if users is None and len(paths) == 1:
         raise InvalidData("one file holds the rows of all users: name the column that tells them apart with --users.")
     if users is None:
-        return [read(path, target=target, columns=wanted) for path in paths]
+        return [co.read(path, target=target, columns=wanted) for path in paths]
     if len(paths) > 1:
         raise InvalidData("with --users all rows are in one file; without it, several files are one user each.")
-    whole = read(paths[0], target=target, id=users, columns=wanted, name="data")
+    whole = co.read(paths[0], target=target, id=users, columns=wanted, name="data")
     assert whole.ids is not None
-    return split_table(replace(whole, ids=None), "users", whole.ids)
+    return co.data.split(replace(whole, ids=None), "users", whole.ids)
 
 
-def _only(parts: list[Table], wanted: list[str]) -> list[Table]:
+def _only(parts: list[co.Table], wanted: list[str]) -> list[co.Table]:
     """Of every party the wanted columns, each of which somebody must have."""
     everything = [name for part in parts for name in part.columns or ()]
     for name in wanted:
         if name not in everything:
             raise UnknownName("column", name, everything)
+    import numpy as np
+
     return [part.take_columns(np.flatnonzero(np.isin(part.columns or (), wanted))) for part in parts]

@@ -10,8 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from coterie.progress import format_bits
-from coterie.result import Result
+import coterie as co
 
 __all__ = ["console", "print_json", "show_result", "summary"]
 
@@ -34,7 +33,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def summary(result: Result) -> dict[str, Any]:
+def summary(result: co.Result) -> dict[str, Any]:
     """The numbers of a result under names that do not change."""
     certificate, bill = result.certificate, result.bill
     return {
@@ -57,7 +56,7 @@ def summary(result: Result) -> dict[str, Any]:
     }
 
 
-def show_result(result: Result, output: Path, report: Path, as_json: bool) -> None:
+def show_result(result: co.Result, output: Path, report: Path, as_json: bool) -> None:
     """Status, certificate, bill, and where everything was put."""
     certificate, bill = result.certificate, result.bill
     if as_json:
@@ -72,8 +71,8 @@ def show_result(result: Result, output: Path, report: Path, as_json: bool) -> No
     out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
     table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
     for row in bill.table():
-        numbers = f"{row['messages']:,}", f"{row['scalars']:,}", format_bits(row["bits"])
+        numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
         table.add_row(row["purpose"], row["word"], *numbers)
-    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {format_bits(bill.total.bits)} in all")
+    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in all")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
+import coterie as co
+from coterie.catalogue import names_in
 from coterie.commands.options import Config, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json
-from coterie.methods import METHODS
-from coterie.plan import plan as make_plan
-from coterie.progress import format_bits
 
 __all__ = ["plan", "register"]
 
@@ -23,7 +22,7 @@ EXAMPLE = (
 @taking(question)
 def plan(
     question: Question,
-    method: Annotated[str, typer.Option(help=f"auto, {known(METHODS)}")] = "auto",
+    method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = "auto",
     latency: Annotated[float, typer.Option(help="Seconds a hop between two parties.")] = 0.02,
     bandwidth: Annotated[float, typer.Option(help="Bits a second of a party's link.")] = 1e8,
     as_json: Json = False,
@@ -31,7 +30,7 @@ def plan(
 ) -> None:
     """Predict rounds, bytes per party and seconds of a fit, from a part of the rows."""
     settings = {name: value for name, value in question.settings.items() if value is not None}
-    found = make_plan(
+    found = co.plan(
         question.problem, question.data, method=method, link=(latency, bandwidth), **settings, **question.options
     )
     if as_json:
@@ -39,8 +38,8 @@ def plan(
         raise typer.Exit
     out = console()
     out.print(f"[bold]{found.rounds} rounds[/bold]  {found.explanation}")
-    busiest = max(found.bits_per_party)
-    out.print(f"[bold]Sent[/bold]  {format_bits(found.bits)} in all, {format_bits(busiest)} by the busiest party")
+    everything, busiest = (co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party)))
+    out.print(f"[bold]Sent[/bold]  {everything} in all, {busiest} by the busiest party")
     table = RichTable("", "seconds", box=None, header_style="dim")
     for what, seconds in (
         (f"{found.turns} hops and the bytes on the wire", found.wire_seconds),

@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
+import coterie as co
 from coterie.commands.agent import predict_with_parties
 from coterie.commands.options import Config, Json, numbered
 from coterie.commands.output import console, print_json
-from coterie.data import read
 from coterie.errors import InvalidInput
-from coterie.files import write_atomically
-from coterie.models import PersonalModel, load_model
 
 __all__ = ["predict", "register"]
 
@@ -32,15 +30,15 @@ def predict(
     if model.suffix == ".toml":
         predict_with_parties(model, data, output, as_json)
         return
-    fitted = load_model(model)
+    fitted = co.models.load_model(model)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
-    names = fitted.columns or (None if isinstance(fitted, PersonalModel) else numbered(data, len(fitted.coef_)))
-    table = read(data, id=users, columns=names)
+    names = fitted.columns or (None if isinstance(fitted, co.PersonalModel) else numbered(data, len(fitted.coef_)))
+    table = co.read(data, id=users, columns=names)
     predictions = (fitted.predict(table.X) if users is None else fitted.predict(table.X, table.ids)).tolist()
     if output is not None:
-        write_atomically(output, ("prediction\n" + "\n".join(map(str, predictions)) + "\n").encode())
+        co.files.write_atomically(output, ("prediction\n" + "\n".join(map(str, predictions)) + "\n").encode())
     if as_json:
         print_json({"predictions": predictions, "output": str(output) if output else None})
     elif output is None:

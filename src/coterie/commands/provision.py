@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
-from coterie.files import write_atomically
 
 __all__ = ["provision", "register"]
 
@@ -28,6 +28,8 @@ def provision(
     config: Config = None,
 ) -> None:
     """Make keys and certificates; private keys never move."""
+    if not (all_local or party is not None or sign):
+        raise typer.BadParameter("say what to make: --party NAME, --sign request.pem, or --all-local")
     from coterie.carriers.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, make_request, provide_all
     from coterie.carriers.keys import sign as sign_request
     from coterie.peers.example import write_example
@@ -49,9 +51,9 @@ def provision(
         made = [make_request(folder / party if keys is None else folder, party)]
         keys_of[party] = fingerprint(made[0].read_bytes())
         text = f"Send {made[0]} to the coordinator. The key beside it stays here."
-    elif sign:
+    else:
         authority = make_authority(folder / "coordinator", known.name, days)
-        for request in sign:
+        for request in sign or ():
             name, certificate = sign_request(folder / "coordinator", request.read_bytes(), known.names, days)
             keys_of[name], place = fingerprint(certificate), folder / "signed" / name / CERTIFICATE
             if not replace and place.exists() and fingerprint(place.read_bytes()) != keys_of[name]:
@@ -59,11 +61,9 @@ def provision(
                     f"{place} is of another key. Ask {name} which one is its own; if it is SHA-256 {keys_of[name]}, "
                     "sign with --replace."
                 )
-            made.append(write_atomically(place, certificate))
-            write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes())
+            made.append(co.files.write_atomically(place, certificate))
+            co.files.write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes())
         text = "Send each party its certificate.pem and authority.pem; they go beside its key."
-    else:
-        raise typer.BadParameter("say what to make: --party NAME, --sign request.pem, or --all-local")
     if as_json:
         print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made], "keys": keys_of})
         return

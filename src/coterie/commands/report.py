@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
+import coterie as co
 from coterie.commands.compare import show_comparison
 from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
 from coterie.errors import InvalidInput
-from coterie.report import save_comparison_figures, save_figures, write_comparison, write_report
-from coterie.result import Result
 
 __all__ = ["register", "report"]
 
@@ -30,17 +29,17 @@ def report(
     """Make a report again from a saved answer, and its figures as files."""
     page = output or answer / "report.html"
     if (answer / "certificate.json").is_file():
-        result = Result.load(answer)
+        result = co.Result.load(answer)
         if figures is not None:
-            save_figures(result, answer / "figures", figures)
-        show_result(result, answer, write_report(result, page, notes=note or ()), as_json)
+            co.report.save_figures(result, answer / "figures", figures)
+        show_result(result, answer, co.report.write_report(result, page, notes=note or ()), as_json)
         return
-    results = {file.parent.name: Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
+    results = {file.parent.name: co.Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
     if not results:
         raise InvalidInput(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")
     if figures is not None:
-        save_comparison_figures(results, answer / "figures", figures)
-    show_comparison(results, {}, write_comparison(results, page), as_json)
+        co.report.save_comparison_figures(results, answer / "figures", figures)
+    show_comparison(results, {}, co.report.write_comparison(results, page), as_json)
 
 
 def register(app: typer.Typer) -> None:

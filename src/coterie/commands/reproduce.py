@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
+import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
-from coterie.errors import MissingData
-from coterie.studies import STUDIES, chosen
+from coterie.errors import InvalidInput, MissingData
 
 __all__ = ["register", "reproduce"]
 
@@ -31,22 +34,28 @@ def reproduce(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where numbers, claims and figures go.")] = Path(
         "coterie-reproduce"
     ),
+    checkout: Annotated[
+        Path | None,
+        typer.Option("--from", help="A checkout of Coterie's repository; the one that is installed, or this folder."),
+    ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Run the studies of the papers: figures, numbers, and whether each claim holds.
 
+    The studies are in the repository, not in the installed package: run it in a checkout, or name one with --from.
+
     Ends with 1 if a claim does not hold and the study does not say why.
     """
+    papers = _papers(checkout)
     if listing or not which:
-        _list(as_json)
+        _list(papers.STUDIES, as_json)
         return
-    from coterie.studies.reproduce import reproduce as run
-
+    run = import_module("papers.reproduce").reproduce
     records: list[dict[str, Any]] = []
-    names = chosen(which)
+    names = papers.chosen(which)
     for place, name in enumerate(names, start=1):
-        study = STUDIES[name]()
+        study = papers.STUDIES[name]()
         try:
             with console(stderr=True).status(f"{place} of {len(names)}: {name}, {study.title}"):
                 record = run(study, output, quick, gallery)
@@ -63,12 +72,26 @@ def reproduce(
     raise typer.Exit(UNEXPLAINED if open_claims else 0)
 
 
-def _list(as_json: bool) -> None:
+def _papers(checkout: Path | None) -> Any:
+    """The package `papers` of that checkout, of the one whose `src/coterie` this is, or of the current folder."""
+    places = [Path(co.__file__).parents[2], Path.cwd()] if checkout is None else [checkout.resolve()]
+    for place in places:
+        if (place / "papers" / "study.py").is_file():
+            sys.path.insert(0, str(place))
+            return import_module("papers")
+    raise InvalidInput(
+        "the studies are not part of the installed package, and there is no papers/study.py in "
+        f"{' or '.join(map(str, dict.fromkeys(places)))}: clone the repository and run `coterie reproduce` there, "
+        "or name the clone with --from."
+    )
+
+
+def _list(studies: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in STUDIES.items()]
+        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in studies.items()]
         print_json({"studies": entries})
         return
-    for name, study in STUDIES.items():
+    for name, study in studies.items():
         console().print(f"[bold]{name:12}[/bold] {study.title}")
 
 

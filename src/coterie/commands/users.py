@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+import coterie as co
+from coterie.catalogue import names_in
 from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, by_user, pairs
 from coterie.commands.output import console, print_json, summary
-from coterie.data import read
-from coterie.engines import ENGINES
-from coterie.engines import engine as find_engine
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
-from coterie.estimators.personalized import GRIDS, Trial, cross_validated
-from coterie.methods import METHODS
-from coterie.models import PersonalModel, load_model
-from coterie.networks import TOPOLOGIES
-from coterie.personal import Personal
-from coterie.report.users import FORMATS, UserRow, accuracy_by_user, spread, write_rows
-from coterie.result import Result
-from coterie.solve import LEARNED, solve
+
+if TYPE_CHECKING:
+    from coterie.estimators.personalized import Trial
+    from coterie.report.users import UserRow
 
 __all__ = ["register", "users"]
 
@@ -32,7 +27,6 @@ EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
     "coterie users --model coterie-fit/model.npz --users phone --target likes --test new.csv -o users.csv"
 )
-PERSONAL = [name for name, method in METHODS.items() if method.split == "users"]
 PATIENT = {"local_steps": 10, "alternations": 3}
 """Parameters of methods that suit a command; --option sets others."""
 ENDS = 10
@@ -76,9 +70,11 @@ def users(
     lam: Annotated[
         str | None, typer.Option(help="How dense a learned graph is; with --cv also a list.", rich_help_panel=FITTING)
     ] = None,
-    method: Annotated[str, among(*PERSONAL)] = "dada",
-    network: Annotated[str, among(LEARNED, *TOPOLOGIES, also=", or an edge file: who is like whom")] = LEARNED,
-    engine: Annotated[str, among(*ENGINES)] = "local",
+    method: Annotated[str, among(*names_in("methods", "personal"))] = "dada",
+    network: Annotated[
+        str, among("learned", *names_in("networks"), also=", or an edge file: who is like whom")
+    ] = "learned",
+    engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
     option: Options = None,
     tol: Annotated[float, typer.Option(help="Relative duality gap to reach.", rich_help_panel=FITTING)] = 1e-2,
@@ -100,9 +96,14 @@ def users(
     Every user has a model of its own, boosted from shared decision stumps, near those of users who are alike. Accuracy
     is the share of right answers: on the rows it learned from (train), and on rows that were kept back (test).
     """
+    numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
+    from coterie.estimators.personalized import GRIDS, cross_validated
+    from coterie.report.users import FORMATS, accuracy_by_user, write_rows
+
     if output is not None and output.suffix not in FORMATS:
         raise UnknownName("kind of table", output.suffix, FORMATS)
-    result, trials = None, list[Trial]()
+    result: co.Result | None = None
+    trials: list[Trial] = []
     if model is not None:
         if not (data or test):
             raise InvalidInput(
@@ -114,13 +115,13 @@ def users(
         train = by_user(data, target, users, columns)
         names = train[0].columns
         if test and users is None:
-            kept = [read(path, target=target, columns=names) for path in test]
+            kept = [co.read(path, target=target, columns=names) for path in test]
         else:
             kept = by_user(test, target, users, names) if test else []
-        numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
-        own: dict[str, Any] = {part.name: options.pop(part.name) for part in fields(Personal) if part.name in options}
-        chosen = find_engine(engine, deadline)
-        problem = Personal(**own | {name: values[0] for name, values in numbers.items()})
+        known = [part.name for part in fields(co.Personal)]
+        own: dict[str, Any] = {name: options.pop(name) for name in known if name in options}
+        chosen = co.engines.engine(engine, deadline)
+        problem = co.Personal(**own | {name: values[0] for name, values in numbers.items()})
         how = {
             "split": "users", "method": method, "network": network, "engine": chosen, "tol": tol,
             "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
@@ -128,7 +129,7 @@ def users(
         }  # fmt: skip
         if cv is not None:
             problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)
-        result = solve(problem, train, **how)
+        result = co.solve(problem, train, **how)
         fitted = result.model
         if not chosen.speaks:
             raise typer.Exit(result.status.exit_code)
@@ -147,15 +148,16 @@ def users(
     raise typer.Exit(code)
 
 
-def _saved(path: Path) -> PersonalModel:
-    found = load_model(path)
-    if not isinstance(found, PersonalModel):
+def _saved(path: Path) -> co.PersonalModel:
+    found = co.models.load_model(path)
+    if not isinstance(found, co.PersonalModel):
         raise InvalidInput(f"{path} is one model for all, not one for every user; use coterie predict.")
     return found
 
 
 def _suiting(method: str) -> dict[str, int]:
-    known = {field.name for field in fields(METHODS[method])} if method in METHODS else set()
+    methods = co.methods.METHODS
+    known = {field.name for field in fields(methods[method])} if method in methods else set()
     return {name: value for name, value in PATIENT.items() if name in known}
 
 
@@ -175,15 +177,23 @@ def _numbers(beta: str | None, mu: str | None, lam: str | None, several: bool) -
 
 
 def _spreads(rows: Sequence[UserRow]) -> dict[str, dict[str, float] | None]:
+    from coterie.report.users import spread
+
     return {name: spread(row[name] for row in rows) for name in ("train", "test")}
 
 
-def _chosen(model: PersonalModel) -> dict[str, float]:
+def _chosen(model: co.PersonalModel) -> dict[str, float]:
+    from coterie.estimators.personalized import GRIDS
+
     return {name: getattr(model.problem, name) for name in GRIDS}
 
 
 def _tell(
-    rows: Sequence[UserRow], model: PersonalModel, result: Result | None, trials: Sequence[Trial], output: Path | None
+    rows: Sequence[UserRow],
+    model: co.PersonalModel,
+    result: co.Result | None,
+    trials: Sequence[Trial],
+    output: Path | None,
 ) -> None:
     print_json(
         {
@@ -198,8 +208,8 @@ def _tell(
 
 
 def _show(
-    rows: Sequence[UserRow], model: PersonalModel, result: Result | None, trials: Sequence[Trial], output: Path | None,
-    everybody: bool,
+    rows: Sequence[UserRow], model: co.PersonalModel, result: co.Result | None, trials: Sequence[Trial],
+    output: Path | None, everybody: bool,
 ) -> None:  # fmt: skip
     out = console()
     if result is not None:

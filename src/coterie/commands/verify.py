@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from coterie.certificate import Certificate
+import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import UNTRUE
 from coterie.commands.options import Columns, Config, Id, Json, Target, Weight, by_user, tables
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
-from coterie.models import load_model
-from coterie.verify import Verification
-from coterie.verify import verify as verify_certificate
+
+if TYPE_CHECKING:
+    from coterie.verify import Verification
 
 __all__ = ["register", "verify"]
 
@@ -57,7 +57,7 @@ def verify(
         raise typer.BadParameter(
             f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given; it takes {EXPECTED}."
         )
-    document = Certificate.load(certificate)
+    document = co.Certificate.load(certificate)
     if "parts" in document.settings:
         raise InvalidInput(
             "this certificate is of a study between organisations, of which each party has a part of the proof: run "
@@ -66,7 +66,7 @@ def verify(
     split = document.settings["split"]
     personal = split == "users"
     parts = by_user(data, target, users, columns) if personal else tables(data, target, id, weight, split, columns)
-    raise typer.Exit(_shown(verify_certificate(document, load_model(model), parts), as_json))
+    raise typer.Exit(_shown(co.verify(document, co.models.load_model(model), parts), as_json))
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:

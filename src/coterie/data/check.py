@@ -28,6 +28,8 @@ SPLITS = ("features", "samples", "users")
 MOST = 10
 """How many classes an error lists, and above how many they may well be numbers."""
 _BLOCK = 1 << 20
+ROOM = 10.0
+"""How far sizes stay from those whose squares are no longer numbers of full precision."""
 
 
 def validated(table: Table, *, classification: bool | None) -> Table:
@@ -70,7 +72,10 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
         names = ", ".join(repr(table.name) for table in tables)
         raise InvalidData(f"no party has any {'columns' if n else 'rows'} ({names}). Give at least one party data.")
     tables = [_widened(table, (n, 0) if by_features else (0, d)) for table in tables]
-    return _fit_by_features(tables) if by_features else _fit_by_samples(tables)
+    tables = _fit_by_features(tables) if by_features else _fit_by_samples(tables)
+    for group in [[table] for table in tables] if by_features else [tables]:
+        _refuse_sizes(group)
+    return tables
 
 
 def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[Table], npt.NDArray[Any] | None]:
@@ -303,6 +308,50 @@ def _widened(table: Table, shape: tuple[int, int]) -> Table:
     if table.n or table.d:
         return table
     return Table(X=np.empty(shape, table.X.dtype), name=table.name)
+
+
+def _refuse_sizes(tables: list[Table]) -> None:
+    """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is infinite.
+
+    Every method and every certificate adds up squares. Numbers may be tiny at one party if they are not at another, and
+    a column of zeros is a column.
+    """
+    tables = [table for table in tables if table.n and not is_tensor(table.X)]
+    if not tables:
+        return
+    precision = np.finfo(np.result_type(*(table.X.dtype for table in tables)))
+    least = ROOM * float(precision.tiny) ** 0.5
+    most = (float(precision.max) / sum(table.n for table in tables)) ** 0.5 / ROOM
+    sizes = np.array([_column_sizes(table.X, least, most) for table in tables])
+    labels = [table.y for table in tables if table.y is not None and table.y.dtype.kind == "f"]
+    for values, holders in ((sizes, tables), (np.array([[np.abs(y).max(initial=0.0)] for y in labels]), None)):
+        largest = values.max(axis=0, initial=0.0)
+        wrong = np.flatnonzero(((largest > 0) & (largest < least)) | (largest > most))
+        if not wrong.size:
+            continue
+        j = wrong[0]
+        size, k = float(largest[j]), int(values[:, j].argmax())
+        who = holders[k] if holders else next(table for table in tables if table.y is labels[k])
+        what = f"{who.column_name(j)} has" if holders else "the labels have"
+        others = f" ({are(wrong.size - 1, 'other column')} like it)" if wrong.size > 1 else ""
+        small = size < least
+        effect = "the squares of these vanish" if small else "the sum of their squares is too large"
+        factor = 10.0 ** abs(round(np.log10(size)))
+        raise party_error(
+            who.name,
+            f"{what} numbers of size {size:.0e} at most{others}: {effect} in {precision.dtype}. "
+            f"{'Multiply' if small else 'Divide'} them by {factor:.0e}.",
+        )
+
+
+def _column_sizes(X: Matrix, least: float, most: float) -> FloatArray:
+    """The largest |x| of every column; of a sparse matrix only if some number is extreme, because it takes longer."""
+    sizes = np.zeros(X.shape[1])
+    if not is_sparse(X):
+        np.maximum(X.max(axis=0, initial=0), -X.min(axis=0, initial=0), out=sizes)
+    elif any(bool(((a < least) | (a > most)).any()) for a in map(np.abs, _blocks(X.data))):
+        np.maximum.at(sizes, X.indices, np.abs(X.data))
+    return sizes
 
 
 def _fit_by_samples(tables: list[Table]) -> list[Table]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def split(
     if by not in SPLITS:
         raise UnknownName("split", by, SPLITS)
     noun, size = ("column", table.d) if by == "features" else ("row", table.n)
-    if by == "users" and not isinstance(agents, int | np.integer) and not _are_lists(agents):
+    if by == "users" and not isinstance(agents, Real | str) and not _are_lists(agents):
         users, parts = _by_label(agents, table)
         names = [str(user) for user in users]
     else:

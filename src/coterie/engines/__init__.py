@@ -12,7 +12,7 @@ from coterie.errors import InvalidInput
 
 __all__ = ["ENGINES", "Engine", "engine"]
 
-ENGINES: Catalogue[Engine] = Catalogue("engines", Engine, "engine")
+ENGINES: Catalogue[Engine] = Catalogue("coterie.engines", Engine, "engine")
 
 
 def engine(name: str | Engine, deadline: float | None = None) -> Engine:

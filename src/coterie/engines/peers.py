@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar
 
 from coterie.agent import Agent
+from coterie.arrays import whole_number
 from coterie.bill import Bill
 from coterie.carriers.linked import Linked, partners
 from coterie.certificate import Point
@@ -47,6 +48,9 @@ class Peers(Engine):
     """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
     pace: float = 0.01
     """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
+
+    def __post_init__(self) -> None:
+        whole_number("restarts", self.restarts, least=0)
 
     @classmethod
     def missing(cls) -> str | None:

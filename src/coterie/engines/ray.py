@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from coterie.agent import Agent
+from coterie.arrays import whole_number
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
@@ -23,7 +24,7 @@ from coterie.data.distant import Rows, Source, table_of
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
 from coterie.engines.places import Desk, Job, Task, job_of, linked, pace_of, put_together, root_cause, tasks_of, work
-from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
+from coterie.errors import CoterieError, InvalidData, MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.steps import Steps
@@ -64,6 +65,11 @@ class Ray(Engine):
     _actors: list[Any] | None = field(default=None, repr=False, compare=False)
     """Those that wait for the next run, where they are kept at all."""
 
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            whole_number("workers", self.workers)
+        whole_number("restarts", self.restarts, least=0)
+
     def __enter__(self) -> Ray:
         return replace(self, _actors=[])
 
@@ -85,7 +91,7 @@ class Ray(Engine):
         if not hasattr(data.frame, "to_arrow_refs"):
             raise InvalidData(f"engine 'ray' takes Rows of a ray.data.Dataset, not of {type(data.frame).__name__}.")
         _connected(self.address)
-        parts = data.frame.split(DEFAULT_PARTS if agents is None else int(agents))
+        parts = data.frame.split(DEFAULT_PARTS if agents is None else whole_number("agents", agents))
         return self, [_Part(part.to_arrow_refs(), data) for part in parts]
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -111,8 +117,6 @@ class Ray(Engine):
         ray = _connected(self.address)
         processors = int(ray.cluster_resources().get("CPU", 1))
         workers = self.workers or max(1, processors)
-        if workers < 1:
-            raise InvalidInput(f"workers counts actors: at least 1, not {workers!r}.")
         job = job_of(agents, steps, network, limits, checkpoint, workers, pace)
         tasks = tasks_of(job, agents, warm)
         occupies = dict(self.resources) or {"CPU": min(1.0, processors / (job.places + 1))}

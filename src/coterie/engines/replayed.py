@@ -38,6 +38,11 @@ class Replayed(InProcess):
         super().__init__(network, bill, names)
         self._visit = ask
 
+    @property
+    def one_process(self) -> bool:
+        """Agents are visited where their data is."""
+        return False
+
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Visit all agents again and again until their conversations have come to an end."""
         errands = [(row, list[Any]()) for row in rows]

@@ -30,6 +30,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from coterie.agent import Agent
+from coterie.arrays import whole_number
 from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
@@ -87,6 +88,10 @@ class Spark(Engine):
     barrier: bool = True
     """Whether all tasks run at the same time and talk to each other; if not, every word is a job."""
 
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            whole_number("workers", self.workers)
+
     @classmethod
     def missing(cls) -> str | None:
         try:
@@ -106,16 +111,17 @@ class Spark(Engine):
             return super().hosting(data, agents)
         if not hasattr(data.frame, "mapInArrow"):
             raise InvalidData(f"engine 'spark' takes Rows of a Spark DataFrame, not of {type(data.frame).__name__}.")
+        count = None if agents is None else whole_number("agents", agents)
         context = data.frame.sparkSession.sparkContext
         frame = _with_arrays(data.frame)
         parts = frame.rdd.getNumPartitions()
-        slots = self.workers or context.defaultParallelism if self.barrier else max(parts, int(agents or 0))
-        if agents is not None and int(agents) > slots:
+        slots = self.workers or context.defaultParallelism if self.barrier else max(parts, count or 0)
+        if count is not None and count > slots:
             raise InvalidInput(
                 f"agents={agents}: each partition is a task, and this Spark runs {slots} at the same time. "
                 f"Give agents={slots} or fewer, or more executors."
             )
-        frame = frame.repartition(int(agents)) if agents is not None else frame.coalesce(min(parts, slots))
+        frame = frame.repartition(count) if count is not None else frame.coalesce(min(parts, slots))
         described = replace(data, frame=None)
         return replace(self, _frame=frame), [_Partition(described, k) for k in range(frame.rdd.getNumPartitions())]
 

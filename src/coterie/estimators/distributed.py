@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from coterie.arrays import FloatArray, Matrix
+from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
 from coterie.data.distant import Rows
 from coterie.errors import InvalidData, InvalidProblem
@@ -172,8 +173,10 @@ def _at_most(agents: Any, size: int) -> Any:
 
 def seed_of(random_state: Any) -> int:
     """The seed of `solve`; None is 0, so that the same call gives the same numbers."""
-    if random_state is None or isinstance(random_state, int | np.integer):
-        return int(random_state or 0)
+    if random_state is None:
+        return 0
+    if isinstance(random_state, Real):
+        return whole_number("random_state", random_state, least=0)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 

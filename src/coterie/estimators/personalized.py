@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
+from coterie.path import deal_folds
 from coterie.personal import Personal
 from coterie.result import Result
 from coterie.solve import gather, solve
@@ -27,8 +28,6 @@ __all__ = ["PersonalizedClassifier", "Trial", "cross_validated"]
 
 GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
 """What `cv` tries where a single number is given."""
-FOLDS = 0x21
-"""Which random stream deals the rows into folds."""
 
 Trial = dict[str, float]
 """Parameters that were tried, and their `score`."""
@@ -176,8 +175,7 @@ def cross_validated(
     Every user deals its own rows into folds and counts its own right answers; only the two counts would leave it. μ
     and, for a learned graph, λ are chosen first, then β. Personal linear models keep the β that they have.
     """
-    if folds < 2:
-        raise InvalidInput(f"cv={folds!r} must be at least 2: rows are kept back once in every fold.")
+    folds = whole_number("cv", folds, least=2)
     linear = how.get("method") == "perso-linear"
     problem, trials = problem if linear else problem.on(tables), []
     network = how.get("network", "learned")
@@ -204,19 +202,11 @@ def cross_validated(
 
 def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapping[str, Any]) -> float:
     """The share of right answers on rows that were kept back, over all users and folds."""
-    seed, right, rows = how.get("seed", 0), 0, 0
-    fold_of = [
-        np.random.default_rng([seed, FOLDS, k]).permutation(np.arange(table.n) + k) % folds
-        for k, table in enumerate(tables)
-    ]
+    right, rows = 0, 0
+    classes = np.unique(np.concatenate([table.y for table in tables if table.y is not None]))
+    fold_of = deal_folds(tables, "users", folds, how.get("seed", 0), classes)
     for fold in range(folds):
         parts = [t.take_rows(np.flatnonzero(own != fold)) for t, own in zip(tables, fold_of, strict=True)]
-        left = np.unique(np.concatenate([part.y for part in parts if part.y is not None]))
-        if len(left) < 2:
-            raise InvalidInput(
-                f"cv={folds}: without the rows of fold {fold + 1} all labels are {left.tolist()}, and a classifier "
-                "needs two classes. Give more rows of the rarer class, use more folds or another seed, or leave cv out."
-            )
         result: Result = solve(
             problem, [replace(part, name=t.name) for part, t in zip(parts, tables, strict=True)], **how
         )

@@ -25,7 +25,7 @@ import numpy as np
 
 from coterie.kernels.logistic_prox import scalar_root
 
-__all__ = ["ROUGH", "dual_ascent", "squared_norms"]
+__all__ = ["ALL_EVERY", "ROUGH", "dual_ascent", "squared_norms"]
 
 ALL_EVERY = 10
 """Every so many epochs all coordinates are visited, resting or not."""
@@ -56,15 +56,18 @@ def dual_ascent(
     order: Any,
     relative_tolerance: float,
     max_epochs: int,
-) -> tuple[int, float]:
+    tau: float,
+    first: float,
+) -> tuple[bool, float, float, float]:
     """Improve v and a in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
-    times what the first one did (in the metric κ). Returns how many epochs it took, and τ; `order` is left otherwise.
+    times what the first one did (in the metric κ). Returns whether it has, β, τ, and by how much the first one did.
 
-    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0.
+    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0. To go on
+    after `ALL_EVERY` epochs, as if it had not returned, hand back β, τ and the last number: 0 before the first epoch.
     """
-    columns, intercept, tau = a.size, tilts.size > 0, 0.0
+    columns, intercept = a.size, tilts.size > 0
     everyone = order.copy()
-    active, first, everything = order.size, 0.0, True
+    active, everything = order.size, True
     for epoch in range(max_epochs):
         moved, kept = 0.0, 0
         for position in range(active):
@@ -115,17 +118,17 @@ def dual_ascent(
                 if intercept:
                     tau += step
                     beta -= step * (constant - tilts[i])
-        if epoch == 0:
+        if first == 0.0:
             first = moved
         settled = moved <= relative_tolerance * relative_tolerance * first
         if settled and (everything or relative_tolerance >= ROUGH):
-            return epoch + 1, tau
+            return True, beta, tau, first
         if settled or epoch % ALL_EVERY == ALL_EVERY - 1:
             order[:] = everyone
             active, everything = order.size, True
         else:
             active, everything = kept, kept == order.size
-    return max_epochs, tau
+    return False, beta, tau, first
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

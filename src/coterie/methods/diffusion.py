@@ -49,7 +49,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels.pipeline import LABEL, SLOPES, WEIGHT, Rows, Z, advance, numbers, push, rows_of
@@ -181,8 +181,8 @@ class _Stochastic(_Family):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value in (("batch", self.batch), ("iterations_per_round", self.iterations_per_round)):
-            if not (_is_count(value) or (value is None and name != "batch")):
-                raise InvalidProblem(f"{self.name}: {name} must be a whole number from 1, not {value!r}.")
+            if not (value is None and name != "batch"):
+                whole_number(f"{self.name}: {name}", value)
 
     @property
     def state(self) -> type:
@@ -285,8 +285,8 @@ class PVRD2(_Stochastic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pipeline != "auto" and not _is_count(self.pipeline):
-            raise InvalidProblem(f"pvrd2: pipeline must be a whole number from 1, or 'auto', not {self.pipeline!r}.")
+        if self.pipeline != "auto":
+            whole_number("pvrd2: pipeline", self.pipeline)
         if self.chebyshev not in (True, False, "auto"):
             raise InvalidProblem(f"pvrd2: chebyshev must be True, False or 'auto', not {self.chebyshev!r}.")
 
@@ -431,7 +431,3 @@ def _row_squares(design: Design) -> FloatArray:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

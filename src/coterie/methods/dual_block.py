@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
-from coterie.kernels.dual_ascent import ROUGH, dual_ascent, squared_norms
+from coterie.kernels.dual_ascent import ALL_EVERY, ROUGH, dual_ascent, squared_norms
 from coterie.losses import Loss
 
 __all__ = ["at_rest", "improve", "knows", "shuffled", "solve_block"]
@@ -130,7 +130,11 @@ def improve(
     design, X = agent.centred, agent.design.X
     improved, z = v.astype(float), w[: X.shape[1]].astype(float)
     ascend: Any = dual_ascent
-    _, tau = ascend(*_rows(agent), c, z, design.offset(w), improved, order, tolerance, max_epochs)
+    settled, beta, tau, first, left = False, design.offset(w), 0.0, 0.0, max_epochs
+    while not settled and left > 0 and not (first and agent.should_stop()):
+        rest = tolerance, min(left, ALL_EVERY), tau, first
+        settled, beta, tau, first = ascend(*_rows(agent), c, z, beta, improved, order, *rest)
+        left -= ALL_EVERY
     z -= w[: X.shape[1]]
     if design.intercept:
         centre, unit = _centre(design)
@@ -197,7 +201,7 @@ def _by_gradients(
         new = agent.problem.loss.dual_prox(lead + step * pull, agent.labels, step)
         moved = float(np.linalg.norm(new - lead))
         first = first or moved
-        if moved <= 0.1 * tolerance * first:
+        if moved <= 0.1 * tolerance * first or agent.should_stop():
             return new
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0

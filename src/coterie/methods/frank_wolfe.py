@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -253,7 +253,7 @@ class DfwTrace(FrankWolfe):
         return u, v
 
     def settings(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self), "power": named(self.power)}
+        return {**super().settings(), "power": named(self.power)}
 
 
 def radius(agent: Agent) -> float:

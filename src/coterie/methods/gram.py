@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, once, sealed
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes, products_work, worth
@@ -79,7 +79,8 @@ class Gram(Method):
         """With the letter of an earlier run on the same data, the answer is there before the first round."""
         if point.kept is None:
             return replace(state, w=agent.centred.inner(point.w.astype(float)))
-        return State(_solved(agent, point.kept, agent.centred.inner(point.w.astype(float))), point.kept)
+        kept = sealed(point.kept)  # as all agents have it: the answer is computed once
+        return State(_solved(agent, kept, agent.centred.inner(point.w.astype(float))), kept)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         design, n = agent.centred, agent.total
@@ -112,4 +113,6 @@ def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _solved(agent: Agent, letter: FloatArray, w: FloatArray) -> FloatArray:
     H, c = _normal(agent, letter)
-    return once(letter, "solved", lambda: minimiser(agent, H, H @ w - c, w)[0], key=agent.problem)
+    # Another run with the same letter asks again, because the clock may have cut this answer short.
+    key = agent.problem, agent.should_stop
+    return once(letter, "solved", lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
@@ -124,4 +126,5 @@ class Method(ABC):
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values."""
-        return {"name": self.name, **asdict(self)}
+        plain = {name: x.item() if isinstance(x, np.generic) else x for name, x in asdict(self).items()}
+        return {"name": self.name, **plain}

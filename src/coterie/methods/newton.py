@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Here
-from coterie.arrays import FloatArray, is_sparse, once, sealed
+from coterie.arrays import FloatArray, is_sparse, once, sealed, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
@@ -135,8 +135,7 @@ class Newton(Method):
     def __post_init__(self) -> None:
         if self.hessian not in ("auto", "full", "products", "active"):
             raise InvalidProblem(f"newton: hessian is 'auto', 'full', 'products' or 'active', not {self.hessian!r}.")
-        if not (isinstance(self.products, int) and self.products >= 1):
-            raise InvalidProblem(f"newton: products is a whole number from 1, not {self.products!r}.")
+        whole_number("newton: products", self.products)
 
     @classmethod
     def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
@@ -288,13 +287,15 @@ class Newton(Method):
         slope = total[len(w) : -1] / n + ridge * w
         steepness = float(np.linalg.norm(slope))
         enough = min(0.1, math.sqrt(steepness / (state.steepest or steepness or 1.0))) * steepness
-        p, left = np.zeros(len(w)), -slope
+        p, left, said = np.zeros(len(w)), -slope, total
         scaled = left / scale
         direction, size = scaled, float(left @ scaled)
         for _ in range(self.products):
-            if np.linalg.norm(left) <= enough or size <= 0:
+            # The clock is asked once for all agents, who must say the same words.
+            if np.linalg.norm(left) <= enough or size <= 0 or once(said, "should stop", agent.should_stop):
                 break
-            image = (yield Sum(design.adjoint(curvature * design.forward(direction)))) / n + ridge * direction
+            said = yield Sum(design.adjoint(curvature * design.forward(direction)))
+            image = said / n + ridge * direction
             bend = float(direction @ image)
             if not bend > 0:
                 break

@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.kernels.boosting import descent_step, frank_wolfe_step, graph_block, log_sum, pairwise_step
@@ -120,8 +120,8 @@ class Dada(Method):
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
         for name in ("local_steps", "sample", "nearest", "alternations"):
             value = getattr(self, name)
-            if not ((isinstance(value, int) and value >= 1) or (name == "nearest" and value is None)):
-                raise InvalidProblem(f"{self.name}: {name} must be a whole number from 1, not {value!r}.")
+            if not (name == "nearest" and value is None):
+                whole_number(f"{self.name}: {name}", value)
 
     @classmethod
     def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:

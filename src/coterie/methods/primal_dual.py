@@ -36,7 +36,7 @@ import numpy as np
 
 from coterie.acceleration import Anderson, Halpern
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, once, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes
@@ -98,6 +98,7 @@ class PrimalDual(Method):
         for name, value in vars(self).items():
             if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
+        whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
 
     @property
     def state(self) -> type:

@@ -5,7 +5,8 @@
 What `gram` and `newton` do between two letters. Linear equations for `l2` and `none`; for what falls apart into
 coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which coordinates are free, and then linear
 equations for those; for any other penalty accelerated proximal gradients with restarts. Nothing is random, so agents
-with the same numbers come to the same answer.
+with the same numbers come to the same answer. An answer that the clock cut short is one that only one process has, and
+there it is computed once: call `minimiser` inside `once`.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
     if sides is None:
         return _by_gradients(agent, H, slope, w), False
     bounds = (np.append(side, free) if intercept else side for side, free in sides)
-    return _by_coordinates(H, slope, w, *bounds), False
+    return _by_coordinates(agent, H, slope, w, *bounds), False
 
 
 def rounded(agent: Agent, w: FloatArray) -> FloatArray:
@@ -245,6 +246,7 @@ def _refined(A: FloatArray, factor: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def _by_coordinates(
+    agent: Agent,
     H: FloatArray,
     slope: FloatArray,
     w: FloatArray,
@@ -262,7 +264,7 @@ def _by_coordinates(
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
         sign = np.sign(z) * (threshold > 0)
         free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
-        if left <= tolerance or (np.array_equal(free, before) and left > 0.5 * best):
+        if left <= tolerance or (np.array_equal(free, before) and left > 0.5 * best) or agent.should_stop():
             break
         before, best = free, left
         # The free coordinates solve equations, and go there as far as they keep their signs and bounds.
@@ -291,7 +293,7 @@ def _by_gradients(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray)
     enough = ROUNDING * max(float(np.linalg.norm(slope - H @ w)), 1e-300)
     for _ in range(GRADIENT_STEPS):
         new = agent.problem.prox(lead - step * (slope + H @ (lead - w)), step)
-        if steepest * float(np.linalg.norm(new - lead)) <= enough:
+        if steepest * float(np.linalg.norm(new - lead)) <= enough or agent.should_stop():
             return new
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0

@@ -22,16 +22,16 @@ for the slope once more, p q + 1 numbers.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, once, whole_number
 from coterie.backends import backend
 from coterie.certificate import Point
-from coterie.errors import InvalidProblem, UnknownName
+from coterie.errors import UnknownName
 from coterie.factors import apart, decomposed, orthonormal, stacked, within
 from coterie.methods.costs import Sizes
 from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
@@ -96,8 +96,7 @@ class DfwSubspace(Method):
     def __post_init__(self) -> None:
         check_power(self.name, self.power, self.log_factor)
         for name in ("block", "space", "inner"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
-                raise InvalidProblem(f"dfw-subspace: {name} must be a number from 1, not {getattr(self, name)!r}.")
+            whole_number(f"dfw-subspace: {name}", getattr(self, name))
         if self.information not in INFORMATION:
             raise UnknownName("information of dfw-subspace", self.information, INFORMATION)
         if self.begin not in BEGINNINGS:
@@ -228,7 +227,7 @@ class DfwSubspace(Method):
         return Point(stacked(*within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))))
 
     def settings(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self), "power": named(self.power)}
+        return {**super().settings(), "power": named(self.power)}
 
     def _information(self, agent: Agent) -> Information:
         if "information" not in agent.scratch:

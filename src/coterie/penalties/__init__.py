@@ -15,7 +15,7 @@ from coterie.penalties.penalty import Penalty, Step
 
 __all__ = ["PENALTIES", "Penalty", "Step", "penalty"]
 
-PENALTIES: Catalogue[Penalty] = Catalogue("penalties", Penalty, "penalty")
+PENALTIES: Catalogue[Penalty] = Catalogue("coterie.penalties", Penalty, "penalty")
 
 
 def penalty(name: str | Penalty, **parameters: Any) -> Penalty:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, is_sparse
+from coterie.arrays import FloatArray, Matrix, is_sparse, whole_number
 from coterie.errors import InvalidProblem
 from coterie.predictors.predictors import Predictors
 
@@ -32,9 +32,7 @@ class Stumps(Predictors):
     def spread(lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None) -> Stumps:
         """`count` stumps (10 a column) spread evenly over the columns and, within each, between its two ends."""
         low, high = np.asarray(lower, float), np.asarray(upper, float)
-        n = 10 * low.size if count is None else count
-        if n < 1:
-            raise InvalidProblem(f"count={count!r} must be at least 1: it is the number of stumps.")
+        n = 10 * low.size if count is None else whole_number("count", count)
         of_column = [len(part) for part in np.array_split(np.arange(n), low.size)]
         columns = np.repeat(np.arange(low.size), of_column)
         place = np.concatenate([(np.arange(own) + 1) / (own + 1) for own in of_column])

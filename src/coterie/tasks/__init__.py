@@ -13,7 +13,7 @@ from coterie.tasks.task import Information, Task
 
 __all__ = ["TASKS", "Information", "Task", "task"]
 
-TASKS: Catalogue[Task] = Catalogue("tasks", Task, "task for a low-rank model")
+TASKS: Catalogue[Task] = Catalogue("coterie.tasks", Task, "task for a low-rank model")
 
 
 def task(name: str | Task, **parameters: Any) -> Task:

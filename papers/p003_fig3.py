@@ -14,7 +14,7 @@ from coterie.data import datasets
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.studies.study import Claim, Curve, Numbers, Study, spent
+from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,7 +133,7 @@ class Figure3(Study):
         from matplotlib.figure import Figure as Canvas
 
         from coterie.report.figures import BLUE, GREEN, INK, OCHRE, PURPLE, SKY, colour
-        from coterie.studies.drawing import DASHED, DOTTED, SOLID, house_style, lines
+        from papers.drawing import DASHED, DOTTED, SOLID, house_style, lines
 
         pictures = list(numbers.panel(PICTURES).values())
         pipelines = sorted({c.chosen["J"] for c in numbers if c.label.startswith("J =")})

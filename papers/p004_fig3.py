@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.problem import Problem
-from coterie.studies.p004 import METHODS, OURS, PAPER, POWERS, objective
-from coterie.studies.p004_fig2 import errors_at
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p004 import METHODS, OURS, PAPER, POWERS, objective
+from papers.p004_fig2 import errors_at
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -111,7 +111,7 @@ class Figure3(Study):
 
     def draw(self, numbers: Numbers) -> Figure:
         from coterie.report.figures import OCHRE, colour
-        from coterie.studies.drawing import DASHED, DOTTED, SOLID, panels
+        from papers.drawing import DASHED, DOTTED, SOLID, panels
 
         strokes = {"DFW-1": DOTTED, "DFW-log": DASHED}
         axes = {EPOCHS: ("epochs", "F(W) / F(0)"), SENT: ("numbers sent", "F(W) / F(0)"), ERROR: ("epochs", ERROR)}

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from coterie.report.figures import BLUE, GREEN, GREY, INK, OCHRE, PURPLE, QUIET, SKY, STYLE, VERMILION, colour, rendered
-from coterie.studies.study import Curve, Numbers
+from papers.study import Curve, Numbers
 
 __all__ = ["DASHED", "DOTTED", "LADDER", "SOLID", "dashed", "house_style", "ladder", "lines", "panels", "themed_svg"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from coterie.data import Dataset, datasets
-from coterie.studies.p001 import (
+from papers.p001 import (
     CLEAR,
     EXACT,
     FIXED,
@@ -25,7 +25,7 @@ from coterie.studies.p001 import (
     fit,
     progress,
 )
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from coterie.networks import Network, complete, erdos_renyi, geometric, lattice,
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.studies.study import Curve, spent
+from papers.study import Curve, spent
 
 __all__ = ["FAMILIES", "PAPER", "ROTATED", "LeastSquares", "label_owner"]
 

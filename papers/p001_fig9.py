@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.data import Dataset, datasets
-from coterie.studies.p001 import (
+from papers.p001 import (
     EXACT,
     FIXED,
     LEARNED,
@@ -23,7 +23,7 @@ from coterie.studies.p001 import (
     fit,
     progress,
 )
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,8 +9,8 @@ import numpy as np
 
 from coterie.data import datasets
 from coterie.problem import Problem
-from coterie.studies.p002 import EXACT, LINEARISED, OURS, PAPER, SIMPLER, compared, family_claims
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p002 import EXACT, LINEARISED, OURS, PAPER, SIMPLER, compared, family_claims
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ class Figure3(Study):
 
     def draw(self, numbers: Numbers) -> Figure:
         from coterie.report.figures import INK, colour
-        from coterie.studies.drawing import dashed, panels
+        from papers.drawing import dashed, panels
 
         return panels(
             numbers, numbers.panels, ("communication rounds", "relative gap"), columns=2,

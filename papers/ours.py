@@ -16,7 +16,7 @@ from coterie.methods import METHODS
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.studies.study import Claim, Curve, Numbers, Study, spent
+from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -114,7 +114,7 @@ class Everything(Study):
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.studies.drawing import DASHED, DOTTED, SOLID, panels
+        from papers.drawing import DASHED, DOTTED, SOLID, panels
 
         strokes = {PUBLISHED: DOTTED, TUNED: DASHED, ACCELERATED: SOLID}
         labels = {name: (AXES[name.rsplit(", ", 1)[1]], "relative gap") for name in numbers.panels}

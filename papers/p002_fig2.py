@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.problem import Problem
-from coterie.studies.p002 import PAPER, classification_data, gap_curve, run_rule
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p002 import PAPER, classification_data, gap_curve, run_rule
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ class Figure2(Study):
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.studies.drawing import dashed, ladder, panels
+        from papers.drawing import dashed, ladder, panels
 
         def hue(curve: Curve) -> str:
             key = next(iter(curve.chosen))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.data import datasets
-from coterie.studies.p001 import (
+from papers.p001 import (
     CLEAR,
     EXACT,
     LEARNED,
@@ -20,7 +20,7 @@ from coterie.studies.p001 import (
     drawn,
     progress,
 )
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

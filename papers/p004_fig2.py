@@ -12,8 +12,8 @@ from coterie.arrays import FloatArray
 from coterie.models import LowRankModel
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.studies.p004 import METHODS, OURS, PAPER, low_rank_data, objective, run
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p004 import METHODS, OURS, PAPER, low_rank_data, objective, run
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,7 +98,7 @@ class Figure2(Study):
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.studies.drawing import DASHED, DOTTED, SOLID, panels
+        from papers.drawing import DASHED, DOTTED, SOLID, panels
 
         names = [name for name in numbers.panels if not name.endswith(ERROR)]
         strokes = {"DFW-1": DOTTED, "DFW-log": DASHED}

@@ -13,8 +13,8 @@ from coterie.methods.graph_cp import steepness
 from coterie.networks import Network, complete, ring, star
 from coterie.problem import Problem
 from coterie.solve import solve
-from coterie.studies.p000 import PAPER
-from coterie.studies.study import Claim, Curve, Numbers, Study, spent
+from papers.p000 import PAPER
+from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ class Bounds(Study):
         return claims
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.studies.drawing import LADDER, dashed, panels
+        from papers.drawing import LADDER, dashed, panels
 
         names = list(dict.fromkeys(c.label.removeprefix(BOUND) for c in numbers))
         hues = dict(zip(names, (LADDER[1], LADDER[2], LADDER[4]), strict=True))

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from coterie.problem import Problem
-from coterie.studies.p004 import METHODS, OURS, PAPER, POWERS, low_rank_data, objective, run
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p004 import METHODS, OURS, PAPER, POWERS, low_rank_data, objective, run
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,7 +128,7 @@ class Figure1(Study):
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.studies.drawing import DASHED, DOTTED, SOLID, panels
+        from papers.drawing import DASHED, DOTTED, SOLID, panels
 
         strokes = {"DFW-1": DOTTED, "DFW-log": DASHED}
         axes = dict.fromkeys((LOW, HIGH), ("epochs", "F(W) / F(0)"))

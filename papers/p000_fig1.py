@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from coterie.networks import complete
-from coterie.studies.p000 import FAMILIES, PAPER, ROTATED, LeastSquares
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p000 import FAMILIES, PAPER, ROTATED, LeastSquares
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,7 +117,7 @@ class Figure1(Study):
 
     def draw(self, numbers: Numbers) -> Figure:
         from coterie.report.figures import INK, PURPLE
-        from coterie.studies.drawing import dashed, ladder, panels
+        from papers.drawing import dashed, ladder, panels
 
         counts = sorted({int(c.label.split()[0]) for c in numbers if c.label[0].isdigit()})
         hues = {f"{m} agents": ladder(i, len(counts)) for i, m in enumerate(counts)}

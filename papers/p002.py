@@ -14,7 +14,7 @@ from coterie.errors import MissingData
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.studies.study import Claim, Curve, Numbers, spent
+from papers.study import Claim, Curve, Numbers, spent
 
 __all__ = [
     "EXACT",

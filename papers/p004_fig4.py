@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from coterie.engines.peers import Peers
 from coterie.problem import Problem
-from coterie.studies.p004 import PAPER, objective, run
-from coterie.studies.p004_fig3 import picture_features
-from coterie.studies.study import Claim, Curve, Numbers, Study, spent
+from papers.p004 import PAPER, objective, run
+from papers.p004_fig3 import picture_features
+from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,7 +120,7 @@ class Figure4(Study):
 
     def draw(self, numbers: Numbers) -> Figure:
         from coterie.report.figures import GREY, INK, OCHRE, VERMILION
-        from coterie.studies.drawing import ladder, panels
+        from papers.drawing import ladder, panels
 
         counts = list(numbers.panel(OBJECTIVE))
         hues = {TOTAL: INK, WORK: OCHRE, TRAVEL: GREY, REAL: VERMILION}

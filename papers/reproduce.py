@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from coterie.errors import CorruptFile
 from coterie.files import write_atomically
-from coterie.studies.study import Numbers, Study
+from papers.study import Numbers, Study
 
 __all__ = ["reproduce", "store", "write_gallery_page"]
 
@@ -34,7 +34,7 @@ PAPER_SIZE = "-paper"
 
 HEAD = """# Gallery
 
-Every figure that `coterie reproduce` knows, drawn by it; this page is written by it too:
+Every figure that `coterie reproduce` knows, drawn by it in a checkout; this page is written by it too:
 
 ```bash
 coterie reproduce all --quick --gallery docs/gallery
@@ -82,7 +82,7 @@ def store(
 ) -> dict[str, Any]:
     """Check the claims, write numbers, record and figure, and return the record."""
     from coterie.report.figures import rendered
-    from coterie.studies.drawing import themed_svg
+    from papers.drawing import themed_svg
 
     settings, size = (study.full, "paper") if not quick or study.quick == study.full else (study.quick, "quick")
     record: dict[str, Any] = _plain(study.record(numbers, settings, size, seconds, processor_seconds))

@@ -14,7 +14,7 @@ from coterie.data import split as split_table
 from coterie.personal import Personal
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.studies.study import Claim, Curve, Numbers, spent
+from papers.study import Claim, Curve, Numbers, spent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,7 +174,7 @@ def common_claims(train: Mapping[str, Curve], test: Mapping[str, Curve], evidenc
 def drawn(numbers: Numbers, axes: Mapping[str, tuple[str, str]], columns: int = 3, log_x: Sequence[str] = ()) -> Figure:
     """Panels of accuracies: the learned graph as published is dashed or dotted, ours in ink."""
     from coterie.report.figures import INK, colour
-    from coterie.studies.drawing import DASHED, DOTTED, SOLID, panels
+    from papers.drawing import DASHED, DOTTED, SOLID, panels
 
     return panels(
         numbers, list(axes), axes, columns=columns, log_x=log_x, log_y=False,

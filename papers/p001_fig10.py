@@ -9,8 +9,8 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.data import Dataset, datasets
-from coterie.studies.p001 import CLEAR, FIXED, LEARNED, LINEAR, LINEAR_LEARNED, OURS, PAPER, drawn, progress
-from coterie.studies.study import Claim, Numbers, Study
+from papers.p001 import CLEAR, FIXED, LEARNED, LINEAR, LINEAR_LEARNED, OURS, PAPER, drawn, progress
+from papers.study import Claim, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from coterie.problem import Problem
-from coterie.studies.p004 import METHODS, PAPER, low_rank_data, run
-from coterie.studies.study import Claim, Curve, Numbers, Study, spent
+from papers.p004 import METHODS, PAPER, low_rank_data, run
+from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -105,7 +105,7 @@ class Tables(Study):
 
     def draw(self, numbers: Numbers) -> Figure:
         from coterie.report.figures import BLUE, OCHRE, colour
-        from coterie.studies.drawing import DASHED, DOTTED, SOLID, panels
+        from papers.drawing import DASHED, DOTTED, SOLID, panels
 
         hues, strokes = {"dense": OCHRE, "low-rank": BLUE}, {"DFW-1": DOTTED, "low-rank": DASHED}
         axes = {panel: ("d = m", panel) for panel in (SENT, SECONDS, MEMORY)}

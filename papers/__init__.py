@@ -1,7 +1,9 @@
 """Studies: one file per figure or table of the papers, with its settings, its run, its claims and its picture.
 
-    from coterie.studies import STUDIES
-    from coterie.studies.reproduce import reproduce
+They are not installed with Coterie: `coterie reproduce` finds them in a checkout, and Python from its root.
+
+    from papers import STUDIES
+    from papers.reproduce import reproduce
     reproduce(STUDIES["000 fig1"](), "results", quick=True)
 
 A new file is found by the `name` of its class.
@@ -10,11 +12,11 @@ A new file is found by the `name` of its class.
 from __future__ import annotations
 
 from coterie.catalogue import Catalogue
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.study import Claim, Curve, Numbers, Study
 
 __all__ = ["STUDIES", "Claim", "Curve", "Numbers", "Study", "chosen"]
 
-STUDIES: Catalogue[Study] = Catalogue("studies", Study, "study")
+STUDIES: Catalogue[Study] = Catalogue("papers", Study, "study")
 
 
 def chosen(words: list[str]) -> list[str]:

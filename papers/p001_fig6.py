@@ -27,8 +27,8 @@ from coterie.networks import star
 from coterie.personal import Personal, confidence, margins
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, prepared
-from coterie.studies.p001 import PAPER, SETTLED, fit
-from coterie.studies.study import Claim, Curve, Numbers, Study
+from papers.p001 import PAPER, SETTLED, fit
+from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,7 +151,7 @@ class Figure6(Study):
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.studies.drawing import ladder, panels
+        from papers.drawing import ladder, panels
 
         labels = list(numbers.panel(EXACT))
         axes: dict[str, tuple[str, str]] = {}

@@ -11,7 +11,7 @@ from coterie.arrays import FloatArray
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
-from coterie.studies.study import Curve, spent
+from papers.study import Curve, spent
 
 __all__ = ["BASELINES", "METHODS", "OURS", "PAPER", "POWERS", "low_rank_data", "objective", "run"]
 

@@ -1,0 +1,102 @@
+"""`import coterie` and the command line start quickly: what is slow to import comes when it is used."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from coterie import cli
+from coterie.acceleration import WRAPPERS
+from coterie.catalogue import names_in
+from coterie.engines import ENGINES
+from coterie.losses import LOSSES
+from coterie.methods import METHODS
+from coterie.networks import TOPOLOGIES
+from coterie.penalties import PENALTIES
+from coterie.tasks import TASKS
+
+HEAVY = {
+    "cryptography", "grpc", "matplotlib", "mlflow", "mpi4py", "narwhals", "networkx", "numba", "numpy", "pandas",
+    "polars", "pyarrow", "pyspark", "ray", "scipy", "sklearn", "torch",
+}  # fmt: skip
+USAGE_ERRORS = {
+    "no such command": "ft",
+    "no such flag": "fit rows.csv --los squared",
+    "an argument is missing": "fit",
+    "not a whole number": "fit rows.csv --agents two",
+    "no pair": "fit rows.csv --option rho",
+    "compare, no such flag": "compare rows.csv --methods newton",
+    "plan without data": "plan",
+    "predict without data": "predict model.npz",
+    "verify without a model": "verify certificate.json",
+    "nothing to provision": "provision study.toml",
+    "users, not a number": "users rows.csv --beta large",
+    "agent without a file": "agent",
+    "reproduce, no such flag": "reproduce --fast",
+    "an unreadable configuration": "fit rows.csv --config nowhere.toml",
+}
+
+
+def quick(most: float, *arguments: str, code: int = 0) -> bool:
+    """Whether one of a few runs takes no more processor time than that; other processes may disturb the others."""
+    for _ in range(6):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == code, done.stderr
+        if after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= most:
+            return True
+    return False
+
+
+def imported(code: str) -> set[str]:
+    """Which packages are imported after that code."""
+    show = f"{code}\nimport sys; print('after', *{{name.partition('.')[0] for name in sys.modules}})"
+    told = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout
+    return set(told.splitlines()[-1].split()[1:])
+
+
+def test_importing_takes_less_than_a_second():
+    assert quick(0.8, "-c", "import coterie")
+
+
+@pytest.mark.parametrize("line", ["--version", "--help", "fit --help"])
+def test_what_only_prints_is_quick(line):
+    assert quick(0.5, "-m", "coterie", *line.split())
+
+
+@pytest.mark.parametrize("mistake", USAGE_ERRORS)
+def test_a_wrong_command_line_is_refused_quickly(mistake):
+    assert quick(0.5, "-m", "coterie", *USAGE_ERRORS[mistake].split(), code=2)
+
+
+def test_what_is_slow_is_imported_when_it_is_used():
+    assert not imported("import coterie") & HEAVY
+    assert not imported("import coterie.cli; list(coterie.cli._Commands().values())") & HEAVY
+    assert not imported("import coterie as co; co.solve, co.path, co.read, co.verify") & {
+        "cryptography", "grpc", "matplotlib", "pandas", "pyspark", "ray", "sklearn", "torch",
+    }  # fmt: skip
+
+
+def test_names_that_help_shows_are_those_of_the_catalogues():
+    for folder, entries in {
+        "acceleration": WRAPPERS,
+        "engines": ENGINES,
+        "losses": LOSSES,
+        "methods": METHODS,
+        "networks": TOPOLOGIES,
+        "penalties": PENALTIES,
+        "tasks": TASKS,
+    }.items():
+        assert names_in(folder) == tuple(sorted(entries)), folder
+    users = [name for name, method in METHODS.items() if method.split == "users"]
+    assert list(names_in("methods", "personal")) == users
+
+
+def test_a_command_has_the_name_of_its_file():
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        assert command.callback.__name__.replace("_", "-") == name
