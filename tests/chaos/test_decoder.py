@@ -73,7 +73,7 @@ def changed(frame, script):
 
 def sealed(header, payload):
     """A frame with the right magic, lengths and checksum around a header that is any bytes."""
-    prefix = struct.pack("<4sIII", b"COT1", len(header), len(payload), zlib.crc32(payload, zlib.crc32(header)))
+    prefix = struct.pack("<4sIII", b"COT2", len(header), len(payload), zlib.crc32(payload, zlib.crc32(header)))
     return prefix + header + bytes(-(len(prefix) + len(header)) % 64) + payload
 
 
@@ -89,7 +89,7 @@ def sealed_nonsense(changes, missing, payload):
 CHANGES = st.lists(st.tuples(st.integers(0, len(FIELDS)), st.sampled_from(ODD)), max_size=3)
 FRAMES = st.one_of(
     st.binary(max_size=300),
-    st.binary(min_size=12, max_size=200).map(lambda rest: b"COT1" + rest),
+    st.binary(min_size=12, max_size=200).map(lambda rest: b"COT2" + rest),
     st.builds(changed, st.sampled_from(GENUINE), st.binary(max_size=16)),
     st.builds(sealed_nonsense, CHANGES, st.integers(0, 2), st.binary(max_size=64)),
     st.builds(sealed, st.binary(max_size=80), st.binary(max_size=64)),
@@ -165,7 +165,7 @@ def test_a_changed_bit_is_always_noticed():
 @pytest.mark.parametrize("announced", [CAP + 1, 2**31, 2**32 - 1])
 def test_sizes_are_checked_before_memory_is_taken(announced):
     header = msgspec.msgpack.encode(Header(Kind.LETTER, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,)))
-    frame = struct.pack("<4sIII", b"COT1", len(header), announced, 0) + header
+    frame = struct.pack("<4sIII", b"COT2", len(header), announced, 0) + header
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match="at most 4096 are accepted"):

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import grpc
+import msgspec
 import numpy as np
 import pytest
 from cryptography import x509
 
 from coterie.bill import Bill
-from coterie.carriers.frames import Header, Kind, decode, encode
+from coterie.carriers.frames import MAGIC, PREFIX, Header, Kind, decode, encode
 from coterie.carriers.keys import load_keys, make_authority, make_request, provide_all, sign
-from coterie.carriers.linked import Linked, _packed, _unpacked
-from coterie.carriers.links import Tag
+from coterie.carriers.linked import Linked
+from coterie.carriers.links import Stop, Tag
 from coterie.carriers.streams import METHOD, MutualTLS, Restarted, Streams, TrustedCluster, server_name
 from coterie.errors import CorruptFile, InvalidInput, PartyLost, ProtocolError
 from coterie.networks import path
@@ -472,36 +475,51 @@ def test_frames_survive_the_round_trip():
 
 
 @pytest.mark.parametrize(
-    "flat",
+    ("field", "value"),
     [
-        [4, 1, 1, 1, 1, 5],
-        [-1, 3],
-        [np.nan],
-        [np.inf, 2],
-        [1, -2, 7],
-        [1, 3, 7],
-        [2, 1e30, 1e30],
-        [2, 0, np.nan],
-        [3, 1],
+        ("stop_at", -1),
+        ("stop_at", 2**62),
+        ("stop_at", 1.5),
+        ("stop_at", math.nan),
+        ("stop_reason", 3),
+        ("stop_reason", -1),
+        ("shape", (-1,)),
+        ("shape", (math.inf,)),
+        ("shape", (1.0,)),
+        ("shape", (1, 1, 1, 0)),
+        ("shape", (2**61, 0)),
+        ("shape", (7,)),
     ],
 )
-def test_packed_letters_that_cannot_be_are_refused(flat):
-    with pytest.raises(ProtocolError, match="Exchange"):
-        _unpacked(np.array(flat, float))
+def test_stops_and_shapes_that_cannot_be_are_refused(field, value):
+    """Also with a checksum that is right: whoever is in the study can send what it likes."""
+    fields = msgspec.structs.asdict(Header(Kind.LETTER, "run", 0, 1, 2, 3, dtype="<f8")) | {field: value}
+    header = msgspec.msgpack.encode(list(fields.values()))
+    frame = PREFIX.pack(MAGIC, len(header), 0, zlib.crc32(header)) + header
+    with pytest.raises(ProtocolError):
+        decode(frame + bytes(-len(frame) % 64))
+    decode(encode(Header(Kind.LETTER, "run", 0, 1, 2, 3, stop_at=2**53 + 1, stop_reason=2), np.empty((2**24 + 1, 0))))
 
 
-def test_packed_letters_come_back():
-    letters = [np.array(4.0), np.arange(6.0).reshape(2, 3), np.empty((0, 2)), np.ones((1, 2, 2))]
-    found = _unpacked(_packed(letters))
-    assert [x.tolist() for x in found] == [x.tolist() for x in letters]
+def test_the_stop_is_heard_with_the_next_letter(opened):
+    a, b, c = places(opened)
+    a.stop = Stop(2**53 + 1, 2)
+    a.send(1, np.ones(3, np.float32), SUM)
+    assert b.stop == Stop(0, 0)
+    assert b.receive(0, SUM).tolist() == [1, 1, 1]
+    assert b.stop == a.stop
+    b.stop, a.stop = Stop(4, 1), Stop(9, 2)
+    a.send(1, np.ones(3), SUM)
+    b.receive(0, SUM)
+    assert b.stop == Stop(4, 1), "the first one counts"
+    assert c.stop.reason == 0
 
 
-@pytest.mark.parametrize("wire", [np.empty(0), np.ones(3, np.uint8)])
-def test_a_letter_that_is_not_numbers_is_refused(opened, wire):
+def test_a_letter_that_is_not_numbers_is_refused(opened):
     a, b, _ = places(opened)
     carrier = Linked(path(3), Bill(path(3)), a, range(3), 0, NAMES)
-    b.send(0, wire, SUM)
-    with pytest.raises(ProtocolError, match="none of ours"):
+    b.send(0, np.ones(3, np.uint8), SUM)
+    with pytest.raises(ProtocolError, match="unexpected payload of type uint8"):
         carrier._receive(1, SUM)
 
 

@@ -24,7 +24,7 @@ from coterie.errors import ProtocolError
 
 __all__ = ["LARGEST", "Header", "Kind", "decode", "encode"]
 
-MAGIC = b"COT1"
+MAGIC = b"COT2"
 PREFIX = struct.Struct("<4sIII")
 ALIGNMENT = 64
 LARGEST_HEADER = 4096
@@ -66,6 +66,10 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     dtype: Literal["<f8", "<f4", "|u1"] = "|u1"
     shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3)] = (0,)
+    stop_at: Count = 0
+    """After which round the run ends, and"""
+    stop_reason: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
+    """why (see `links.Stop`); 0 as long as nobody wants it to."""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -110,7 +114,10 @@ def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[An
     if math.prod(header.shape) * _ITEMSIZE[header.dtype] != payload_bytes:
         raise ProtocolError(f"a frame of shape {header.shape} and type {header.dtype} has {payload_bytes} bytes.")
     payload: npt.NDArray[Any] = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else _empty(header)
-    return header, payload.reshape(header.shape)
+    try:
+        return header, payload.reshape(header.shape)
+    except ValueError as error:  # of no numbers, (2**61, 0) is a shape that numpy cannot hold
+        raise ProtocolError(f"a frame of shape {header.shape}: {error}") from error
 
 
 def _empty(header: Header) -> npt.NDArray[Any]:

@@ -11,16 +11,15 @@ Every sum is made in the order in which `in_process` makes it, so the iterates d
 | `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
 | gossip     | see `scattered`; in real time, `roaming`                                                            |
 
-The last number of every letter on the wire is the *adjournment*: which wish of the place of agent 0 (time is up,
-Ctrl-C) takes effect after which round. It travels with the words, so all places stop after the same round without a
-message more. What engines tell each other beside the words (`least`, the sizes of unequal letters) is not billed.
+The header of every letter has the *stop*: after which round the place of agent 0 wants to end, and why (time is up,
+Ctrl-C). It travels with the words, so all places stop after the same round without a message more. What engines tell
+each other beside the words (`least`, the sizes of unequal letters) is not billed.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +29,7 @@ import scipy.sparse as sp
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.bill import Bill
-from coterie.carriers.links import Links, Tag
+from coterie.carriers.links import Links, Stop, Tag
 from coterie.carriers.lockstep import LONG, Even, Lockstep
 from coterie.carriers.roaming import Roaming
 from coterie.carriers.scattered import Scattered
@@ -44,10 +43,6 @@ __all__ = ["Linked", "Operator", "partners"]
 WHOLE_PRODUCT = 64
 """Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
 HEARD = "heard"
-MOST_DIMENSIONS = 3
-"""Of a letter."""
-WISHES = 4
-"""The adjournment is `WISHES` · round + wish; there are fewer wishes than this."""
 
 
 class Operator(NamedTuple):
@@ -77,7 +72,7 @@ class Linked(Lockstep):
         self.links, self.homes, self.place, self.pace = links, list(homes), place, pace
         self.here = [agent for agent, home in enumerate(homes) if home == place]
         self._step = 0
-        self._adjournment = 0.0
+        self.stop = Stop()
         self._published: dict[int, FloatArray] = {}
         self._operators: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Operator]] = {}
         self._agents_of: dict[int, list[int]] = {}
@@ -146,12 +141,18 @@ class Linked(Lockstep):
         """The wish that takes effect after round t, or 0: the same at every place, on the word of agent 0's place."""
         if isinstance(self._gossip, Roaming):
             return self._gossip.agreed()
-        if wish and not self._adjournment and self.place == self.homes[0]:
-            self._adjournment = float(WISHES * (t + self._reach) + wish)
-        if not self._adjournment:
-            return 0
-        after, adjourned = divmod(int(self._adjournment), WISHES)
-        return adjourned if t >= after else 0
+        if wish and not self.stop.reason and self.place == self.homes[0]:
+            self.stop = Stop(t + self._reach, wish)
+        return self.stop.reason if t >= self.stop.at else 0
+
+    @property
+    def stop(self) -> Stop:
+        """When to stop, as far as this place knows."""
+        return self.links.stop
+
+    @stop.setter
+    def stop(self, stop: Stop) -> None:
+        self.links.stop = stop
 
     def least(self, number: int) -> int:
         """The smallest of the places' numbers."""
@@ -194,10 +195,10 @@ class Linked(Lockstep):
         letters = [sealed(np.array(word.x)) for word in words]
         self._all_finite("Exchange", letters)
         sizes = self._everybodys([[letter.size, letter.itemsize] for letter in letters], "sizes")
-        heard = dict(zip(self.here, letters, strict=True))
-        packed = {place: _packed(heard[agent] for agent in agents) for place, agents in self._outgoing.items()}
-        for place, letter in self._exchanged(packed, self._tag(purpose, "Exchange")).items():
-            heard |= zip(self._incoming[place], _unpacked(letter), strict=True)
+        heard = self._exchanged(dict(zip(self.here, letters, strict=True)), self._tag(purpose, "Exchange"))
+        for agent, letter in heard.items():
+            if [letter.size, letter.itemsize] != sizes[agent].tolist():
+                raise ProtocolError(f"Exchange: the letter of {self.names[agent]} is not of the size it announced.")
         self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
         return [{j: heard[j] for j in self.network.neighbours(agent)} for agent in self.here]
 
@@ -298,11 +299,13 @@ class Linked(Lockstep):
             )
         return heard
 
-    def _exchanged(self, packed: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """A letter to each of those places, and one from each."""
-        for place, letter in packed.items():
-            self._send(place, letter, tag)
-        return {place: self._receive(place, tag) for place in packed}
+    def _exchanged(self, letters: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """The letters of my agents, and those of the agents of other places that have a neighbour here."""
+        for place, agents in self._outgoing.items():
+            for agent in agents:
+                self._send(place, letters[agent], tag)
+        heard = {agent: self._letter(place, tag) for place, agents in self._incoming.items() for agent in agents}
+        return letters | heard
 
     def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         """What those peers last published, once everybody has."""
@@ -327,26 +330,10 @@ class Linked(Lockstep):
         return Tag(purpose, self._step, word)
 
     def _send(self, place: int, letter: FloatArray, tag: Tag) -> None:
-        flat = letter.reshape(-1)
-        wire = np.empty(flat.size + 1, flat.dtype)
-        wire[:-1], wire[-1] = flat, self._adjournment
-        self.links.send(place, wire, tag)
+        self.links.send(place, letter, tag)
 
     def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
-        return self._opened(self.links.receive(place, tag), place, tag, size, dtype)
-
-    def _arrived(self, place: int, tag: Tag) -> FloatArray | None:
-        wire = self.links.poll(place, tag)
-        return None if wire is None else self._opened(wire, place, tag)
-
-    def _opened(self, wire: FloatArray, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
-        if wire.size < 1 or wire.dtype.kind != "f":
-            raise ProtocolError(f"{tag.word}: a letter of {wire.size} numbers of type {wire.dtype} is none of ours.")
-        wire = wire.reshape(-1)
-        if not math.isfinite(wire[-1]):
-            raise ProtocolError(f"{tag.word}: a letter ends with {wire[-1]} where it says when to stop.")
-        self._adjournment = self._adjournment or float(wire[-1])
-        letter = wire[:-1]
+        letter = self._letter(place, tag).reshape(-1)
         if size is not None and (letter.size != size or letter.dtype != dtype):
             who = " and ".join(self.names[agent] for agent in self._agents_of[place])
             raise ProtocolError(
@@ -354,6 +341,13 @@ class Linked(Lockstep):
                 f"{letter.size} of type {letter.dtype} at the same step."
             )
         return letter
+
+    def _letter(self, place: int, tag: Tag) -> FloatArray:
+        return _of_numbers(self.links.receive(place, tag), tag)
+
+    def _arrived(self, place: int, tag: Tag) -> FloatArray | None:
+        letter = self.links.poll(place, tag)
+        return None if letter is None else _of_numbers(letter, tag).reshape(-1)
 
     # -- checks and products ------------------------------------------------------------------------------------------
 
@@ -431,30 +425,11 @@ def _chosen(matrix: Matrix, rows: npt.NDArray[np.intp], columns: Sequence[int]) 
     return sp.csr_array((part.data, places[part.indices], part.indptr), shape=(len(rows), len(columns)))
 
 
+def _of_numbers(letter: FloatArray, tag: Tag) -> FloatArray:
+    if letter.dtype.kind != "f":
+        raise ProtocolError(f"{tag.word}: unexpected payload of type {letter.dtype}.")
+    return letter
+
+
 def _stacked(letters: Sequence[FloatArray]) -> FloatArray:
     return letters[0] if len(letters) == 1 else np.concatenate([letter.reshape(-1) for letter in letters])
-
-
-def _packed(letters: Iterable[FloatArray]) -> FloatArray:
-    """Letters of any shapes in one: each as its number of dimensions, its shape, and its numbers."""
-    parts = [part for x in letters for part in (np.array([x.ndim, *x.shape], x.dtype), x.reshape(-1))]
-    return np.concatenate(parts)
-
-
-def _unpacked(flat: FloatArray) -> list[FloatArray]:
-    letters, start = [], 0
-    while start < len(flat):
-        dimensions = flat[start]
-        # Comparisons are false for NaN; what is not finite is refused before it becomes an int.
-        if not 0 <= dimensions <= MOST_DIMENSIONS:
-            raise ProtocolError(f"Exchange: a letter of {dimensions} dimensions; at most {MOST_DIMENSIONS} are sent.")
-        body = start + 1 + int(dimensions)
-        sizes = flat[start + 1 : body]
-        if not ((sizes >= 0) & (sizes <= len(flat))).all():
-            raise ProtocolError("Exchange: a letter's shape is longer than the letter, or negative.")
-        shape = tuple(map(int, sizes))
-        start = body + math.prod(shape)
-        if start > len(flat):
-            raise ProtocolError(f"Exchange: a letter says that it has {start} numbers, and has {len(flat)}.")
-        letters.append(flat[body:start].reshape(shape))
-    return letters

@@ -7,13 +7,13 @@ for, and the receiver says which one it expects, so two places that lost step wi
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from coterie.arrays import FloatArray
 
-__all__ = ["Links", "Tag"]
+__all__ = ["Links", "Stop", "Tag"]
 
 
 class Tag(msgspec.Struct, frozen=True, gc=False):
@@ -27,8 +27,18 @@ class Tag(msgspec.Struct, frozen=True, gc=False):
         return f"{self.word} (step {self.step}, {self.purpose})"
 
 
+class Stop(NamedTuple):
+    """After which round the run ends, and why: 1, time is up; 2, somebody said so; 0, nobody wants it to."""
+
+    at: int = 0
+    reason: int = 0
+
+
 class Links(Protocol):
     """A place's links to the places it talks to."""
+
+    stop: Stop
+    """Goes out in the header of every letter; where it says nothing, `receive` takes over that of the letter."""
 
     def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
         """Post a letter; returns before it has arrived, and the caller may change the array afterwards."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -27,12 +28,13 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
 from coterie.carriers.linked import Linked, Operator
-from coterie.carriers.links import Tag
+from coterie.carriers.links import Stop, Tag
 from coterie.carriers.lockstep import MIXED_AT_ONCE
 from coterie.carriers.roll_call import Doing, RollCall
 from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
@@ -44,13 +46,16 @@ __all__ = ["Ranks"]
 
 T = TypeVar("T")
 K = TypeVar("K")
+IntArray: TypeAlias = npt.NDArray[np.int64]
 add = np.add.reduce
 Judge: TypeAlias = Callable[[CoterieError, Sequence[int]], None]
 
 SMALL_BYTES = 2**17
 """Up to so much for all letters together, everybody is sent everything: one collective instead of two."""
-REMARKS = 3
-"""Behind every letter of a `Sum`: the adjournment, whether there is a complaint, and a code of the word."""
+HEADER = 4
+"""Whole numbers of 8 bytes behind every letter of a `Sum`: the stop, whether there is a complaint, a code."""
+QUIET = struct.Struct(f"={HEADER}q").pack
+STOP = np.dtype((np.int64, 2))
 MOST_BOARDS = 32
 """Letters of more sizes than these do not find their buffers again."""
 
@@ -58,18 +63,17 @@ MOST_BOARDS = 32
 class _Sums(NamedTuple):
     """What is kept for every `Sum` of one size: buffers, the views of them that a round needs, and the collective."""
 
+    size: int
     table: FloatArray
-    """Everybody's letters, or one slice of them, one per row, with remarks."""
+    """Everybody's letters, or one slice of them, one per row; behind them maybe zeros."""
     letters: Sequence[FloatArray]
-    """The rows of the table without remarks, by agent."""
+    """The rows of the table without zeros, by agent."""
     own: Sequence[FloatArray]
     """Where my agents' letters go, and with them"""
-    said: FloatArray
-    """my remarks; the last of them is"""
-    code: FloatArray
-    """the code of the word."""
-    heard: FloatArray
-    """Everybody's remarks."""
+    said: IntArray
+    """my headers."""
+    heard: IntArray
+    """Everybody's headers."""
     swap: Callable[[], object]
     held: Sequence[Any]
     """To be freed in the end."""
@@ -81,12 +85,13 @@ class _Near(NamedTuple):
     """What is kept for every `Mix` of one size."""
 
     table: FloatArray
-    """The letters at hand, one per row, with an adjournment each."""
+    """The letters at hand, one per row."""
     own: Sequence[FloatArray]
     """Where my agents' letters go."""
-    adjournments: FloatArray
+    stops: IntArray
+    """The headers of the letters at hand."""
     none: bytes
-    """What these are as long as there are none."""
+    """What these are as long as nobody wants to stop."""
     stack: FloatArray
     """What is multiplied: the table; or, for the whole product, everybody's letters, 0 if not at hand."""
     copies: Sequence[tuple[FloatArray, FloatArray]]
@@ -138,6 +143,7 @@ class Ranks(Linked):
         self._complaint: NumericalError | None = None
         self._sums: dict[tuple[int, str], _Sums] = {}
         self._nears: dict[tuple[int, str, bool], _Near] = {}
+        self._stop = Stop()
         self._doing = Doing()
         self._judge = judge
         self._verdict: CoterieError | None = None
@@ -147,6 +153,18 @@ class Ranks(Linked):
         if deadline is not None and self.comm.size > 1 and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             called = [" and ".join(self.names[agent] for agent in self._agents_of[p]) for p in range(self.comm.size)]
             self._roll_call = RollCall(world.Dup(), deadline, called, self._doing, self._give_up)
+
+    @property
+    def stop(self) -> Stop:
+        """When to stop, as far as this rank knows."""
+        return self._stop
+
+    @stop.setter
+    def stop(self, stop: Stop) -> None:
+        self._stop = stop
+
+    def _adopt(self, stop: Stop) -> None:
+        self._stop = self._stop if self._stop.reason else stop
 
     def close(self) -> None:
         """Nobody is waited for any more."""
@@ -245,14 +263,14 @@ class Ranks(Linked):
         self._published[agent] = sealed(np.array(letter))
 
     def _send(self, place: int, letter: FloatArray, tag: Tag) -> None:
-        self.comm.send((tag, letter, self._adjournment), place)
+        self.comm.send((tag, letter, self._stop), place)
 
     def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
         with self._waiting(tag.word, tag.purpose):
-            found, letter, adjournment = self.comm.recv(source=place)
+            found, letter, stop = self.comm.recv(source=place)
         if found != tag:
             raise ProtocolError(f"{self.names[self._agents_of[place][0]]} sent {found} where {tag} was expected.")
-        self._adjournment = self._adjournment or adjournment
+        self._adopt(stop)
         return sealed(letter)
 
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
@@ -303,25 +321,25 @@ class Ranks(Linked):
         return self._gathering(first.size, first.dtype) if small else self._slicing(first.size, first.dtype)
 
     def _gathering(self, size: int, dtype: Any) -> _Sums:
-        width = size + REMARKS
+        numbers, width = _widths(size, dtype)
         table, wire = np.zeros((self.network.agents, width), dtype), np.zeros((len(self.here), width), dtype)
         swap, request = self._kept(self.comm, "Allgatherv", wire, [table, [n * width for n in self._agent_counts]])
-        letters = [table[row, :size] for row in self._row_of]
-        remarks = wire[:, size:]
-        return _Sums(table, letters, list(wire[:, :size]), remarks, remarks[:, -1], table[:, size:], swap, request)
+        letters, own = [table[row, :size] for row in self._row_of], list(wire[:, :size])
+        said, heard = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
+        return _Sums(size, table[:, :numbers], letters, own, said, heard, swap, request)
 
     def _slicing(self, size: int, dtype: Any) -> _Sums:
         ranks, here, length = self.comm.size, len(self.here), -(-size // self.comm.size)
-        width = length + REMARKS
+        numbers, width = _widths(length, dtype)
         table, wire = np.zeros((self.network.agents, width), dtype), np.zeros((ranks, here, width), dtype)
         counts = [here * width] * ranks, [n * width for n in self._agent_counts]
         swap, request = self._kept(self.comm, "Alltoallv", [wire, counts[0]], [table, counts[1]])
         mine, everybodys = np.zeros(length, dtype), np.zeros(ranks * length, dtype)
         swap_again, another = self._kept(self.comm, "Allgather", mine, everybodys)
         own, letters = [wire[:, row, :length] for row in range(here)], [table[row, :length] for row in self._row_of]
-        remarks, slices = wire.reshape(-1, width)[:, length:], (mine, everybodys, swap_again)
-        heard, held = table[:, length:], request + another
-        return _Sums(table, letters, own, remarks, remarks[:, -1], heard, swap, held, slices)
+        said, heard = (rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table))
+        slices, held = (mine, everybodys, swap_again), request + another
+        return _Sums(length, table[:, :numbers], letters, own, said, heard, swap, held, slices)
 
     def _kept(self, comm: Any, collective: str, *buffers: Any) -> tuple[Callable[[], object], list[Any]]:
         """A collective on buffers that stay the same, and what is to be freed after it.
@@ -345,28 +363,21 @@ class Ranks(Linked):
 
     def _total_of(self, board: _Sums, tag: Tag) -> FloatArray:
         """The sum of everybody's letters, or of one slice; an error, if somebody complains or says another word."""
-        code = _code(tag)
-        board.code.fill(code)
-        if self._adjournment or self._complaint is not None:
-            board.said[:, :-1] = self._adjournment, self._complaint is not None
+        board.said[:] = header = (*self._stop, self._complaint is not None, _code(tag))
         board.swap()
         self._doing.answered = tag
-        total: FloatArray
+        # Most often nobody has anything to say beside the numbers, and all say the same word.
+        if board.heard.tobytes() != QUIET(0, 0, 0, header[-1]) * self.network.agents:
+            self._heed(board.heard, tag)
         if not self._row_after_row:
-            self._heed(board.heard, tag)
             return self._total(board.letters)
-        # Of several columns numpy adds row after row: as `_total` does, in one call, and the remarks, too.
-        total = add(board.table)
-        if total[-REMARKS:].tolist() != [0.0, 0.0, code * self.network.agents]:
-            self._heed(board.heard, tag)
-        return total[:-REMARKS]
+        # Of several columns numpy adds row after row, as `_total` does, in one call.
+        total: FloatArray = add(board.table)
+        return total[: board.size]
 
-    def _heed(self, remarks: FloatArray, tag: Tag) -> None:
-        # Most often nobody has anything to remark, and all say the same.
-        if remarks.tobytes() == np.array([0.0, 0.0, _code(tag)], remarks.dtype).tobytes() * self.network.agents:
-            return
-        adjournments, complaints, codes = remarks[self._row_of].T
-        self._adjournment = self._adjournment or float(adjournments[0])
+    def _heed(self, headers: IntArray, tag: Tag) -> None:
+        rounds, reasons, complaints, codes = headers[self._row_of].T
+        self._adopt(Stop(int(rounds[0]), int(reasons[0])))
         if complaints.any():
             culprits = [self.names[agent] for agent in np.flatnonzero(complaints)]
             raise self._complaint or NumericalError(f"{' or '.join(culprits)} said something that is not finite.")
@@ -381,12 +392,12 @@ class Ranks(Linked):
         board = self._nears.get(key) or _keep(self._nears, key, self._nearing(size, dtype, whole))
         for row, letter in zip(board.own, letters, strict=True):
             row[:] = letter.reshape(-1)
-        if self._adjournment:
-            board.adjournments.fill(self._adjournment)  # those of others are about to arrive
+        if self._stop.reason:
+            board.stops[:] = self._stop  # those of others are about to arrive
         board.swap()
         self._doing.answered = tag
-        if board.adjournments.tobytes() != board.none:
-            self._adjournment = self._adjournment or float(board.adjournments.max())
+        if board.stops.tobytes() != board.none:
+            self._adopt(Stop(*board.stops.max(axis=0).tolist()))
         for row, letter in board.copies:
             row[:] = letter
         mixed: FloatArray
@@ -394,44 +405,50 @@ class Ranks(Linked):
             mixed = self._product(operator.matrix, list(board.stack))
         else:
             mixed = operator.matrix @ board.stack
-        return mixed[operator.wanted] if whole else mixed[:, :size]
+        return mixed[operator.wanted] if whole else mixed
 
     def _nearing(self, size: int, dtype: Any, whole: bool) -> _Near:
-        """Letters leave from rows of a table, and those of neighbours arrive in others."""
+        """Letters leave from rows of a table, and those of neighbours arrive in others; headers stand behind it."""
         from mpi4py.util.dtlib import from_numpy_dtype
 
         rows = {agent: row for row, agent in enumerate(self._at_hand)}
-        table = np.zeros((len(rows), size + 1), dtype)
-        one = from_numpy_dtype(table.dtype).Create_contiguous(size + 1)
+        bytes_, number = size * dtype.itemsize, from_numpy_dtype(dtype)
+        behind = -(-len(rows) * bytes_ // STOP.itemsize) * STOP.itemsize
+        buffer = np.zeros(behind + len(rows) * STOP.itemsize, np.uint8)
+        table = buffer[: len(rows) * bytes_].view(dtype).reshape(len(rows), size)
+        stops = buffer[behind:].view(np.int64).reshape(len(rows), 2)
 
         def selected(agents: Sequence[int]) -> Any:
-            return one.Create_indexed_block(1, [rows[agent] for agent in agents]).Commit()
+            starts = [start for a in agents for start in (rows[a] * bytes_, behind + rows[a] * STOP.itemsize)]
+            kinds, lengths = [number, self._mpi.INT64_T] * len(agents), [size, 2] * len(agents)
+            return self._mpi.Datatype.Create_struct(lengths, starts, kinds).Commit()
 
         places = len(self._outgoing)
         out, into = ([selected(a) for a in there.values()] for there in (self._outgoing, self._incoming))
         once, from_start = [1] * places, [0] * places
         swap, request = self._kept(
-            self._near, "Neighbor_alltoallw", [table, once, from_start, out], [table, once, from_start, into]
+            self._near, "Neighbor_alltoallw", [buffer, once, from_start, out], [buffer, once, from_start, into]
         )
         stack = np.zeros((self.network.agents, size), dtype) if whole else table
         return _Near(
             table,
-            [table[rows[agent], :size] for agent in self.here],
-            table[:, size],
-            table[:, size].tobytes(),
+            [table[rows[agent]] for agent in self.here],
+            stops,
+            stops.tobytes(),
             stack,
-            [(stack[agent], table[row, :size]) for agent, row in rows.items()] if whole else [],
+            [(stack[agent], table[row]) for agent, row in rows.items()] if whole else [],
             swap,
-            [*request, one, *out, *into],
+            [*request, *out, *into],
         )
 
-    def _exchanged(self, packed: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        letters = [(letter, self._adjournment) for letter in packed.values()]
-        heard = dict(zip(packed, self._near.neighbor_alltoall(letters), strict=True))
+    def _exchanged(self, letters: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        packed = [({agent: letters[agent] for agent in agents}, self._stop) for agents in self._outgoing.values()]
+        heard = dict(letters)
+        for theirs, stop in self._near.neighbor_alltoall(packed):
+            self._adopt(stop)
+            heard |= {agent: sealed(letter) for agent, letter in theirs.items()}
         self._doing.answered = tag
-        for _, adjournment in heard.values():
-            self._adjournment = self._adjournment or adjournment
-        return {place: sealed(letter) for place, (letter, _) in heard.items()}
+        return heard
 
     def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         questions = [[peer for peer in peers if self.homes[peer] == place] for place in range(self.comm.size)]
@@ -483,9 +500,16 @@ def _discard(board: Any) -> None:
         held.Free()
 
 
+def _widths(size: int, dtype: Any) -> tuple[int, int]:
+    """How many columns letters of that size have, a whole number of 8 bytes and at least two, and with a header."""
+    per_number = 8 // np.dtype(dtype).itemsize
+    numbers = max(2, -(-size // per_number) * per_number)
+    return numbers, numbers + HEADER * per_number
+
+
 def _code(tag: Tag) -> int:
-    """A number that two words at one step hardly share, small enough that sums of it are exact, also in float32."""
-    return (tag.step + _seed_of(tag.purpose, tag.word)) % 2**12
+    """A number that two words at one step hardly share."""
+    return tag.step + _seed_of(tag.purpose, tag.word)
 
 
 @functools.cache

@@ -39,7 +39,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, digest, sealed
 from coterie.carriers.frames import LARGEST, Header, Kind, decode, encode
-from coterie.carriers.links import Tag
+from coterie.carriers.links import Stop, Tag
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
 from coterie.statuses import Status
 
@@ -123,6 +123,7 @@ class Streams:
         self.me, self.run_id, self.security, self.deadline = me, run_id, security, float(deadline)
         self.agreement, self.largest, self.epoch = agreement, largest, 0
         self.patience = self.deadline if patience is None else float(patience)
+        self.stop = Stop()
         self.rejected: Counter[str] = Counter()
         """How many frames and connections were refused, by reason."""
         self.connections: Counter[int] = Counter()
@@ -188,13 +189,15 @@ class Streams:
 
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
         """The next letter of that neighbour, if there is one; see `Links`."""
-        found = self._edge(source).letter_at_hand()
+        found = self._edge(source).next_letter(0.0)
         return None if found is None else self._expected(source, found, tag)
 
-    def _expected(self, source: int, found: tuple[Tag, FloatArray], tag: Tag) -> FloatArray:
-        if found[0] != tag:
-            raise ProtocolError(f"{self.name(source)} sent {found[0]} where {self.name(self.me)} expects {tag}.")
-        return found[1]
+    def _expected(self, source: int, found: tuple[Tag, FloatArray, Stop], tag: Tag) -> FloatArray:
+        sent, letter, stop = found
+        if sent != tag:
+            raise ProtocolError(f"{self.name(source)} sent {sent} where {self.name(self.me)} expects {tag}.")
+        self.stop = self.stop if self.stop.reason else stop
+        return letter
 
     def publish(self, agent: int, letter: FloatArray) -> None:
         """Put a letter where others can `ask` for it."""
@@ -452,7 +455,7 @@ class _Edge:
             self.detach()
             self.heard, self._sent, self._unacknowledged = 0, 0, 0
             self._kept: list[tuple[int, bytes]] = []
-            self._inbox: SimpleQueue[tuple[Tag, Any] | Exception] = SimpleQueue()
+            self._inbox: SimpleQueue[tuple[Tag, Any, Stop] | Exception] = SimpleQueue()
             self._answers: SimpleQueue[Any] = SimpleQueue()
             self._failure: Exception | None = None
             self._questions = 0
@@ -489,8 +492,9 @@ class _Edge:
 
     def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
         s = self.streams
-        header = Header(kind, s.run_id, s.epoch, s.me, sequence, self.heard, tag.purpose, tag.step, tag.word, note)
-        return encode(header, payload)
+        who = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
+        what = Header(*who, tag.purpose, tag.step, tag.word, note, stop_at=s.stop.at, stop_reason=s.stop.reason)
+        return encode(what, payload)
 
     # -- the connection of the moment ----------------------------------------------------------------------------------
 
@@ -574,7 +578,7 @@ class _Edge:
         s = self.streams
         tag = Tag(header.purpose, header.step, header.word)
         if header.kind is Kind.LETTER:
-            self._inbox.put((tag, payload))
+            self._inbox.put((tag, payload, Stop(header.stop_at, header.stop_reason)))
         elif header.kind is Kind.QUESTION:
             letter = s._published.get(header.step)
             word = "nothing" if letter is None else "letter"
@@ -600,13 +604,8 @@ class _Edge:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    def next_letter(self) -> tuple[Tag, Any]:
-        found = self._wait_for(self._inbox)
-        return found[0], found[1]
-
-    def letter_at_hand(self) -> tuple[Tag, Any] | None:
-        found = self._wait_for(self._inbox, 0.0)
-        return None if found is None else (found[0], found[1])
+    def next_letter(self, patience: float | None = None) -> Any:
+        return self._wait_for(self._inbox, patience)
 
     def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
         if patience is not None and not self.linked:
