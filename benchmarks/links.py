@@ -24,11 +24,11 @@ import grpc.aio
 import numpy as np
 
 from coterie.bill import Bill
-from coterie.carriers.frames import Header, Kind, decode, encode
-from coterie.carriers.keys import load_keys, provide_all
-from coterie.carriers.linked import Linked, partners
-from coterie.carriers.streams import Streams, TrustedCluster
 from coterie.networks import Network, complete, expander, star
+from coterie.transport.frames import Header, Kind, decode, encode
+from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+from coterie.transport.keys import load_keys, provide_all
+from coterie.transport.point_to_point import PointToPoint, partners
 from coterie.words import Exchange, Sum
 
 
@@ -120,11 +120,11 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
         if security is None:
             links = Bare(me, neighbours)
         else:
-            links = Streams(me, neighbours, "benchmark", security, 60.0, names=names)
+            links = GrpcMesh(me, neighbours, "benchmark", security, 60.0, names=names)
         pipe.send(links.address)
         links.connect(pipe.recv())
         links.wait()
-        carriers.append(Linked(network, Bill(network), links, homes, me, names))
+        carriers.append(PointToPoint(network, Bill(network), links, homes, me, names))
     if keys is not None:
         carriers[1].transcript = hashlib.sha256()  # as between organisations
     kind = Sum if word == "Sum" else Exchange

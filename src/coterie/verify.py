@@ -10,7 +10,6 @@ from typing import Any
 
 from coterie.arrays import digest
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Bound, Certificate, certify, participants
 from coterie.errors import CorruptFile, InvalidInput, NumericalError
 from coterie.methods import METHODS
@@ -19,6 +18,7 @@ from coterie.networks import star
 from coterie.problem import Problem
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, points_of, prepared
+from coterie.transport.in_process import InProcess
 
 __all__ = ["Verification", "contradictions", "differences", "verify"]
 

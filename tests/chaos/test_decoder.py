@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from coterie.carriers.frames import Header, Kind, decode, encode
 from coterie.errors import ProtocolError
+from coterie.transport.frames import Header, Kind, decode, encode
 
 pytestmark = pytest.mark.chaos
 
@@ -184,8 +184,8 @@ def test_only_floats_and_bytes_are_sent(dtype):
 ATHERIS = """
 import sys, resource
 import atheris
-with atheris.instrument_imports(include=["coterie.carriers.frames"]):
-    from coterie.carriers.frames import decode
+with atheris.instrument_imports(include=["coterie.transport.frames"]):
+    from coterie.transport.frames import decode
 from coterie.errors import ProtocolError
 resource.setrlimit(resource.RLIMIT_DATA, (2**31, 2**31))
 

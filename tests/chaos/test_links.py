@@ -18,13 +18,13 @@ import pytest
 from cryptography import x509
 
 from coterie.bill import Bill
-from coterie.carriers.frames import MAGIC, PREFIX, Header, Kind, decode, encode
-from coterie.carriers.keys import load_keys, make_authority, make_request, provide_all, sign
-from coterie.carriers.linked import Linked
-from coterie.carriers.links import Stop, Tag
-from coterie.carriers.streams import METHOD, MutualTLS, Restarted, Streams, TrustedCluster, server_name
 from coterie.errors import CorruptFile, InvalidInput, PartyLost, ProtocolError
 from coterie.networks import path
+from coterie.transport.frames import MAGIC, PREFIX, Header, Kind, decode, encode
+from coterie.transport.grpc_mesh import METHOD, GrpcMesh, MutualTLS, Restarted, TrustedCluster, server_name
+from coterie.transport.keys import load_keys, make_authority, make_request, provide_all, sign
+from coterie.transport.links import Stop, Tag
+from coterie.transport.point_to_point import PointToPoint
 
 pytestmark = pytest.mark.chaos
 
@@ -42,8 +42,8 @@ def keys(tmp_path_factory):
 
 @pytest.fixture
 def opened():
-    """Streams that are closed when the test is over."""
-    made: list[Streams] = []
+    """GrpcMesh that are closed when the test is over."""
+    made: list[GrpcMesh] = []
     yield made
     for streams in made:
         streams.deadline = 0.2
@@ -52,7 +52,9 @@ def opened():
 
 def places(opened, edges=PATH, security=None, deadline=5.0, connect=True, **more):
     made = [
-        Streams(j, edges[j], "run", security[NAMES[j]] if security else TrustedCluster(), deadline, names=NAMES, **more)
+        GrpcMesh(
+            j, edges[j], "run", security[NAMES[j]] if security else TrustedCluster(), deadline, names=NAMES, **more
+        )
         for j in edges
     ]
     opened += made
@@ -185,7 +187,7 @@ def test_after_a_restart_everybody_begins_again(opened):
     c.drop(1)
     c._closing.set()
     c._server.stop(0).wait()
-    again = Streams(2, [1], "run", TrustedCluster(), 5.0, names=NAMES, listen=c.address)
+    again = GrpcMesh(2, [1], "run", TrustedCluster(), 5.0, names=NAMES, listen=c.address)
     opened.append(again)
     again.connect(addresses)
 
@@ -266,8 +268,8 @@ def test_an_expired_certificate_is_refused_on_both_sides(opened, keys, tmp_path)
     assert (answers, code) == ([], grpc.StatusCode.UNAVAILABLE)
     assert not a.rejected
     # And as a server: the dialling side refuses it too, and never falls back to plaintext.
-    server = Streams(0, [1], "run", expired, 1.0, names=["bea", "ada"])
-    caller = Streams(1, [0], "run", good, 0.8, names=["bea", "ada"])
+    server = GrpcMesh(0, [1], "run", expired, 1.0, names=["bea", "ada"])
+    caller = GrpcMesh(1, [0], "run", good, 0.8, names=["bea", "ada"])
     opened += [server, caller]
     caller.connect([server.address, caller.address])
     with pytest.raises(ProtocolError, match="cannot prove that it is bea"):
@@ -289,8 +291,8 @@ def test_a_party_cannot_speak_for_another(opened, keys, certificate, claims, rea
 
 
 def test_a_server_with_another_partys_certificate_is_not_talked_to(opened, keys):
-    impostor = Streams(0, [1], "run", keys["cyd"], 1.0, names=NAMES)
-    b = Streams(1, [0], "run", keys["bea"], 60.0, names=NAMES)
+    impostor = GrpcMesh(0, [1], "run", keys["cyd"], 1.0, names=NAMES)
+    b = GrpcMesh(1, [0], "run", keys["bea"], 60.0, names=NAMES)
     opened += [impostor, b]
     b.connect([impostor.address, b.address])
     began = time.monotonic()
@@ -381,7 +383,7 @@ def test_a_message_beyond_the_cap_ends_the_connection_before_it_is_read(opened, 
 def test_parties_that_mean_different_studies_see_the_difference(opened):
     texts = ["loss = squared\ntol = 1e-6\ncoterie = 0.1.0", "loss = squared\ntol = 1e-4\ncoterie = 0.2.0"]
     made = [
-        Streams(j, [1 - j], "run", TrustedCluster(), 3.0, names=NAMES[:2], agreement=text)
+        GrpcMesh(j, [1 - j], "run", TrustedCluster(), 3.0, names=NAMES[:2], agreement=text)
         for j, text in enumerate(texts)
     ]
     opened += made
@@ -517,7 +519,7 @@ def test_the_stop_is_heard_with_the_next_letter(opened):
 
 def test_a_letter_that_is_not_numbers_is_refused(opened):
     a, b, _ = places(opened)
-    carrier = Linked(path(3), Bill(path(3)), a, range(3), 0, NAMES)
+    carrier = PointToPoint(path(3), Bill(path(3)), a, range(3), 0, NAMES)
     b.send(0, np.ones(3, np.uint8), SUM)
     with pytest.raises(ProtocolError, match="unexpected payload of type uint8"):
         carrier._receive(1, SUM)

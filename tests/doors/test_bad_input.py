@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.carriers.in_process import InProcess
 from coterie.errors import CoterieError
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((20, 3))

@@ -19,15 +19,15 @@ LAYERS = [
     {"losses", "penalties", "networks", "data", "predictors", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
-    {"methods", "engines", "carriers"},
+    {"methods", "engines", "transport"},
     {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
     {"estimators", "studies", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
-STRANGERS = [("methods", "engines"), ("methods", "carriers"), ("engines", "methods"), ("carriers", "methods")]
-STRANGERS += [("losses", "penalties"), ("penalties", "losses"), ("carriers", "engines")]
+STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
+STRANGERS += [("losses", "penalties"), ("penalties", "losses"), ("transport", "engines")]
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 

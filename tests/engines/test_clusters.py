@@ -505,7 +505,7 @@ MPI_SCRIPT = """
 import os, pickle, signal, sys
 from pathlib import Path
 from tests.engines.cluster_cases import Murder, long_fit
-from coterie.carriers import roll_call
+from coterie.transport import watchdog
 from coterie.engines.mpi import Mpi, _world
 
 def endless(name, value, round):
@@ -517,7 +517,7 @@ settings = {"checkpoint": folder / "saved"} if checkpoint else {}
 if fate != "peaceful" and _world().rank == 1:
     how = {"deadly": signal.SIGKILL, "frozen": signal.SIGSTOP}
     settings["callback"] = endless if fate == "endless" else Murder(os.getpid, how=how[fate])
-roll_call.LONG = 1
+watchdog.LONG = 1
 result = long_fit(Mpi(deadline=4.0), **settings)
 if Mpi().speaks:
     (folder / "result.pickle").write_bytes(pickle.dumps(result))
@@ -597,7 +597,7 @@ import sys
 import numpy as np
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.ranks import Ranks
+from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
 
 def words(rank):
@@ -609,7 +609,7 @@ def sizes(rank):
         yield co.Sum(np.ones(size))
 
 world, path, talk = _world(), co.networks.path(2), {"words": words, "sizes": sizes}[sys.argv[1]]
-Ranks(path, Bill(path), world, [0, 1], None, 4.0, _end_all).converse([talk(world.rank)], "rounds")
+MpiCollectives(path, Bill(path), world, [0, 1], None, 4.0, _end_all).converse([talk(world.rank)], "rounds")
 """
 
 
@@ -633,8 +633,8 @@ import sys
 import numpy as np
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
-from coterie.carriers.ranks import Ranks
+from coterie.transport.in_process import InProcess
+from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
 from coterie.engines.places import homes_of
 from coterie.networks import complete, expander, ring, star
@@ -643,7 +643,7 @@ from coterie.words import Exchange, Mix, Sum
 world, MANY = _world(), 2**24 + 1  # the first round that float32 does not have
 
 def ranks(network, judge):
-    return Ranks(network, Bill(network), world, homes_of(network.agents, world.size), None, 30.0, judge)
+    return MpiCollectives(network, Bill(network), world, homes_of(network.agents, world.size), None, 30.0, judge)
 
 def words(agent, network, dtype):
     rng, heard = np.random.default_rng(agent), []

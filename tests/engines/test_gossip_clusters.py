@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from tests.chaos.parties import processes, together, write_data, write_study
-from tests.engines.test_linked import Queues
+from tests.engines.test_point_to_point import Queues
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.linked import Linked
 from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
 from coterie.engines.places import job_of, put_together, tasks_of, work
@@ -23,6 +22,7 @@ from coterie.methods.personal import Dada
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import LETTERS, disclosure
 from coterie.peers.study import load_study
+from coterie.transport.point_to_point import PointToPoint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6
@@ -121,7 +121,7 @@ class Threads(Engine):
 
         def one(task, links):
             links.partners = range(job.places)
-            carrier = Linked(network, Bill(network), links, job.homes, task.place, job.names)
+            carrier = PointToPoint(network, Bill(network), links, job.homes, task.place, job.names)
             return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
 
         with ThreadPoolExecutor(job.places) as pool:

@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Rows
@@ -20,6 +18,8 @@ from coterie.engines.engine import Engine
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch, run
 from coterie.steps import Steps
+from coterie.transport.gossip import Gossip
+from coterie.transport.in_process import InProcess
 
 __all__ = ["Local", "ctrl_c"]
 

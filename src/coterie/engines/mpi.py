@@ -4,7 +4,7 @@
     mpiexec -n 8 python my_script.py            # in which co.solve(..., engine="mpi") is called
 
 With fewer ranks than agents, ranks have several agents each. Where a rank dies, mpiexec ends the run and names it;
-where one is frozen for longer than the deadline, the others do (see `roll_call`). The same command continues the run
+where one is frozen for longer than the deadline, the others do (see `watchdog`). The same command continues the run
 from `checkpoint=`. With `mpiexec --with-ft ulfm` (Open MPI 5) the others go on, and the run ends with the status
 party_lost, the best model so far, and the name of the party.
 """
@@ -23,7 +23,6 @@ from typing import Any, ClassVar, TypeVar
 
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.ranks import Ranks
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
@@ -34,6 +33,7 @@ from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.statuses import Status
 from coterie.steps import Steps
+from coterie.transport.mpi_collectives import MpiCollectives
 
 __all__ = ["Mpi", "prepare_environment"]
 
@@ -113,7 +113,9 @@ class Mpi(Engine):
             task = replace(task, agents=tuple(at_home(agent) for agent in task.agents))
             judge = None if _survives() else _end_all
             with (
-                closing(Ranks(network, Bill(network), world, job.homes, job.names, self.deadline, judge)) as carrier,
+                closing(
+                    MpiCollectives(network, Bill(network), world, job.homes, job.names, self.deadline, judge)
+                ) as carrier,
                 ctrl_c() as pressed,
             ):
 

@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.linked import Linked, partners
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
@@ -28,6 +27,7 @@ from coterie.errors import MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.steps import Steps
+from coterie.transport.point_to_point import PointToPoint, partners
 
 __all__ = ["Peers"]
 
@@ -86,7 +86,7 @@ class Peers(Engine):
 
     def _attempt(self, job: Job, tasks: Sequence[Task], desk: Desk, watch: Watch, pressed: threading.Event) -> Outcome:
         """One start of all processes, until they are done or one is lost."""
-        from coterie.carriers.keys import load_keys, provide_all
+        from coterie.transport.keys import load_keys, provide_all
 
         with tempfile.TemporaryDirectory() as folder:
             made = provide_all(folder, "run", list(job.names))
@@ -165,7 +165,7 @@ def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float,
     """The whole run, as one process sees it."""
     import signal
 
-    from coterie.carriers.streams import Streams
+    from coterie.transport.grpc_mesh import GrpcMesh
 
     # Ctrl-C reaches all processes of a terminal; the one that started the run decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -183,13 +183,13 @@ def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float,
 
     # Who may wake up alone may ask anybody.
     neighbours = range(job.places) if job.steps.asynchronous else partners(job.network, job.homes, place)
-    links = Streams(place, neighbours, run_id, keys, deadline, names=job.names)
+    links = GrpcMesh(place, neighbours, run_id, keys, deadline, names=job.names)
     try:
         tell("address", links.address)
         links.connect(pipe.recv())
         threading.Thread(target=hear, daemon=True).start()
         links.wait()
-        carrier = Linked(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
+        carrier = PointToPoint(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
         outcome = work(job, task, carrier, stop_wished=stop.is_set, keep=lambda outcome: tell("kept", outcome))
         lost = outcome.error
         links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")

@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_limits
 from coterie.agent import Agent
 from coterie.arrays import as_number
 from coterie.bill import Bill
-from coterie.carriers.linked import Linked
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Distant
@@ -26,6 +25,7 @@ from coterie.errors import CoterieError, InvalidInput, InvalidProblem, Numerical
 from coterie.networks import Network
 from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch, run
 from coterie.steps import Steps
+from coterie.transport.point_to_point import PointToPoint
 
 __all__ = [
     "Desk",
@@ -183,19 +183,19 @@ def at_home(agent: Agent) -> Agent:
 
 
 @contextmanager
-def linked(job: Job, place: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[Linked]:
+def linked(job: Job, place: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[PointToPoint]:
     """A carrier for that place, on streams to all others without encryption: for one trusted cluster only.
 
     `meet` is handed the address of this place and gives those of all places, once everybody has one.
     """
-    from coterie.carriers.streams import Streams, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 
     names = [job.called(other) for other in range(job.places)]
-    links = Streams(place, range(job.places), run_id, TrustedCluster(), deadline, names=names, listen=f"{host}:0")
+    links = GrpcMesh(place, range(job.places), run_id, TrustedCluster(), deadline, names=names, listen=f"{host}:0")
     try:
         links.connect(meet(links.address))
         links.wait()
-        yield Linked(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
+        yield PointToPoint(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
     except BaseException as error:
         links.close(f"{type(error).__name__}: {error}")
         raise

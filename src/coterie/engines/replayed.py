@@ -17,11 +17,11 @@ from threadpoolctl import threadpool_limits
 
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.engines.places import at_home
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.in_process import InProcess
 from coterie.words import Talk, Word
 
 __all__ = ["Replayed"]

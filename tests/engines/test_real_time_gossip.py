@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from tests.chaos.parties import together, write_study
 from tests.engines.test_gossip_clusters import NAMES, PROBLEM, TIES, alone, fit, needs, parties, users
-from tests.engines.test_linked import Queues
+from tests.engines.test_point_to_point import Queues
 from tests.engines.watched import Watched
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.linked import Linked
-from coterie.carriers.links import Tag
-from coterie.carriers.roaming import Roaming
 from coterie.engines import Engine
 from coterie.engines.peers import Peers
 from coterie.engines.places import job_of, pace_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
 from coterie.peers.study import load_study
+from coterie.transport.links import Tag
+from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.words import Letter
 
 GIVEN = TIES + TIES.T
@@ -45,7 +45,7 @@ class RealTime(Engine):
 
         def one(task, links):
             links.partners = range(job.places)
-            carrier = Linked(network, Bill(network), links, job.homes, task.place, job.names, job.pace)
+            carrier = PointToPoint(network, Bill(network), links, job.homes, task.place, job.names, job.pace)
             return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
 
         with ThreadPoolExecutor(job.places) as pool:
@@ -160,7 +160,7 @@ def test_impossible_clocks_are_refused(engine, method, match):
 def test_messages_that_cannot_be_are_refused(message, match):
     """Agent 0 hears agent 2's process, which speaks for agent 2 only."""
     network = co.networks.star(3, server=True)
-    own = Roaming(network, range(3), 0, None, None, None, Queues(0, {}, {}, ()), 0.01)
+    own = RealTimeGossip(network, range(3), 0, None, None, None, Queues(0, {}, {}, ()), 0.01)
     own.publish(0, Letter(np.zeros(6), head=2))
     own._read_message(2, np.array([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, 5.0]))
     assert own._board[2].tolist() == [0, 0, 0, 5, 0, 0]
@@ -176,9 +176,9 @@ def polled(links, tag):
 
 @needs("peers")
 def test_links_are_looked_at_without_waiting():
-    from coterie.carriers.streams import Streams, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 
-    ends = [Streams(place, range(2), "run", TrustedCluster(), 5.0) for place in range(2)]
+    ends = [GrpcMesh(place, range(2), "run", TrustedCluster(), 5.0) for place in range(2)]
     for end in ends:
         end.connect([other.address for other in ends])
     for end in ends:

@@ -10,17 +10,17 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip
-from coterie.carriers.lockstep import Lockstep
 from coterie.errors import ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.driver import Driver
+from coterie.transport.gossip import Gossip
 from coterie.words import Ask, Exchange, Letter, Mix, Sum
 
 __all__ = ["InProcess"]
 
 
-class InProcess(Lockstep):
+class InProcess(Driver):
     """Answers the words of all agents of a network, and bills them."""
 
     def __init__(self, network: Network, bill: Bill, names: Sequence[str] | None = None, gossip: Gossip | None = None):

@@ -16,7 +16,7 @@ from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
 from coterie.networks import Network
 from coterie.words import Ask, Exchange, Mix, Sum, Talk, Word
 
-__all__ = ["Lockstep"]
+__all__ = ["Driver"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Even:
         return m >= EVEN_FROM and bool((matrix[~np.eye(m, dtype=bool)] == matrix[0, 1]).all())
 
 
-class Lockstep(ABC):
+class Driver(ABC):
     """Lets the agents of this process speak step by step; a subclass answers the four words."""
 
     def __init__(self, network: Network, bill: Bill, names: Sequence[str] | None = None):

@@ -1,4 +1,4 @@
-"""Links as gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
+"""A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
 
 The place with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
 each side resends what the other has not heard, so a dropped connection costs nothing but time: letters are numbered,
@@ -38,17 +38,17 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray, digest, sealed
-from coterie.carriers.frames import LARGEST, Header, Kind, decode, encode
-from coterie.carriers.links import Stop, Tag
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
 from coterie.statuses import Status
+from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
+from coterie.transport.links import Stop, Tag
 
 try:
     import grpc
 except ImportError as missing:
     raise MissingExtra("the carrier between processes", "peers") from missing
 
-__all__ = ["MutualTLS", "Restarted", "Streams", "TrustedCluster", "printable", "server_name"]
+__all__ = ["GrpcMesh", "MutualTLS", "Restarted", "TrustedCluster", "printable", "server_name"]
 
 METHOD = "/coterie.Links/Converse"
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -91,7 +91,7 @@ def server_name(party: str) -> str:
     return f"{label}.coterie"
 
 
-class Streams:
+class GrpcMesh:
     """This place's links. Make one, tell the others its `address`, then `connect` with everybody's."""
 
     def __init__(
@@ -232,7 +232,7 @@ class Streams:
             edge.detach()
         self._pool.shutdown(wait=False)
 
-    def __enter__(self) -> Streams:
+    def __enter__(self) -> GrpcMesh:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -436,8 +436,8 @@ class Streams:
 class _Edge:
     """One neighbour: what was sent and not yet heard, what came in, and the connection of the moment."""
 
-    def __init__(self, streams: Streams, peer: int):
-        self.streams, self.peer = streams, peer
+    def __init__(self, mesh: GrpcMesh, peer: int):
+        self.mesh, self.peer = mesh, peer
         self.last_heard = time.monotonic()
         self.trouble = ""
         self.lose_next = False
@@ -491,7 +491,7 @@ class _Edge:
                 self._line.put(self._frame(Kind.BEAT, self._sent, np.empty(0), Tag("", 0, "")))
 
     def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
-        s = self.streams
+        s = self.mesh
         who = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
         what = Header(*who, tag.purpose, tag.step, tag.word, note, stop_at=s.stop.at, stop_reason=s.stop.reason)
         return encode(what, payload)
@@ -510,7 +510,7 @@ class _Edge:
             for _, frame in self._kept:
                 line.put(frame)
             self._line, self._cut = line, cut
-            self.streams.connections[self.peer] += 1
+            self.mesh.connections[self.peer] += 1
             self._greeted.set()
 
     def detach(self, line: Line | None = None) -> None:
@@ -545,7 +545,7 @@ class _Edge:
                     raise
 
     def _take(self, frame: bytes) -> None:
-        s = self.streams
+        s = self.mesh
         try:
             header, payload = decode(frame, s.largest)
         except ProtocolError:
@@ -575,7 +575,7 @@ class _Edge:
             self.beat()
 
     def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
-        s = self.streams
+        s = self.mesh
         tag = Tag(header.purpose, header.step, header.word)
         if header.kind is Kind.LETTER:
             self._inbox.put((tag, payload, Stop(header.stop_at, header.stop_reason)))
@@ -590,7 +590,7 @@ class _Edge:
             self.fail(self._farewell(header))
 
     def _farewell(self, header: Header) -> PartyLost:
-        name, lost, note = self.streams.name(self.peer), printable(header.word), printable(header.note)
+        name, lost, note = self.mesh.name(self.peer), printable(header.word), printable(header.note)
         if lost:
             return PartyLost(note or f"{lost} stopped answering.", lost)
         farewell = PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
@@ -652,17 +652,17 @@ class _Edge:
     def settle(self, until: float) -> None:
         """Until the other side has heard everything, or has left itself, or it takes too long."""
         while self._kept and self._greeted.is_set() and not self.left and time.monotonic() < until:
-            if self.silence > self.streams.deadline:
+            if self.silence > self.mesh.deadline:
                 return
             time.sleep(0.002)
 
     def _time_left(self) -> float:
-        s = self.streams
+        s = self.mesh
         first = s.epoch == 0 and not self._greeted.is_set()
         return (max(s.patience, s.deadline) if first else s.deadline) - self.silence
 
     def _lost(self) -> PartyLost:
-        s = self.streams
+        s = self.mesh
         name, since = s.name(self.peer), self.silence
         trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
         return PartyLost(

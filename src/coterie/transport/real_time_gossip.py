@@ -29,15 +29,15 @@ import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.carriers.gossip import CLOCKS, Parcel, unfit
-from coterie.carriers.links import Links, Tag
-from coterie.carriers.scattered import Scattered
 from coterie.errors import PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.distributed_gossip import DistributedGossip
+from coterie.transport.gossip import CLOCKS, Parcel, unfit
+from coterie.transport.links import Links, Tag
 from coterie.words import Ask, Letter
 
-__all__ = ["Roaming"]
+__all__ = ["RealTimeGossip"]
 
 NEWS, NOTES, END = 0.0, 1.0, 2.0
 NAP = 0.005
@@ -47,7 +47,7 @@ PATIENCE = 1.0
 Poll = Callable[[int, Tag], FloatArray | None]
 
 
-class Roaming(Scattered):
+class RealTimeGossip(DistributedGossip):
     """One place's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
 
     def __init__(
@@ -217,7 +217,7 @@ class Roaming(Scattered):
         if not all(known):
             weights = None if word.weights is None else word.weights[known]
             word = msgspec.structs.replace(word, peers=peers[known], weights=weights)
-        return super(Scattered, self)._answer(who, word, tick)
+        return super(DistributedGossip, self)._answer(who, word, tick)
 
     def _fetched(self, peer: int) -> bool:
         """Ask for that peer's letter, and say whether it is here now."""

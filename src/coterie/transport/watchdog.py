@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from coterie.carriers.links import Tag
 from coterie.errors import CoterieError, PartyLost, ProtocolError
+from coterie.transport.links import Tag
 
-__all__ = ["Doing", "RollCall"]
+__all__ = ["Doing", "Watchdog"]
 
 QUESTION, ANSWER, VERDICT = 1, 2, 3
 BEATS = 16
@@ -64,7 +64,7 @@ class _Standing(NamedTuple):
     seconds: float
 
 
-class RollCall:
+class Watchdog:
     """Looks after one rank, and answers for it."""
 
     def __init__(
@@ -83,7 +83,7 @@ class RollCall:
         self._calls = 0
         self._posted: list[Any] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="coterie-roll-call", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="coterie-watchdog", daemon=True)
         self._thread.start()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ Every sum is made in the order in which `in_process` makes it, so the iterates d
 | `Mix`      | to the places of the neighbours, which take their rows of the same matrix product                   |
 | `Exchange` | to the places of the neighbours                                                                     |
 | `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
-| gossip     | see `scattered`; in real time, `roaming`                                                            |
+| gossip     | see `distributed_gossip`; in real time, `real_time_gossip`                                          |
 
 The header of every letter has the *stop*: after which round the place of agent 0 wants to end, and why (time is up,
 Ctrl-C). It travels with the words, so all places stop after the same round without a message more. What engines tell
@@ -29,16 +29,16 @@ import scipy.sparse as sp
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.bill import Bill
-from coterie.carriers.links import Links, Stop, Tag
-from coterie.carriers.lockstep import LONG, Even, Lockstep
-from coterie.carriers.roaming import Roaming
-from coterie.carriers.scattered import Scattered
 from coterie.errors import ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.distributed_gossip import DistributedGossip
+from coterie.transport.driver import LONG, Driver, Even
+from coterie.transport.links import Links, Stop, Tag
+from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.words import Ask, Exchange, Letter, Mix, Sum
 
-__all__ = ["Linked", "Operator", "partners"]
+__all__ = ["Operator", "PointToPoint", "partners"]
 
 WHOLE_PRODUCT = 64
 """Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
@@ -54,7 +54,7 @@ class Operator(NamedTuple):
     wanted: npt.NDArray[np.intp] | slice
 
 
-class Linked(Lockstep):
+class PointToPoint(Driver):
     """Answers the words of the agents of this place, together with the other places."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Linked(Lockstep):
         names: Sequence[str] | None = None,
         pace: float | None = None,
     ):
-        """`homes[j]` is the place of agent j; with a `pace`, gossip is in real time (see `roaming`)."""
+        """`homes[j]` is the place of agent j; with a `pace`, gossip is in real time (see `real_time_gossip`)."""
         super().__init__(network, bill, names)
         self.links, self.homes, self.place, self.pace = links, list(homes), place, pace
         self.here = [agent for agent, home in enumerate(homes) if home == place]
@@ -82,7 +82,7 @@ class Linked(Lockstep):
         # Place by place: which of my agents have a neighbour there, and which of its agents have one here.
         self._outgoing, self._incoming = _crossings(network, self.homes, place)
         self._at_hand = sorted({*self.here, *(agent for agents in self._incoming.values() for agent in agents)})
-        self._gossip: Scattered | None = None
+        self._gossip: DistributedGossip | None = None
         self.transcript: hashlib._Hash | None = None
         """If set, a digest of all totals: what every place must have heard alike."""
         self._reach = 0 if len(self._agents_of) == 1 else 1 if network.server else max(1, network.diameter)
@@ -98,10 +98,14 @@ class Linked(Lockstep):
         self._published[agent] = sealed(np.array(letter))
         self.links.publish(agent, letter)
 
-    def _scattered(self) -> Scattered:
+    def _scattered(self) -> DistributedGossip:
         if self._gossip is None:
             how = (self.network, self.homes, self.place, self._send, self._receive)
-            self._gossip = Scattered(*how) if self.pace is None else Roaming(*how, self._arrived, self.links, self.pace)
+            self._gossip = (
+                DistributedGossip(*how)
+                if self.pace is None
+                else RealTimeGossip(*how, self._arrived, self.links, self.pace)
+            )
         return self._gossip
 
     def memory(self) -> dict[str, Any]:
@@ -132,14 +136,14 @@ class Linked(Lockstep):
         self, agents: Sequence[Agent], states: list[Any], steps: Steps, span: tuple[int, int], wish: Callable[[], int]
     ) -> tuple[list[Any], int]:
         """Gossip in real time from one round to another; see `rounds.Carrier`."""
-        assert isinstance(self._gossip, Roaming), "agents publish a Letter before they wake up"
+        assert isinstance(self._gossip, RealTimeGossip), "agents publish a Letter before they wake up"
         states, reached = self._gossip.stretch(agents, states, steps, span, wish)
         self._gossip.settle(self.bill)
         return states, reached
 
     def agreed(self, t: int, wish: int) -> int:
         """The wish that takes effect after round t, or 0: the same at every place, on the word of agent 0's place."""
-        if isinstance(self._gossip, Roaming):
+        if isinstance(self._gossip, RealTimeGossip):
             return self._gossip.agreed()
         if wish and not self.stop.reason and self.place == self.homes[0]:
             self.stop = Stop(t + self._reach, wish)

@@ -7,7 +7,7 @@
 | `Mix`      | `Neighbor_alltoallv` on a distributed graph topology                                                |
 | `Exchange` | `neighbor_alltoall` likewise                                                                        |
 | `Ask`      | `alltoall` of questions, `alltoall` of answers                                                      |
-| gossip     | `send` and `recv`; see `scattered`                                                                  |
+| gossip     | `send` and `recv`; see `distributed_gossip`                                                         |
 
 `Allreduce` adds in an order of its own; here letters are added in the order of the embedded engine, whoever adds them,
 so the iterates have the same bits. `Sum` and `Mix` are persistent collectives on buffers that are kept: a round says
@@ -33,16 +33,16 @@ import numpy.typing as npt
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
-from coterie.carriers.linked import Linked, Operator
-from coterie.carriers.links import Stop, Tag
-from coterie.carriers.lockstep import MIXED_AT_ONCE
-from coterie.carriers.roll_call import Doing, RollCall
 from coterie.errors import CoterieError, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.driver import MIXED_AT_ONCE
+from coterie.transport.links import Stop, Tag
+from coterie.transport.point_to_point import Operator, PointToPoint
+from coterie.transport.watchdog import Doing, Watchdog
 from coterie.words import Sum, Talk
 
-__all__ = ["Ranks"]
+__all__ = ["MpiCollectives"]
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -103,7 +103,7 @@ class _Near(NamedTuple):
 Board = TypeVar("Board", _Sums, _Near)
 
 
-class Ranks(Linked):
+class MpiCollectives(PointToPoint):
     """Answers the words of this rank's agents, together with the other ranks of a communicator."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Ranks(Linked):
         except ImportError as missing:
             raise MissingExtra("the mpi engine", "mpi") from missing
         self._mpi = MPI
-        # There are no links: every way in which `Linked` uses them is another one here.
+        # There are no links: every way in which `PointToPoint` uses them is another one here.
         super().__init__(network, bill, None, homes, world.rank, names)  # type: ignore[arg-type]
         self.comm = world.Dup()
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
@@ -149,10 +149,10 @@ class Ranks(Linked):
         self._verdict: CoterieError | None = None
         self.left: Sequence[int] = ()
         """If a rank was frozen, those that were not."""
-        self._roll_call: RollCall | None = None
+        self._watchdog: Watchdog | None = None
         if deadline is not None and self.comm.size > 1 and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             called = [" and ".join(self.names[agent] for agent in self._agents_of[p]) for p in range(self.comm.size)]
-            self._roll_call = RollCall(world.Dup(), deadline, called, self._doing, self._give_up)
+            self._watchdog = Watchdog(world.Dup(), deadline, called, self._doing, self._give_up)
 
     @property
     def stop(self) -> Stop:
@@ -168,15 +168,15 @@ class Ranks(Linked):
 
     def close(self) -> None:
         """Nobody is waited for any more."""
-        if self._roll_call is not None:
-            self._roll_call.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
 
     def leave(self) -> None:
         """Give everything back to MPI: at the end of a run in which all went well, at all ranks."""
         self.close()
         for held in (*self._sums.values(), *self._nears.values()):
             _discard(held)
-        watched = None if self._roll_call is None else self._roll_call.comm
+        watched = None if self._watchdog is None else self._watchdog.comm
         for comm in (self._near, self.comm, watched):
             if comm is not None:
                 comm.Free()
@@ -190,7 +190,7 @@ class Ranks(Linked):
         return tag
 
     def _give_up(self, error: CoterieError, left: Sequence[int]) -> None:
-        """In the thread of the roll call: free this rank from the word in which it waits, or end everything."""
+        """In the thread of the watchdog: free this rank from the word in which it waits, or end everything."""
         self._verdict, self.left = error, left
         if self._judge is not None:
             self._judge(error, left)
@@ -239,9 +239,9 @@ class Ranks(Linked):
             raise error
         self._revoke()
         shrunk: list[Any] = []
-        # In a thread, because a rank that is frozen, and not dead, would never take part; the roll call will tell.
+        # In a thread, because a rank that is frozen, and not dead, would never take part; the watchdog will tell.
         shrinking = threading.Thread(target=lambda: shrunk.append(self.comm.Shrink()), daemon=True)
-        if self._roll_call is None:
+        if self._watchdog is None:
             shrunk.append(self.comm.Shrink())
         elif self._verdict is None:
             shrinking.start()

@@ -25,14 +25,14 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip, unfit, wake_ups
-from coterie.carriers.links import Tag
 from coterie.errors import NumericalError, ProtocolError
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.gossip import Gossip, unfit, wake_ups
+from coterie.transport.links import Tag
 from coterie.words import Ask, Letter
 
-__all__ = ["Scattered"]
+__all__ = ["DistributedGossip"]
 
 ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
@@ -42,7 +42,7 @@ WORDS = ("Ask", "Exchange")
 """What gossip is billed under."""
 
 
-class Scattered(Gossip):
+class DistributedGossip(Gossip):
     """One place's part of the gossip."""
 
     def __init__(
