@@ -27,7 +27,7 @@ from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_f
 
 import coterie as co
 from coterie.engines import ENGINES
-from coterie.engines.places import Desk, job_of
+from coterie.engines.processes import Desk, job_of
 from coterie.engines.ray import Ray
 from coterie.engines.spark import Spark, _reception, _session
 from coterie.methods import METHODS
@@ -368,7 +368,7 @@ def actor_of_place_1(engine):
     import ray
 
     long_fit(engine, 1)
-    return ray.get(engine._actors[0].process.remote())
+    return ray.get(engine._actors[0].pid.remote())
 
 
 @needs("ray")
@@ -636,14 +636,14 @@ from coterie.bill import Bill
 from coterie.transport.in_process import InProcess
 from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
-from coterie.engines.places import homes_of
+from coterie.engines.processes import assigned
 from coterie.networks import complete, expander, ring, star
 from coterie.words import Exchange, Mix, Sum
 
 world, MANY = _world(), 2**24 + 1  # the first round that float32 does not have
 
 def ranks(network, judge):
-    return MpiCollectives(network, Bill(network), world, homes_of(network.agents, world.size), None, 30.0, judge)
+    return MpiCollectives(network, Bill(network), world, assigned(network.agents, world.size), None, 30.0, judge)
 
 def words(agent, network, dtype):
     rng, heard = np.random.default_rng(agent), []
@@ -660,7 +660,7 @@ def until_told(carrier, dtype):
     def say():
         yield (Sum if carrier.network.server else Mix)(np.ones(2, dtype))
     for t in range(50):
-        if wish := carrier.agreed(MANY + t, 2 if carrier.place == 0 and t >= 4 else 1 if carrier.place == 2 else 0):
+        if wish := carrier.agreed(MANY + t, 2 if carrier.process == 0 and t >= 4 else 1 if carrier.process == 2 else 0):
             return t, wish
         carrier.converse([say() for _ in carrier.here], "rounds")
 

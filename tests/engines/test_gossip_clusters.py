@@ -16,7 +16,7 @@ import coterie as co
 from coterie.bill import Bill
 from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
-from coterie.engines.places import job_of, put_together, tasks_of, work
+from coterie.engines.processes import job_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
 from coterie.methods.personal import Dada
 from coterie.peers.chaos import Chaos
@@ -117,15 +117,15 @@ class Threads(Engine):
     def run(self, agents, steps, network, limits, checkpoint, warm, watch):
         job = job_of(agents, steps, network, limits, checkpoint, self.places)
         if self.dealt:
-            job = replace(job, homes=tuple(agent % self.places for agent in range(len(agents))))
+            job = replace(job, process_of=tuple(agent % self.places for agent in range(len(agents))))
 
         def one(task, links):
-            links.partners = range(job.places)
-            carrier = PointToPoint(network, Bill(network), links, job.homes, task.place, job.names)
-            return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
+            links.partners = range(job.processes)
+            carrier = PointToPoint(network, Bill(network), links, job.process_of, task.process, job.names)
+            return work(job, task, carrier, stop_wished=lambda: task.process in self.stops)
 
-        with ThreadPoolExecutor(job.places) as pool:
-            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.homes)))
+        with ThreadPoolExecutor(job.processes) as pool:
+            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.process_of)))
         assert all(outcome.status == outcomes[0].status for outcome in outcomes)
         assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
         return put_together(outcomes, job)

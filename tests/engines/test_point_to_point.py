@@ -165,7 +165,7 @@ def test_sums_do_not_depend_on_who_lives_where(homes, served):
 
 def test_the_least_number_is_known_everywhere():
     for network in (star(4, server=True), ring(4)):
-        assert everywhere(network, [0, 1, 2, 2], lambda c: c.least(7 - c.place))[1] == [5, 5, 5]
+        assert everywhere(network, [0, 1, 2, 2], lambda c: c.least(7 - c.process))[1] == [5, 5, 5]
 
 
 @pytest.mark.parametrize(("first", "dtype"), [(0, "f8"), (2**23, "f4")], ids=["at first", "after many rounds, in f4"])
@@ -178,7 +178,7 @@ def test_all_places_stop_after_the_same_round(network, first, dtype):
             yield Sum(np.ones(2, dtype)) if network.server else Mix(np.ones(2, dtype))
 
         for t in range(first, first + 100):
-            wish = 2 if (carrier.place == 0 and t >= first + 4) else 1 if carrier.place == 3 else 0
+            wish = 2 if (carrier.process == 0 and t >= first + 4) else 1 if carrier.process == 3 else 0
             if (agreed := carrier.agreed(t, wish)) != 0:
                 return t, agreed
             carrier.converse([one_round(agent) for agent in carrier.here], "rounds")
@@ -236,7 +236,7 @@ def test_a_silent_place_is_a_lost_party():
     began = time.monotonic()
 
     def talk(carrier):
-        if carrier.place == 1:
+        if carrier.process == 1:
             return None
         return one_word([Sum(np.ones(2))] * 3)(carrier)
 

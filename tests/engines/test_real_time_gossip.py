@@ -18,7 +18,7 @@ import coterie as co
 from coterie.bill import Bill
 from coterie.engines import Engine
 from coterie.engines.peers import Peers
-from coterie.engines.places import job_of, pace_of, put_together, tasks_of, work
+from coterie.engines.processes import job_of, pace_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
 from coterie.peers.study import load_study
@@ -44,12 +44,12 @@ class RealTime(Engine):
         job = job_of(agents, steps, network, limits, checkpoint, self.places, pace_of("real", self.pace))
 
         def one(task, links):
-            links.partners = range(job.places)
-            carrier = PointToPoint(network, Bill(network), links, job.homes, task.place, job.names, job.pace)
-            return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
+            links.partners = range(job.processes)
+            carrier = PointToPoint(network, Bill(network), links, job.process_of, task.process, job.names, job.pace)
+            return work(job, task, carrier, stop_wished=lambda: task.process in self.stops)
 
-        with ThreadPoolExecutor(job.places) as pool:
-            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.homes)))
+        with ThreadPoolExecutor(job.processes) as pool:
+            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.process_of)))
         assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
         assert all(outcome.status == outcomes[0].status for outcome in outcomes)
         return put_together(outcomes, job)

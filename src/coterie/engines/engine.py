@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Engine(ABC):
-    """Places agents somewhere and runs the rounds there."""
+    """Puts agents somewhere and runs the rounds there."""
 
     name: ClassVar[str]
     summary: ClassVar[str]

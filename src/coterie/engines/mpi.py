@@ -27,7 +27,7 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, at_home, homes_of, job_of, put_together, tasks_of, unless_error, work
+from coterie.engines.processes import Desk, assigned, job_of, put_together, tasks_of, unless_error, with_data, work
 from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
@@ -78,10 +78,10 @@ class Mpi(Engine):
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         """Every rank answers for the agents that will live there, and all are told all answers, or the first error."""
         world = _world()
-        homes = homes_of(len(questions), world.size)
+        process_of = assigned(len(questions), world.size)
         answers: dict[int, T | CoterieError] = {}
-        for agent, home in enumerate(homes):
-            if home == world.rank:
+        for agent, owner in enumerate(process_of):
+            if owner == world.rank:
                 try:
                     answers[agent] = questions[agent]()
                 except CoterieError as error:
@@ -110,19 +110,19 @@ class Mpi(Engine):
         desk = Desk(job)
         try:
             # Data is read before anybody waits for a word: it may be far away.
-            task = replace(task, agents=tuple(at_home(agent) for agent in task.agents))
+            task = replace(task, agents=tuple(with_data(agent) for agent in task.agents))
             judge = None if _survives() else _end_all
             with (
                 closing(
-                    MpiCollectives(network, Bill(network), world, job.homes, job.names, self.deadline, judge)
+                    MpiCollectives(network, Bill(network), world, job.process_of, job.names, self.deadline, judge)
                 ) as carrier,
                 ctrl_c() as pressed,
             ):
 
                 def keep(outcome: Outcome) -> None:
                     if judge is None:
-                        for place, other in enumerate(carrier.gathered(outcome)):
-                            desk.keep(place, other)
+                        for process, other in enumerate(carrier.gathered(outcome)):
+                            desk.keep(process, other)
 
                 try:
                     outcome = work(job, task, carrier, stop_wished=pressed.is_set, watch=watch, keep=keep)

@@ -22,7 +22,7 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, pace_of, put_together, root_cause, tasks_of, work
+from coterie.engines.processes import Desk, Job, Task, job_of, pace_of, put_together, root_cause, tasks_of, work
 from coterie.errors import MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
@@ -95,7 +95,7 @@ class Peers(Engine):
         pipes, processes = [], []
         for task, own in zip(tasks, keys, strict=True):
             here, there = context.Pipe()
-            process = context.Process(target=_place, args=(there, job, task, run_id, self.deadline, own), daemon=True)
+            process = context.Process(target=_process, args=(there, job, task, run_id, self.deadline, own), daemon=True)
             process.start()
             there.close()
             pipes.append(here)
@@ -113,42 +113,42 @@ class Peers(Engine):
 
 
 def _followed(job: Job, pipes: Sequence[Connection], desk: Desk, watch: Watch, pressed: threading.Event) -> Outcome:
-    """Hear what the places say until all have come to an end."""
+    """Hear what the processes say until all have come to an end."""
     addresses: dict[int, str] = {}
     ends: dict[int, Outcome] = {}
     errors: list[Exception] = []
-    place_of = {pipe: place for place, pipe in enumerate(pipes)}
+    number_of = {pipe: process for process, pipe in enumerate(pipes)}
     talking = set(pipes)
     told_to_stop = False
     while talking:
         ready: list[Any] = wait(talking, timeout=0.2)
-        if pressed.is_set() and not told_to_stop and len(addresses) == job.places:
+        if pressed.is_set() and not told_to_stop and len(addresses) == job.processes:
             pipes[0].send("stop")
             told_to_stop = True
         for pipe in ready:
-            place = place_of[pipe]
+            process = number_of[pipe]
             try:
                 kind, thing = pipe.recv()
             except (EOFError, OSError):
                 talking.discard(pipe)
-                name = job.names[place]
+                name = job.names[process]
                 errors.append(PartyLost(f"{name} stopped answering: its process died.", name))
-                if len(addresses) < job.places:
+                if len(addresses) < job.processes:
                     raise errors[-1] from None
                 continue
             match kind:
                 case "address":
-                    addresses[place] = thing
-                    if len(addresses) == job.places:
+                    addresses[process] = thing
+                    if len(addresses) == job.processes:
                         for other in pipes:
                             with suppress(OSError):
-                                other.send([addresses[k] for k in range(job.places)])
+                                other.send([addresses[k] for k in range(job.processes)])
                 case "kept":
-                    desk.keep(place, thing)
-                    if place == 0 and watch(thing.history[-1].round, thing.history[-1]) is True:
+                    desk.keep(process, thing)
+                    if process == 0 and watch(thing.history[-1].round, thing.history[-1]) is True:
                         pipe.send("stop")
                 case "end" if thing.error is None:
-                    ends[place] = thing
+                    ends[process] = thing
                     talking.discard(pipe)
                 case "end":
                     errors.append(thing.error)
@@ -158,10 +158,10 @@ def _followed(job: Job, pipes: Sequence[Connection], desk: Desk, watch: Watch, p
                     talking.discard(pipe)
     if errors:
         raise root_cause(errors)
-    return put_together([ends[place] for place in range(job.places)], job)
+    return put_together([ends[process] for process in range(job.processes)], job)
 
 
-def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float, keys: Any) -> None:
+def _process(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float, keys: Any) -> None:
     """The whole run, as one process sees it."""
     import signal
 
@@ -169,7 +169,7 @@ def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float,
 
     # Ctrl-C reaches all processes of a terminal; the one that started the run decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stop, place = threading.Event(), task.place
+    stop, process = threading.Event(), task.process
     talk = threading.Lock()
 
     def tell(kind: str, thing: object) -> None:
@@ -182,14 +182,14 @@ def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float,
                 stop.set()
 
     # Who may wake up alone may ask anybody.
-    neighbours = range(job.places) if job.steps.asynchronous else partners(job.network, job.homes, place)
-    links = GrpcMesh(place, neighbours, run_id, keys, deadline, names=job.names)
+    neighbours = range(job.processes) if job.steps.asynchronous else partners(job.network, job.process_of, process)
+    links = GrpcMesh(process, neighbours, run_id, keys, deadline, names=job.names)
     try:
         tell("address", links.address)
         links.connect(pipe.recv())
         threading.Thread(target=hear, daemon=True).start()
         links.wait()
-        carrier = PointToPoint(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
+        carrier = PointToPoint(job.network, Bill(job.network), links, job.process_of, process, job.names, job.pace)
         outcome = work(job, task, carrier, stop_wished=stop.is_set, keep=lambda outcome: tell("kept", outcome))
         lost = outcome.error
         links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")

@@ -1,6 +1,6 @@
-"""Ray: agents live in actors, which Ray places and restarts; words travel on streams between the actors.
+"""Ray: agents live in actors, which Ray starts and restarts; words travel on streams between the actors.
 
-Ray carries nothing but the start, what each place has come to at every certificate, and the end. Where an actor dies
+Ray carries nothing but the start, what each process has come to at every certificate, and the end. Where an actor dies
 and there is a checkpoint, all actors are started anew and go on from the newest snapshot that all of them have.
 """
 
@@ -22,7 +22,7 @@ from coterie.data import Table
 from coterie.data.distant import Rows, Source, table_of
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, linked, pace_of, put_together, root_cause, tasks_of, work
+from coterie.engines.processes import Desk, Job, Task, job_of, linked, pace_of, put_together, root_cause, tasks_of, work
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
@@ -115,7 +115,7 @@ class Ray(Engine):
             raise InvalidInput(f"workers counts actors: at least 1, not {workers!r}.")
         job = job_of(agents, steps, network, limits, checkpoint, workers, pace)
         tasks = tasks_of(job, agents, warm)
-        occupies = dict(self.resources) or {"CPU": min(1.0, processors / (job.places + 1))}
+        occupies = dict(self.resources) or {"CPU": min(1.0, processors / (job.processes + 1))}
         with ctrl_c() as pressed:
             for remaining in reversed(range(self.restarts + 1)):
                 desk = Desk(job)
@@ -179,13 +179,13 @@ class _Part:
 
 
 class _Worker:
-    """One place, as an actor."""
+    """One process, as an actor."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
         self._addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
 
-    def process(self) -> int:
+    def pid(self) -> int:
         """The number of this process."""
         return os.getpid()
 
@@ -194,11 +194,11 @@ class _Worker:
         self._stop.set()
 
     def meet(self, addresses: Sequence[str]) -> None:
-        """Tell this place where the others are."""
+        """Tell this process where the others are."""
         self._addresses.put(addresses)
 
     def work(self, job: Job, task: Task, run_id: str, deadline: float, host: str) -> Iterator[Any]:
-        """The run, as this place sees it: its address, then each outcome so far, and at last the end or an error."""
+        """The run, as this process sees it: its address, then each outcome so far, and at last the end or an error."""
         self._stop.clear()
         host = host or _own_address()
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -209,7 +209,7 @@ class _Worker:
 
         def whole() -> None:
             try:
-                with linked(job, task.place, run_id, deadline, host, meet) as carrier:
+                with linked(job, task.process, run_id, deadline, host, meet) as carrier:
                     outcome = work(
                         job,
                         task,
@@ -261,26 +261,26 @@ def _followed(
     watch: Watch,
     pressed: threading.Event,
 ) -> Outcome:
-    """Hear what the places say until all have come to an end."""
+    """Hear what the processes say until all have come to an end."""
     addresses: dict[int, str] = {}
     ends: dict[int, Outcome] = {}
     errors: list[CoterieError] = []
-    place_of = {stream: place for place, stream in enumerate(streams)}
+    number_of = {stream: process for process, stream in enumerate(streams)}
     open_streams = list(streams)
     while open_streams:
         ready, _ = ray.wait(open_streams, timeout=0.2)
         if pressed.is_set():
-            workers[job.homes[0]].stop.remote()
+            workers[job.process_of[0]].stop.remote()
         for stream in ready:
-            place = place_of[stream]
+            process = number_of[stream]
             try:
                 kind, thing = ray.get(next(stream))
             except StopIteration:
                 open_streams.remove(stream)
                 continue
             except ray.exceptions.RayActorError as error:
-                lost = PartyLost(f"{job.called(place)} stopped answering: the actor died.")
-                if job.pace is None or len(addresses) < job.places:
+                lost = PartyLost(f"{job.called(process)} stopped answering: the actor died.")
+                if job.pace is None or len(addresses) < job.processes:
                     raise lost from error
                 # In real time the others go on, and find out by themselves.
                 errors.append(lost)
@@ -288,20 +288,20 @@ def _followed(
                 continue
             match kind:
                 case "address":
-                    addresses[place] = thing
-                    if len(addresses) == job.places:
+                    addresses[process] = thing
+                    if len(addresses) == job.processes:
                         for worker in workers:
-                            worker.meet.remote([addresses[other] for other in range(job.places)])
+                            worker.meet.remote([addresses[other] for other in range(job.processes)])
                 case "kept":
-                    desk.keep(place, thing)
-                    if place == job.homes[0] and watch(thing.history[-1].round, thing.history[-1]) is True:
-                        workers[place].stop.remote()
+                    desk.keep(process, thing)
+                    if process == job.process_of[0] and watch(thing.history[-1].round, thing.history[-1]) is True:
+                        workers[process].stop.remote()
                 case "end" if thing.error is None:
-                    ends[place] = thing
+                    ends[process] = thing
                 case "end":
                     errors.append(thing.error)
                 case "error":
                     errors.append(thing)
     if errors:
         raise root_cause(errors)
-    return put_together([ends[place] for place in range(job.places)], job)
+    return put_together([ends[process] for process in range(job.processes)], job)

@@ -2,7 +2,7 @@
 
 Spark starts all tasks together, next to their data, and tells each where the others are (`allGather`, once, because
 each call sleeps a second). Where a task dies and there is a checkpoint, Spark itself starts the stage again, which goes
-on from the newest snapshot that all places have. For that, a shuffle stands behind the stage: a barrier stage whose
+on from the newest snapshot that all processes have. For that, a shuffle stands behind the stage: a barrier stage whose
 result is collected directly is never retried.
 
 Where barrier stages are not to be had (dynamic allocation forbids them), `Spark(barrier=False)` makes every word a job
@@ -37,7 +37,7 @@ from coterie.data import Table
 from coterie.data.distant import Distant, Rows, Source, table_of
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import (
+from coterie.engines.processes import (
     Desk,
     Job,
     Task,
@@ -59,8 +59,10 @@ __all__ = ["SETTINGS", "Spark", "prepare_environment"]
 
 T = TypeVar("T")
 
+RESULT = "process int, thing binary"
+"""The columns that a task on a DataFrame hands back."""
 QUEUE = 128
-"""How many places may knock at the driver's door at the same time, at least."""
+"""How many processes may knock at the driver's door at the same time, at least."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -124,7 +126,7 @@ class Spark(Engine):
             answers = _session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
             found = dict(answers.collect())
         else:
-            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), "place int, thing binary"))
+            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), RESULT))
         return [unless_error(found[agent]) for agent in range(len(questions))]
 
     def run(
@@ -149,13 +151,13 @@ class Spark(Engine):
         tasks = tasks_of(job, agents, warm)
         desk = Desk(job)
         with ctrl_c() as pressed, _reception(desk, watch, pressed, context) as reception:
-            place = _Place(job, uuid.uuid4().hex, self.deadline, reception, context.master.startswith("local"))
+            process = _Process(job, uuid.uuid4().hex, self.deadline, reception, context.master.startswith("local"))
             try:
                 if self._frame is None:
-                    stage = context.parallelize(tasks, job.places).barrier().mapPartitions(place)
+                    stage = context.parallelize(tasks, job.processes).barrier().mapPartitions(process)
                     found = dict((stage if checkpoint is None else stage.repartition(1)).collect())
                 else:
-                    there = self._frame.mapInArrow(_PlaceThere(place, tasks), "place int, thing binary", barrier=True)
+                    there = self._frame.mapInArrow(_ProcessThere(process, tasks), RESULT, barrier=True)
                     found = _collected(there if checkpoint is None else there.repartition(1))
             except Exception as error:
                 if not _is_sparks(error):
@@ -167,7 +169,7 @@ class Spark(Engine):
             if isinstance(cause, NumericalError | PartyLost):
                 return desk.ended(cause)
             raise cause
-        return put_together([found[place] for place in range(job.places)], job)
+        return put_together([found[process] for process in range(job.processes)], job)
 
     def _run_jobs(
         self,
@@ -204,8 +206,8 @@ class Spark(Engine):
 
 
 @dataclass(frozen=True)
-class _Place:
-    """One place, as a task of the barrier stage."""
+class _Process:
+    """One process, as a task of the barrier stage."""
 
     job: Job
     run_id: str
@@ -218,17 +220,17 @@ class _Place:
 
         context = BarrierTaskContext.get()
         (task,) = tasks
-        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[task.place].address.rpartition(":")[0]
+        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[task.process].address.rpartition(":")[0]
         stop = threading.Event()
         try:
             with (
                 _desk_of(self.reception) as desk,
-                linked(self.job, task.place, self.run_id, self.deadline, host, context.allGather) as carrier,
+                linked(self.job, task.process, self.run_id, self.deadline, host, context.allGather) as carrier,
             ):
 
                 def keep(outcome: Outcome) -> None:
                     if desk is not None:
-                        desk.send((task.place, outcome))
+                        desk.send((task.process, outcome))
                         if desk.recv():
                             stop.set()
 
@@ -238,7 +240,7 @@ class _Place:
         trouble = end.error if isinstance(end, Outcome) else end
         if isinstance(trouble, PartyLost) and self.job.folder is not None:
             raise trouble  # Spark starts the stage again.
-        yield task.place, end
+        yield task.process, end
 
 
 # -- data of jobs that come again --------------------------------------------------------------------------------------
@@ -293,14 +295,14 @@ def _sent(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
     """Numbered things as Arrow batches, which are all that such a task may return."""
     import pyarrow as pa
 
-    for place, thing in pairs:
-        columns = [pa.array([place], pa.int32()), pa.array([pickle.dumps(thing)], pa.binary())]
-        yield pa.record_batch(columns, ["place", "thing"])
+    for process, thing in pairs:
+        columns = [pa.array([process], pa.int32()), pa.array([pickle.dumps(thing)], pa.binary())]
+        yield pa.record_batch(columns, ["process", "thing"])
     _Partition.at_hand = None
 
 
 def _collected(frame: Any) -> dict[int, Any]:
-    return {row.place: pickle.loads(row.thing) for row in frame.collect()}
+    return {row.process: pickle.loads(row.thing) for row in frame.collect()}
 
 
 @dataclass(frozen=True)
@@ -308,18 +310,18 @@ class _AnsweredThere:
     questions: Sequence[Callable[[], Any]]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        place = _taken(batches)
-        return _sent([_answered((place, self.questions[place]))])
+        process = _taken(batches)
+        return _sent([_answered((process, self.questions[process]))])
 
 
 @dataclass(frozen=True)
-class _PlaceThere:
-    place: _Place
+class _ProcessThere:
+    process: _Process
     tasks: Sequence[Task]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         number = _taken(batches)
-        return _sent(self.place([self.tasks[number]]))
+        return _sent(self.process([self.tasks[number]]))
 
 
 def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:
@@ -348,19 +350,19 @@ def _with_arrays(frame: Any) -> Any:
 def _reception(
     desk: Desk, watch: Watch, pressed: threading.Event, context: Any
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
-    """A door at the driver where places hand in what they have come to; its address and key."""
+    """A door at the driver where processes hand in what they have come to; its address and key."""
     host = context.getConf().get("spark.driver.host", "127.0.0.1")
     key = secrets.token_bytes(32)
-    # A place that finds the queue full would wait for ever: there is room for all.
-    listener = Listener((host, 0), backlog=max(QUEUE, desk.job.places), authkey=key)
-    chief, over = desk.job.homes[0], threading.Event()
+    # A process that finds the queue full would wait for ever: there is room for all.
+    listener = Listener((host, 0), backlog=max(QUEUE, desk.job.processes), authkey=key)
+    chief, over = desk.job.process_of[0], threading.Event()
 
     def hear(connection: Connection) -> None:
         with contextlib.suppress(EOFError, OSError), connection:
             while True:
-                place, outcome = connection.recv()
-                desk.keep(place, outcome)
-                if place == chief and watch(outcome.history[-1].round, outcome.history[-1]) is True:
+                process, outcome = connection.recv()
+                desk.keep(process, outcome)
+                if process == chief and watch(outcome.history[-1].round, outcome.history[-1]) is True:
                     pressed.set()
                 connection.send(pressed.is_set())
 

@@ -24,7 +24,7 @@ from coterie.arrays import FloatArray, digest, product
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
-from coterie.engines.places import VERSIONS
+from coterie.engines.processes import VERSIONS
 from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.files import write_atomically
 from coterie.kernels.boosting import log_sum

@@ -23,7 +23,7 @@ from coterie.agent import Agent
 from coterie.arrays import digest, is_sparse
 from coterie.bill import Bill
 from coterie.data import Table
-from coterie.engines.places import pace_of
+from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.peers.align import aligned

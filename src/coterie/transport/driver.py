@@ -24,7 +24,7 @@ DENSE_ABOVE = 0.2
 """A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
 LONG, DENSE_ABOVE_IF_LONG = 4096, 0.4
 """The same for letters of that length or more. Rows of a sparse product are the same bits, whoever computes them, and a
-place then computes only its own; for shorter letters that is not worth scipy's overhead."""
+process then computes only its own; for shorter letters that is not worth scipy's overhead."""
 MIXED_AT_ONCE = 1 << 18
 """How many numbers a `Mix` puts side by side: not all of long letters, which would be one more of them per agent."""
 EVEN_FROM = 16
@@ -96,12 +96,12 @@ class Driver(ABC):
     def _ended(self, talks: Sequence[Talk[T]], replies: Sequence[Any], words: list[Word], first: T) -> list[T]:
         """What each came to, when the talk after those that said these words is the first to end: all must end now."""
         results, silent = [first], [len(words)]
-        for place in range(len(words) + 1, len(talks)):
+        for k in range(len(words) + 1, len(talks)):
             try:
-                words.append(talks[place].send(replies[place]))
+                words.append(talks[k].send(replies[k]))
             except StopIteration as end:
                 results.append(end.value)
-                silent.append(place)
+                silent.append(k)
         if words:
             raise self._disagreement(words, silent)
         return results
@@ -235,11 +235,11 @@ class Driver(ABC):
 
     def _disagreement(self, words: Sequence[Word], silent: Sequence[int]) -> ProtocolError:
         if silent:
-            ended = ", ".join(self.names[self.here[place]] for place in silent)
-            speaker = next(place for place in range(len(self.here)) if place not in silent)
+            ended = ", ".join(self.names[self.here[k]] for k in silent)
+            speaker = next(k for k in range(len(self.here)) if k not in silent)
             said = f"{self.names[self.here[speaker]]} said {_name(words[0])}"
             return ProtocolError(f"{ended} ended the round while {said}.")
-        other = next(place for place, word in enumerate(words) if type(word) is not type(words[0]))
+        other = next(k for k, word in enumerate(words) if type(word) is not type(words[0]))
         one = f"{self.names[self.here[0]]} said {_name(words[0])}"
         return ProtocolError(f"at the same step {one} and {self.names[self.here[other]]} said {_name(words[other])}.")
 

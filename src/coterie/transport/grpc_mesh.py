@@ -1,6 +1,6 @@
 """A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
 
-The place with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
+The process with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
 each side resends what the other has not heard, so a dropped connection costs nothing but time: letters are numbered,
 kept until the other side has heard them, and taken exactly once. There is one deadline: a neighbour from whom nothing
 is heard for so long, no letter and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
@@ -14,8 +14,8 @@ so that all name the same party.
     a letter twice                                            dropped and counted
     a letter too early, changed, too large, of another epoch  refused and counted; the connection begins anew
 
-A neighbour that was restarted has lost its place in the conversation. Then `receive` raises `Restarted` at every
-place, one after the other, and after `begin_again` all talk in a new *epoch*, in which no letter of the old one counts.
+A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every
+process, one after the other, and after `begin_again` all talk in a new *epoch*: no letter of the old one counts.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def server_name(party: str) -> str:
 
 
 class GrpcMesh:
-    """This place's links. Make one, tell the others its `address`, then `connect` with everybody's."""
+    """This process's links. Make one, tell the others its `address`, then `connect` with everybody's."""
 
     def __init__(
         self,
@@ -110,16 +110,16 @@ class GrpcMesh:
     ):
         """Begin to listen.
 
-        run_id      the same at all places, another one for another run
+        run_id      the same in all processes, another one for another run
         deadline    seconds of silence after which a neighbour is lost
-        names       what places are called in errors, and in certificates with `MutualTLS`
+        names       what processes are called in errors, and in certificates with `MutualTLS`
         listen      host:port; port 0 takes a free one
-        agreement   a text that must be the same at all places; a difference is shown line by line
+        agreement   a text that must be the same in all processes; a difference is shown line by line
         patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
         largest     bytes of the largest letter
         """
         if isinstance(security, MutualTLS) and names is None:
-            raise InvalidInput("mutual TLS knows places by their names; give names=.")
+            raise InvalidInput("mutual TLS knows processes by their names; give names=.")
         self.me, self.run_id, self.security, self.deadline = me, run_id, security, float(deadline)
         self.agreement, self.largest, self.epoch = agreement, largest, 0
         self.patience = self.deadline if patience is None else float(patience)
@@ -156,9 +156,9 @@ class GrpcMesh:
         self.address = f"{listen.rpartition(':')[0]}:{port}"
         self._server.start()
 
-    def name(self, place: int) -> str:
-        """What that place is called."""
-        return self._names[place] if self._names else f"agent {place}"
+    def name(self, process: int) -> str:
+        """What that process is called."""
+        return self._names[process] if self._names else f"agent {process}"
 
     def connect(self, addresses: Sequence[str]) -> None:
         """Begin to dial the neighbours with lower numbers, in the background; `send` and `receive` need not wait."""
@@ -203,11 +203,11 @@ class GrpcMesh:
         """Put a letter where others can `ask` for it."""
         self._published[agent] = sealed(np.array(letter))
 
-    def ask(self, place: int, agent: int, patience: float | None = None) -> FloatArray | None:
+    def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
         """What that agent last published."""
-        if place == self.me:
+        if process == self.me:
             return self._published.get(agent)
-        return self._edge(place).ask(agent, patience)
+        return self._edge(process).ask(agent, patience)
 
     def close(self, reason: str = "", lost: str = "", status: str = "") -> None:
         """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did.
@@ -262,11 +262,11 @@ class GrpcMesh:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _edge(self, place: int) -> _Edge:
+    def _edge(self, process: int) -> _Edge:
         try:
-            return self._edges[place]
+            return self._edges[process]
         except KeyError:
-            raise InvalidInput(f"{self.name(self.me)} has no link to {self.name(place)}.") from None
+            raise InvalidInput(f"{self.name(self.me)} has no link to {self.name(process)}.") from None
 
     def _spawn(self, work: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=work, name=name, daemon=True)

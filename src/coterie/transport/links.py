@@ -1,8 +1,8 @@
 """Point-to-point links between the processes of a run: what a carrier of words needs of a transport, and no more.
 
-A *place* is a process, numbered from 0; where every agent has a process of its own, places are agents. Letters between
-two places arrive in the order in which they were sent, each exactly once. Each carries a `Tag` that says what it is
-for, and the receiver says which one it expects, so two places that lost step with each other are told so by name.
+Processes are numbered from 0; where every agent has one of its own, they have the agents' numbers. Letters between two
+processes arrive in the order in which they were sent, each exactly once. Each carries a `Tag` that says what it is
+for, and the receiver says which one it expects, so two processes that lost step with each other are told so by name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Stop(NamedTuple):
 
 
 class Links(Protocol):
-    """A place's links to the places it talks to."""
+    """A process's links to the processes it talks to."""
 
     stop: Stop
     """Goes out in the header of every letter; where it says nothing, `receive` takes over that of the letter."""
@@ -45,23 +45,23 @@ class Links(Protocol):
         ...
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
-        """The next letter of that place, read-only; waits for it.
+        """The next letter of that process, read-only; waits for it.
 
-        Raises `PartyLost`, naming the place, if it falls silent for longer than the deadline, and `ProtocolError`,
+        Raises `PartyLost`, naming the process, if it falls silent for longer than the deadline, and `ProtocolError`,
         naming both tags, if its letter is for something else.
         """
         ...
 
     def publish(self, agent: int, letter: FloatArray) -> None:
-        """Put a letter of one of this place's agents where others can `ask` for it."""
+        """Put a letter of one of this process's agents where others can `ask` for it."""
         ...
 
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
-        """The next letter of that place, if it has arrived; like `receive`, but does not wait."""
+        """The next letter of that process, if it has arrived; like `receive`, but does not wait."""
         ...
 
-    def ask(self, place: int, agent: int, patience: float | None = None) -> FloatArray | None:
-        """What that agent, who lives at that place, last published; None if nothing yet.
+    def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
+        """What that agent, who lives in that process, last published; None if nothing yet.
 
         It is answered in the background: the agent may be busy, or done, as long as its process lives. With `patience`,
         so many seconds at most, and not at all where the connection is broken: None then, too.

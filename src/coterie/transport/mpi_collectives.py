@@ -1,4 +1,4 @@
-"""Words among the ranks of an MPI run, by collectives: every place is a rank.
+"""Words among the ranks of an MPI run, by collectives: every process is a rank.
 
 | word       | collectives                                                                                         |
 |------------|-----------------------------------------------------------------------------------------------------|
@@ -111,7 +111,7 @@ class MpiCollectives(PointToPoint):
         network: Network,
         bill: Bill,
         world: Any,
-        homes: Sequence[int],
+        process_of: Sequence[int],
         names: Sequence[str] | None = None,
         deadline: float | None = None,
         judge: Judge | None = None,
@@ -127,7 +127,7 @@ class MpiCollectives(PointToPoint):
             raise MissingExtra("the mpi engine", "mpi") from missing
         self._mpi = MPI
         # There are no links: every way in which `PointToPoint` uses them is another one here.
-        super().__init__(network, bill, None, homes, world.rank, names)  # type: ignore[arg-type]
+        super().__init__(network, bill, None, process_of, world.rank, names)  # type: ignore[arg-type]
         self.comm = world.Dup()
         self.comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._near: Any = None
@@ -135,11 +135,11 @@ class MpiCollectives(PointToPoint):
             others = sorted(self._outgoing)
             self._near = self.comm.Create_dist_graph_adjacent(others, others)
             self._near.Set_errhandler(MPI.ERRORS_RETURN)
-        by_rank = [agent for place in range(self.comm.size) for agent in self._agents_of[place]]
+        by_rank = [agent for process in range(self.comm.size) for agent in self._agents_of[process]]
         self._row_after_row = network.server and by_rank == list(range(network.agents))
         """Whether letters are added in the order in which they arrive, rank by rank."""
         self._row_of = np.argsort(by_rank)
-        self._agent_counts = [len(self._agents_of[place]) for place in range(self.comm.size)]
+        self._agent_counts = [len(self._agents_of[process]) for process in range(self.comm.size)]
         self._complaint: NumericalError | None = None
         self._sums: dict[tuple[int, str], _Sums] = {}
         self._nears: dict[tuple[int, str, bool], _Near] = {}
@@ -253,8 +253,8 @@ class MpiCollectives(PointToPoint):
         if not shrunk:
             raise PartyLost("a rank died, and the others could not agree which one.") from error
         (self.comm,) = shrunk
-        left = set(self.comm.allgather(self.place))
-        dead = [self.names[agent] for agent, home in enumerate(self.homes) if home not in left]
+        left = set(self.comm.allgather(self.process))
+        dead = [self.names[agent] for agent, owner in enumerate(self.process_of) if owner not in left]
         raise PartyLost(f"{' and '.join(dead)} stopped answering: the rank died.") from error
 
     # -- travelling ---------------------------------------------------------------------------------------------------
@@ -262,14 +262,14 @@ class MpiCollectives(PointToPoint):
     def _put_up(self, agent: int, letter: FloatArray) -> None:
         self._published[agent] = sealed(np.array(letter))
 
-    def _send(self, place: int, letter: FloatArray, tag: Tag) -> None:
-        self.comm.send((tag, letter, self._stop), place)
+    def _send(self, process: int, letter: FloatArray, tag: Tag) -> None:
+        self.comm.send((tag, letter, self._stop), process)
 
-    def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
+    def _receive(self, process: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
         with self._waiting(tag.word, tag.purpose):
-            found, letter, stop = self.comm.recv(source=place)
+            found, letter, stop = self.comm.recv(source=process)
         if found != tag:
-            raise ProtocolError(f"{self.names[self._agents_of[place][0]]} sent {found} where {tag} was expected.")
+            raise ProtocolError(f"{self.names[self._agents_of[process][0]]} sent {found} where {tag} was expected.")
         self._adopt(stop)
         return sealed(letter)
 
@@ -305,11 +305,11 @@ class MpiCollectives(PointToPoint):
         mine, everybodys, swap = board.slices
         size, length = letters[0].size, mine.size
         whole = size // length
-        for place, letter in zip(board.own, letters, strict=True):
+        for row, letter in zip(board.own, letters, strict=True):
             flat = letter.reshape(-1)
-            place[:whole] = flat[: whole * length].reshape(whole, length)
+            row[:whole] = flat[: whole * length].reshape(whole, length)
             if whole * length < size:
-                place[whole, : size - whole * length] = flat[whole * length :]
+                row[whole, : size - whole * length] = flat[whole * length :]
         mine[:] = self._total_of(board, tag)
         self._doing.answered = None
         swap()
@@ -423,9 +423,9 @@ class MpiCollectives(PointToPoint):
             kinds, lengths = [number, self._mpi.INT64_T] * len(agents), [size, 2] * len(agents)
             return self._mpi.Datatype.Create_struct(lengths, starts, kinds).Commit()
 
-        places = len(self._outgoing)
+        processes = len(self._outgoing)
         out, into = ([selected(a) for a in there.values()] for there in (self._outgoing, self._incoming))
-        once, from_start = [1] * places, [0] * places
+        once, from_start = [1] * processes, [0] * processes
         swap, request = self._kept(
             self._near, "Neighbor_alltoallw", [buffer, once, from_start, out], [buffer, once, from_start, into]
         )
@@ -451,7 +451,7 @@ class MpiCollectives(PointToPoint):
         return heard
 
     def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
-        questions = [[peer for peer in peers if self.homes[peer] == place] for place in range(self.comm.size)]
+        questions = [[peer for peer in peers if self.process_of[peer] == process] for process in range(self.comm.size)]
         with self._waiting("Ask"):
             answers = [
                 {peer: self._published[peer] for peer in asked if peer in self._published}

@@ -1,18 +1,18 @@
-"""Words among agents that live in several processes ("places"), over point-to-point links.
+"""Words among agents that live in several processes, over point-to-point links.
 
 Every sum is made in the order in which `in_process` makes it, so the iterates do not depend on where agents live:
 
 | word       | how it travels                                                                                      |
 |------------|-----------------------------------------------------------------------------------------------------|
-| `Sum`      | with a server: to the place of agent 0, which adds in the order of the agents; on a graph: up the    |
-|            | spanning tree, each agent adding its children's sums, the last child first. The total comes back.    |
-| `Mix`      | to the places of the neighbours, which take their rows of the same matrix product                   |
-| `Exchange` | to the places of the neighbours                                                                     |
+| `Sum`      | with a server: to the process of agent 0, which adds in the order of the agents; on a graph: up the |
+|            | spanning tree, each agent adding its children's sums, the last child first. The total comes back.   |
+| `Mix`      | to the processes of the neighbours, which take their rows of the same matrix product                |
+| `Exchange` | to the processes of the neighbours                                                                  |
 | `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
 | gossip     | see `distributed_gossip`; in real time, `real_time_gossip`                                          |
 
-The header of every letter has the *stop*: after which round the place of agent 0 wants to end, and why (time is up,
-Ctrl-C). It travels with the words, so all places stop after the same round without a message more. What engines tell
+The header of every letter has the *stop*: after which round the process of agent 0 wants to end, and why (time is up,
+Ctrl-C). It travels with the words, so all processes stop after the same round without a message more. What engines tell
 each other beside the words (`least`, the sizes of unequal letters) is not billed.
 """
 
@@ -55,36 +55,36 @@ class Operator(NamedTuple):
 
 
 class PointToPoint(Driver):
-    """Answers the words of the agents of this place, together with the other places."""
+    """Answers the words of the agents of this process, together with the other processes."""
 
     def __init__(
         self,
         network: Network,
         bill: Bill,
         links: Links,
-        homes: Sequence[int],
-        place: int,
+        process_of: Sequence[int],
+        process: int,
         names: Sequence[str] | None = None,
         pace: float | None = None,
     ):
-        """`homes[j]` is the place of agent j; with a `pace`, gossip is in real time (see `real_time_gossip`)."""
+        """`process_of[j]` is the process of agent j; with a `pace`, gossip is in real time (see `real_time_gossip`)."""
         super().__init__(network, bill, names)
-        self.links, self.homes, self.place, self.pace = links, list(homes), place, pace
-        self.here = [agent for agent, home in enumerate(homes) if home == place]
+        self.links, self.process_of, self.process, self.pace = links, list(process_of), process, pace
+        self.here = [agent for agent, owner in enumerate(process_of) if owner == process]
         self._step = 0
         self.stop = Stop()
         self._published: dict[int, FloatArray] = {}
         self._operators: dict[tuple[str | int, Any, bool], tuple[str | Matrix, Operator]] = {}
         self._agents_of: dict[int, list[int]] = {}
-        for agent, home in enumerate(homes):
-            self._agents_of.setdefault(home, []).append(agent)
-        self._told_by, self._tells = _relay(network, self.homes, place)
-        # Place by place: which of my agents have a neighbour there, and which of its agents have one here.
-        self._outgoing, self._incoming = _crossings(network, self.homes, place)
+        for agent, owner in enumerate(process_of):
+            self._agents_of.setdefault(owner, []).append(agent)
+        self._told_by, self._tells = _relay(network, self.process_of, process)
+        # Process by process: which of my agents have a neighbour there, and which of its agents have one here.
+        self._outgoing, self._incoming = _crossings(network, self.process_of, process)
         self._at_hand = sorted({*self.here, *(agent for agents in self._incoming.values() for agent in agents)})
         self._gossip: DistributedGossip | None = None
         self.transcript: hashlib._Hash | None = None
-        """If set, a digest of all totals: what every place must have heard alike."""
+        """If set, a digest of all totals: what every process must have heard alike."""
         self._reach = 0 if len(self._agents_of) == 1 else 1 if network.server else max(1, network.diameter)
 
     def publish(self, agent: int, letter: FloatArray | Letter) -> None:
@@ -100,7 +100,7 @@ class PointToPoint(Driver):
 
     def _scattered(self) -> DistributedGossip:
         if self._gossip is None:
-            how = (self.network, self.homes, self.place, self._send, self._receive)
+            how = (self.network, self.process_of, self.process, self._send, self._receive)
             self._gossip = (
                 DistributedGossip(*how)
                 if self.pace is None
@@ -109,7 +109,7 @@ class PointToPoint(Driver):
         return self._gossip
 
     def memory(self) -> dict[str, Any]:
-        """The digest of the totals so far, and what the agents of this place have read, if they gossip."""
+        """The digest of the totals so far, and what the agents of this process have read, if they gossip."""
         heard = {} if self.transcript is None else {HEARD: np.frombuffer(self.transcript.digest(), np.uint8)}
         return heard | ({} if self._gossip is None else self._gossip.memory())
 
@@ -142,16 +142,16 @@ class PointToPoint(Driver):
         return states, reached
 
     def agreed(self, t: int, wish: int) -> int:
-        """The wish that takes effect after round t, or 0: the same at every place, on the word of agent 0's place."""
+        """The wish that takes effect after round t, or 0: everywhere that of the process of agent 0."""
         if isinstance(self._gossip, RealTimeGossip):
             return self._gossip.agreed()
-        if wish and not self.stop.reason and self.place == self.homes[0]:
+        if wish and not self.stop.reason and self.process == self.process_of[0]:
             self.stop = Stop(t + self._reach, wish)
         return self.stop.reason if t >= self.stop.at else 0
 
     @property
     def stop(self) -> Stop:
-        """When to stop, as far as this place knows."""
+        """When to stop, as far as this process knows."""
         return self.links.stop
 
     @stop.setter
@@ -159,7 +159,7 @@ class PointToPoint(Driver):
         self.links.stop = stop
 
     def least(self, number: int) -> int:
-        """The smallest of the places' numbers."""
+        """The smallest of the processes' numbers."""
         return int(self._everybodys([[float(number)]] * len(self.here), "least").min())
 
     # -- one answer per word ------------------------------------------------------------------------------------------
@@ -234,32 +234,32 @@ class PointToPoint(Driver):
     # -- travelling ---------------------------------------------------------------------------------------------------
 
     def _sum_of_all(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """The sum over all agents of all places, in the order that `in_process` keeps."""
+        """The sum over all agents of all processes, in the order that `in_process` keeps."""
         if len(self._agents_of) == 1:
             return self._total(letters)
         shape = letters[0].shape
         total = self._served(letters, tag) if self.network.server else self._climbed(letters, tag)
         if self._told_by is not None:
             total = self._receive(self._told_by, tag, letters[0].size, letters[0].dtype).copy()
-        for place in self._tells:
-            self._send(place, total, tag)
+        for process in self._tells:
+            self._send(process, total, tag)
         if self.transcript is not None:
             self.transcript.update(total.data)
         return total.reshape(shape)
 
     def _served(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """At the place of agent 0, everybody's letters added in the order of the agents; the others send theirs."""
-        server = self.homes[0]
-        if self.place != server:
+        """At the process of agent 0, everybody's letters added in the order of the agents; the others send theirs."""
+        server = self.process_of[0]
+        if self.process != server:
             self._send(server, _stacked(letters), tag)
             return letters[0]
         size, dtype = letters[0].size, letters[0].dtype
         heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
         total: FloatArray | None = None
-        for agent, home in enumerate(self.homes):
+        for agent, owner in enumerate(self.process_of):
             if agent not in heard:
-                agents = self._agents_of[home]
-                stack = self._receive(home, tag, len(agents) * size, dtype).reshape(len(agents), size)
+                agents = self._agents_of[owner]
+                stack = self._receive(owner, tag, len(agents) * size, dtype).reshape(len(agents), size)
                 heard |= zip(agents, stack, strict=True)
             letter = heard.pop(agent)
             if total is None:
@@ -270,7 +270,7 @@ class PointToPoint(Driver):
         return total
 
     def _climbed(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """The sum of what is at and below my agents in the tree; at the root's place, of everything."""
+        """The sum of what is at and below my agents in the tree; at the root's process, of everything."""
         own = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
         size, dtype = letters[0].size, letters[0].dtype
         partial: dict[int, FloatArray] = {}
@@ -281,10 +281,10 @@ class PointToPoint(Driver):
             if child_here:
                 below = partial.pop(child) if child in partial else own[child]
                 if not parent_here:
-                    self._send(self.homes[parent], below, tag)
+                    self._send(self.process_of[parent], below, tag)
                     continue
             else:
-                below = self._receive(self.homes[child], tag, size, dtype)
+                below = self._receive(self.process_of[child], tag, size, dtype)
             if parent in partial:
                 partial[parent] += below
             else:
@@ -292,23 +292,23 @@ class PointToPoint(Driver):
         return partial[self._root] if self._root in partial else letters[0].reshape(-1)
 
     def _swapped(self, letters: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The letters, all of one size, of my agents and of the agents of other places that have a neighbour here."""
+        """The letters, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
         size, dtype = letters[0].size, letters[0].dtype
         heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
-        for place, agents in self._outgoing.items():
-            self._send(place, _stacked([heard[agent] for agent in agents]), tag)
-        for place, agents in self._incoming.items():
+        for process, agents in self._outgoing.items():
+            self._send(process, _stacked([heard[agent] for agent in agents]), tag)
+        for process, agents in self._incoming.items():
             heard |= zip(
-                agents, self._receive(place, tag, len(agents) * size, dtype).reshape(len(agents), size), strict=True
+                agents, self._receive(process, tag, len(agents) * size, dtype).reshape(len(agents), size), strict=True
             )
         return heard
 
     def _exchanged(self, letters: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The letters of my agents, and those of the agents of other places that have a neighbour here."""
-        for place, agents in self._outgoing.items():
+        """The letters of my agents, and those of the agents of other processes that have a neighbour here."""
+        for process, agents in self._outgoing.items():
             for agent in agents:
-                self._send(place, letters[agent], tag)
-        heard = {agent: self._letter(place, tag) for place, agents in self._incoming.items() for agent in agents}
+                self._send(process, letters[agent], tag)
+        heard = {agent: self._letter(process, tag) for process, agents in self._incoming.items() for agent in agents}
         return letters | heard
 
     def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
@@ -316,14 +316,14 @@ class PointToPoint(Driver):
         self._everybodys([[0.0]] * len(self.here), "published")
         found: dict[int, FloatArray] = {}
         for peer in peers:
-            home = self.homes[peer]
-            letter = self._published.get(peer) if home == self.place else self.links.ask(home, peer)
+            owner = self.process_of[peer]
+            letter = self._published.get(peer) if owner == self.process else self.links.ask(owner, peer)
             if letter is not None:
                 found[peer] = letter
         return found
 
     def _everybodys(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
-        """One row of numbers per agent, from all places."""
+        """One row of numbers per agent, from all processes."""
         table = np.zeros((len(rows), self.network.agents, len(rows[0])))
         for mine, agent, row in zip(table, self.here, rows, strict=True):
             mine[agent] = row
@@ -333,24 +333,24 @@ class PointToPoint(Driver):
         self._step += 1
         return Tag(purpose, self._step, word)
 
-    def _send(self, place: int, letter: FloatArray, tag: Tag) -> None:
-        self.links.send(place, letter, tag)
+    def _send(self, process: int, letter: FloatArray, tag: Tag) -> None:
+        self.links.send(process, letter, tag)
 
-    def _receive(self, place: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
-        letter = self._letter(place, tag).reshape(-1)
+    def _receive(self, process: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
+        letter = self._letter(process, tag).reshape(-1)
         if size is not None and (letter.size != size or letter.dtype != dtype):
-            who = " and ".join(self.names[agent] for agent in self._agents_of[place])
+            who = " and ".join(self.names[agent] for agent in self._agents_of[process])
             raise ProtocolError(
                 f"{tag.word}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and {who} sent "
                 f"{letter.size} of type {letter.dtype} at the same step."
             )
         return letter
 
-    def _letter(self, place: int, tag: Tag) -> FloatArray:
-        return _of_numbers(self.links.receive(place, tag), tag)
+    def _letter(self, process: int, tag: Tag) -> FloatArray:
+        return _of_numbers(self.links.receive(process, tag), tag)
 
-    def _arrived(self, place: int, tag: Tag) -> FloatArray | None:
-        letter = self.links.poll(place, tag)
+    def _arrived(self, process: int, tag: Tag) -> FloatArray | None:
+        letter = self.links.poll(process, tag)
         return None if letter is None else _of_numbers(letter, tag).reshape(-1)
 
     # -- checks and products ------------------------------------------------------------------------------------------
@@ -377,56 +377,58 @@ class PointToPoint(Driver):
         return self._operators[key][1]
 
 
-def partners(network: Network, homes: Sequence[int], place: int) -> list[int]:
-    """The other places that a place exchanges letters with."""
-    told_by, tells = _relay(network, homes, place)
-    outgoing, _ = _crossings(network, homes, place)
+def partners(network: Network, process_of: Sequence[int], process: int) -> list[int]:
+    """The other processes that a process exchanges letters with."""
+    told_by, tells = _relay(network, process_of, process)
+    outgoing, _ = _crossings(network, process_of, process)
     found = {*tells, *outgoing} | ({told_by} if told_by is not None else set())
     if not network.server:
         parents = network.tree().parents
-        crossing = [(homes[child], homes[parent]) for child, parent in enumerate(parents) if parent >= 0]
-        found |= {other for pair in crossing if place in pair for other in pair}
-    return sorted(found - {place})
+        crossing = [(process_of[child], process_of[parent]) for child, parent in enumerate(parents) if parent >= 0]
+        found |= {other for pair in crossing if process in pair for other in pair}
+    return sorted(found - {process})
 
 
-def _relay(network: Network, homes: Sequence[int], place: int) -> tuple[int | None, list[int]]:
-    """From which place a total comes to this one, and to which it goes on from here."""
+def _relay(network: Network, process_of: Sequence[int], process: int) -> tuple[int | None, list[int]]:
+    """From which process a total comes to this one, and to which it goes on from here."""
     if network.server:
-        server = homes[0]
-        return (None, sorted(set(homes) - {server})) if place == server else (server, [])
+        server = process_of[0]
+        return (None, sorted(set(process_of) - {server})) if process == server else (server, [])
     tree = network.tree()
     told_by: dict[int, int | None] = {}
     for agent in map(int, tree.order):
         parent = int(tree.parents[agent])
-        # The first agent of a place in the order of the tree has its parent elsewhere, or is the root.
-        told_by.setdefault(homes[agent], homes[parent] if parent >= 0 else None)
-    return told_by[place], [other for other, source in told_by.items() if source == place]
+        # The first agent of a process in the order of the tree has its parent elsewhere, or is the root.
+        told_by.setdefault(process_of[agent], process_of[parent] if parent >= 0 else None)
+    return told_by[process], [other for other, source in told_by.items() if source == process]
 
 
-def _crossings(network: Network, homes: Sequence[int], place: int) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+def _crossings(
+    network: Network, process_of: Sequence[int], process: int
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
     if network.server:
         return {}, {}
     outgoing: dict[int, set[int]] = {}
     incoming: dict[int, set[int]] = {}
-    for agent, home in enumerate(homes):
-        if home == place:
+    for agent, owner in enumerate(process_of):
+        if owner == process:
             for other in network.neighbours(agent):
-                if homes[other] != place:
-                    outgoing.setdefault(homes[other], set()).add(agent)
-                    incoming.setdefault(homes[other], set()).add(other)
+                if process_of[other] != process:
+                    outgoing.setdefault(process_of[other], set()).add(agent)
+                    incoming.setdefault(process_of[other], set()).add(other)
     return _sorted(outgoing), _sorted(incoming)
 
 
 def _sorted(sets: dict[int, set[int]]) -> dict[int, list[int]]:
-    return {place: sorted(sets[place]) for place in sorted(sets)}
+    return {process: sorted(sets[process]) for process in sorted(sets)}
 
 
 def _chosen(matrix: Matrix, rows: npt.NDArray[np.intp], columns: Sequence[int]) -> Matrix:
     """Some rows of a sparse matrix for letters in that order; each row adds in the order in which it did."""
     part = matrix[rows]
-    places = np.zeros(matrix.shape[1], part.indices.dtype)
-    places[list(columns)] = np.arange(len(columns))
-    return sp.csr_array((part.data, places[part.indices], part.indptr), shape=(len(rows), len(columns)))
+    position = np.zeros(matrix.shape[1], part.indices.dtype)
+    position[list(columns)] = np.arange(len(columns))
+    return sp.csr_array((part.data, position[part.indices], part.indptr), shape=(len(rows), len(columns)))
 
 
 def _of_numbers(letter: FloatArray, tag: Tag) -> FloatArray:

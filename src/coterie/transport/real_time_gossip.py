@@ -1,15 +1,15 @@
 """Gossip in real time: every agent has a Poisson clock of its own that ticks in seconds, and waits for nobody.
 
-A place walks through its own agents' ticks. An agent that wakes up reads the copies of its neighbours' letters that
-this place holds, takes its step, and publishes; ticks during a step are missed. No place knows how often another one
-woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on average.
+A process walks through its own agents' ticks. An agent that wakes up reads the copies of its neighbours' letters that
+this process holds, takes its step, and publishes; ticks during a step are missed. No process knows how often another
+one woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on average.
 
-| message | from, to                             | content                                                             |
-|---------|--------------------------------------|---------------------------------------------------------------------|
-| NEWS    | who published, to places that it     | whose, and what changed in the letter since this place was told     |
-|         | sends to                             |                                                                     |
-| NOTES   | likewise                             | for each note: sender, receiver, how many numbers, the numbers      |
-| END     | all, to all                          | the stretch is over; from the place of agent 0 it ends everybody's  |
+| message | from, to                         | content                                                                 |
+|---------|----------------------------------|-------------------------------------------------------------------------|
+| NEWS    | who published, to the processes  | whose, and what changed in the letter since this process was told       |
+|         | of those that it sends to        |                                                                         |
+| NOTES   | likewise                         | for each note: sender, receiver, how many numbers, the numbers          |
+| END     | all, to all                      | the stretch is over; from the process of agent 0 it ends everybody's    |
 
 What `Ask(peers)` wants is fetched: the links answer in the background, whatever the peer is doing, and a peer that does
 not answer in time is left out. A stretch lasts until the next certificate. It ends when everybody's END has come, so
@@ -48,25 +48,25 @@ Poll = Callable[[int, Tag], FloatArray | None]
 
 
 class RealTimeGossip(DistributedGossip):
-    """One place's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
+    """One process's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
 
     def __init__(
         self,
         network: Network,
-        homes: Sequence[int],
-        place: int,
+        process_of: Sequence[int],
+        process: int,
         send: Callable[[int, FloatArray, Tag], None],
         receive: Callable[[int, Tag], FloatArray],
         poll: Poll,
         links: Links,
         pace: float,
     ):
-        super().__init__(network, homes, place, send, receive)
+        super().__init__(network, process_of, process, send, receive)
         self._poll, self._links, self.pace = poll, links, pace
         self.ticks = [0] * network.agents
-        """How often each agent of this place woke up."""
+        """How often each agent of this process woke up."""
         self.gone: dict[int, PartyLost] = {}
-        """The places that are not there any more, and how that was noticed."""
+        """The processes that are not there any more, and how that was noticed."""
         self._copies: set[int] = set()
         self._ended: set[int] = set()
         self._wish = 0
@@ -84,13 +84,13 @@ class RealTimeGossip(DistributedGossip):
     ) -> tuple[list[Any], int]:
         """Let the clocks run from one round to another, a `pace` each; the States then, and which round it became.
 
-        The place of agent 0 says when it is over: when the time has come, or there is a `wish` to stop.
+        The process of agent 0 says when it is over: when the time has come, or there is a `wish` to stop.
         """
         here = [agent.index for agent in agents]
         self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
         self._steps, self._tag, self._ended = steps, Tag("rounds", span[0], "stretch"), set()
         self._span = span
-        leads = self.place == self.homes[0]
+        leads = self.process == self.process_of[0]
         began = time.monotonic()
         end = began + (span[1] - span[0]) * self.pace
         clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in here}
@@ -109,69 +109,69 @@ class RealTimeGossip(DistributedGossip):
         return [self._states[agent] for agent in here], reached
 
     def agreed(self) -> int:
-        """The wish to stop that the place of agent 0 had at the end of the stretch."""
+        """The wish to stop that the process of agent 0 had at the end of the stretch."""
         return self._wish
 
     def _over(self, leads: bool, end: float, wish: Callable[[], int]) -> bool:
         self._take_in()
         if leads:
             return time.monotonic() >= end or wish() > 0
-        return self.homes[0] in self._ended or self.homes[0] in self.gone
+        return self.process_of[0] in self._ended or self.process_of[0] in self.gone
 
     def _take_in(self) -> None:
         """What came in meanwhile."""
-        for place in self._others:
-            while place not in self._ended and place not in self.gone:
+        for process in self._others:
+            while process not in self._ended and process not in self.gone:
                 try:
-                    message = self._poll(place, self._tag)
+                    message = self._poll(process, self._tag)
                 except PartyLost as error:
-                    self.gone[place] = error
+                    self.gone[process] = error
                     break
                 if message is None:
                     break
-                self._read_message(place, message)
+                self._read_message(process, message)
 
     def _close(self) -> None:
         """Say that it is over here, and hear everybody out."""
         self._tell(self._others, [END])
-        for place in self._others:
-            while place not in self._ended and place not in self.gone:
-                self._read_message(place, self._await(place, self._tag))
+        for process in self._others:
+            while process not in self._ended and process not in self.gone:
+                self._read_message(process, self._await(process, self._tag))
         if self.gone:
             raise next(iter(self.gone.values()))
 
     def _agreed(self, wish: int, round: int) -> tuple[int, int]:
-        """The wish and the round of the place of agent 0."""
-        tag, hub = Tag("engine", self._tag.step, "agreed"), self.homes[0]
-        if self.place != hub:
+        """The wish and the round of the process of agent 0."""
+        tag, hub = Tag("engine", self._tag.step, "agreed"), self.process_of[0]
+        if self.process != hub:
             heard = self._await(hub, tag)
             if not (heard.shape == (2,) and heard[0] in (0, 1, 2) and self._span[0] <= heard[1] <= self._span[1]):
                 raise ProtocolError(f"{self._called(hub)} ended a stretch with {heard.tolist()}.")
             return int(heard[0]), int(heard[1])
-        for place in self._others:
-            self._post(place, np.array([wish, round], float), tag)
+        for process in self._others:
+            self._post(process, np.array([wish, round], float), tag)
         return wish, round
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
-    def _tell(self, places: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
-        for place in places:
-            if place not in self.gone:
-                self._post(place, np.asarray(numbers, float), self._tag)
+    def _tell(self, processes: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
+        for process in processes:
+            if process not in self.gone:
+                self._post(process, np.asarray(numbers, float), self._tag)
 
-    def _read_message(self, place: int, message: FloatArray) -> None:
+    def _read_message(self, process: int, message: FloatArray) -> None:
         kind = message[0] if message.size else None
         try:
             if kind == END:
-                self._ended.add(place)
-            elif kind == NEWS and self._lives(int(message[1]), place):
+                self._ended.add(process)
+            elif kind == NEWS and self._lives(int(message[1]), process):
                 self._take_copy(int(message[1]), message, 2)
             elif kind == NOTES:
-                self._hand_on(place, message.tolist())
+                self._hand_on(process, message.tolist())
             else:
                 raise ValueError("of no known kind, or in the name of others")
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(place)} sent a message that is none: {error}.") from error
+            raise ProtocolError(f"{self._called(process)} sent a message that is none: {error}.") from error
 
     def _take_copy(self, peer: int, message: FloatArray, start: int) -> None:
         self._learn(peer, message, start)
@@ -182,19 +182,19 @@ class RealTimeGossip(DistributedGossip):
     def publish(self, who: int, letter: Letter) -> None:
         """Put a letter where others can fetch it, and send what has to be sent."""
         first = who not in self._letters
-        self._outbox = {place: [NOTES] for place in self._others}
+        self._outbox = {process: [NOTES] for process in self._others}
         super().publish(who, letter)
         self._offer(who)
         if first:
             return
         receivers = [*(map(int, letter.to) if letter.changed else ()), *letter.new]
-        for place in sorted({self.homes[receiver] for receiver in receivers} - {self.place}):
-            # At first the whole letter: what this place may have fetched meanwhile is not known here.
-            self._told.setdefault((place, who), np.full(letter.x.size, np.nan))
-            self._tell([place], np.concatenate([[NEWS, who], self._news(place, who)]))
-        for place, notes in self._outbox.items():
+        for process in sorted({self.process_of[receiver] for receiver in receivers} - {self.process}):
+            # At first the whole letter: what this process may have fetched meanwhile is not known here.
+            self._told.setdefault((process, who), np.full(letter.x.size, np.nan))
+            self._tell([process], np.concatenate([[NEWS, who], self._news(process, who)]))
+        for process, notes in self._outbox.items():
             if len(notes) > 1:
-                self._tell([place], notes)
+                self._tell([process], notes)
 
     def _deliver(self, parcel: Parcel) -> None:
         super()._deliver(parcel)
@@ -221,22 +221,22 @@ class RealTimeGossip(DistributedGossip):
 
     def _fetched(self, peer: int) -> bool:
         """Ask for that peer's letter, and say whether it is here now."""
-        home = self.homes[peer]
-        if home == self.place:
+        owner = self.process_of[peer]
+        if owner == self.process:
             return True
-        if home in self.gone:
+        if owner in self.gone:
             return False
         try:
-            letter = self._links.ask(home, self.count + peer, PATIENCE)
+            letter = self._links.ask(owner, self.count + peer, PATIENCE)
         except PartyLost as error:
-            self.gone[home] = error
+            self.gone[owner] = error
             return False
         if letter is None:
             return False
         try:
             self._take_copy(peer, letter, 0)
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(home)} answered with a letter that is none: {error}.") from error
+            raise ProtocolError(f"{self._called(owner)} answered with a letter that is none: {error}.") from error
         return True
 
     # -- snapshots ----------------------------------------------------------------------------------------------------

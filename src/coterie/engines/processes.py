@@ -1,6 +1,6 @@
-"""What engines with several processes have in common: who lives where, the work of one place, and the outcome of all.
+"""What engines with several processes have in common: who lives where, the work of one process, and the outcome of all.
 
-A *place* is a process of the run, numbered from 0, with one agent or several. Each runs `rounds.run` for its agents;
+The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run` for its agents;
 whoever started them puts the points together.
 """
 
@@ -31,8 +31,7 @@ __all__ = [
     "Desk",
     "Job",
     "Task",
-    "at_home",
-    "homes_of",
+    "assigned",
     "job_of",
     "linked",
     "pace_of",
@@ -40,66 +39,67 @@ __all__ = [
     "root_cause",
     "tasks_of",
     "unless_error",
+    "with_data",
     "work",
 ]
 
 T = TypeVar("T")
 Meet = Callable[[str], Sequence[str]]
 VERSIONS = 3
-"""Snapshots that each place keeps. Places are at most one certificate apart, so the newest common one is among them."""
+"""Snapshots that each process keeps. Any two are at most one certificate apart, so the newest common one is among them."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all places are told."""
+    """What all processes are told."""
 
     steps: Steps
     network: Network
     limits: Limits
-    homes: tuple[int, ...]
-    """The place of each agent."""
+    process_of: tuple[int, ...]
+    """The process of each agent."""
     names: tuple[str, ...]
     """What each agent is called."""
     folder: Path | None
-    """Where each place keeps its snapshots, in a folder of its own."""
+    """Where each process keeps its snapshots, in a folder of its own."""
     identity: str
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
 
     @property
-    def places(self) -> int:
-        """How many places there are."""
-        return max(self.homes) + 1
+    def processes(self) -> int:
+        """How many processes there are."""
+        return max(self.process_of) + 1
 
-    def agents_of(self, place: int) -> list[int]:
+    def agents_of(self, process: int) -> list[int]:
         """Who lives there."""
-        return [agent for agent, home in enumerate(self.homes) if home == place]
+        return [agent for agent, owner in enumerate(self.process_of) if owner == process]
 
-    def called(self, place: int) -> str:
+    def called(self, process: int) -> str:
         """The names of who lives there."""
-        return " and ".join(self.names[agent] for agent in self.agents_of(place))
+        return " and ".join(self.names[agent] for agent in self.agents_of(process))
 
-    def checkpoint(self, place: int) -> Checkpoint | None:
-        """The folder of that place's snapshots."""
+    def checkpoint(self, process: int) -> Checkpoint | None:
+        """The folder of that process's snapshots."""
         if self.folder is None:
             return None
-        agents = self.agents_of(place)
+        agents = self.agents_of(process)
         return Checkpoint(self.folder / f"agents-{agents[0]}-to-{agents[-1]}", self.identity, VERSIONS)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one place is told: its agents, with their data, and where they start."""
+    """What one process is told: its agents, with their data, and where they start."""
 
-    place: int
+    process: int
     agents: tuple[Agent, ...]
     warm: tuple[Point, ...] | None
 
 
-def homes_of(agents: int, places: int) -> tuple[int, ...]:
-    """The place of each agent: consecutive agents together, and about equally many everywhere."""
-    places = min(agents, places)
-    return tuple(agent * places // agents for agent in range(agents))
+def assigned(agents: int, processes: int) -> tuple[int, ...]:
+    """The process of each agent: consecutive agents together, and about equally many everywhere."""
+    processes = min(agents, processes)
+    return tuple(agent * processes // agents for agent in range(agents))
 
 
 CLOCKS = ("virtual", "real")
@@ -120,34 +120,34 @@ def job_of(
     network: Network,
     limits: Limits,
     checkpoint: Checkpoint | None,
-    places: int,
+    processes: int,
     pace: float | None = None,
 ) -> Job:
-    """What all places are told of a run in so many places."""
+    """What all processes are told of a run in so many processes."""
     if pace is not None and not steps.asynchronous:
         raise InvalidProblem(
             "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go step "
             "by step. Leave it out."
         )
-    homes = homes_of(len(agents), places)
+    process_of = assigned(len(agents), processes)
     names = tuple(agent.data.name for agent in agents)
     folder = None if checkpoint is None else checkpoint.folder.absolute()
     identity = "" if checkpoint is None else checkpoint.identity
-    job = Job(steps, network, limits, homes, names, folder, identity, pace)
+    job = Job(steps, network, limits, process_of, names, folder, identity, pace)
     if folder is not None:
         _refuse_other_layout(folder, job)
     return job
 
 
 def tasks_of(job: Job, agents: Sequence[Agent], warm: Sequence[Point] | None) -> list[Task]:
-    """What each place is told."""
+    """What each process is told."""
     return [
         Task(
-            place,
-            tuple(agents[agent] for agent in job.agents_of(place)),
-            None if warm is None else tuple(warm[agent] for agent in job.agents_of(place)),
+            process,
+            tuple(agents[agent] for agent in job.agents_of(process)),
+            None if warm is None else tuple(warm[agent] for agent in job.agents_of(process)),
         )
-        for place in range(job.places)
+        for process in range(job.processes)
     ]
 
 
@@ -160,14 +160,14 @@ def work(
     watch: Watch = lambda t, record: None,
     keep: Keep = lambda outcome: None,
 ) -> Outcome:
-    """The whole run, as one place sees it, with one thread for linear algebra."""
+    """The whole run, as one process sees it, with one thread for linear algebra."""
     with threadpool_limits(1):
         return run(
-            [at_home(agent) for agent in task.agents],
+            [with_data(agent) for agent in task.agents],
             job.steps,
             carrier,
             job.limits,
-            checkpoint=job.checkpoint(task.place),
+            checkpoint=job.checkpoint(task.process),
             warm=task.warm,
             stop_wished=stop_wished,
             watch=watch,
@@ -175,7 +175,7 @@ def work(
         )
 
 
-def at_home(agent: Agent) -> Agent:
+def with_data(agent: Agent) -> Agent:
     """The agent with its data, read here if it lives here."""
     if isinstance(agent.data, Distant) and agent.data.fetch is not None:
         return replace(agent, data=agent.data.fetch(), scratch={})
@@ -183,19 +183,19 @@ def at_home(agent: Agent) -> Agent:
 
 
 @contextmanager
-def linked(job: Job, place: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[PointToPoint]:
-    """A carrier for that place, on streams to all others without encryption: for one trusted cluster only.
+def linked(job: Job, process: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[PointToPoint]:
+    """A carrier for that process, on streams to all others without encryption: for one trusted cluster only.
 
-    `meet` is handed the address of this place and gives those of all places, once everybody has one.
+    `meet` is handed the address of this process and gives those of all processes, once everybody has one.
     """
     from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 
-    names = [job.called(other) for other in range(job.places)]
-    links = GrpcMesh(place, range(job.places), run_id, TrustedCluster(), deadline, names=names, listen=f"{host}:0")
+    names = [job.called(other) for other in range(job.processes)]
+    links = GrpcMesh(process, range(job.processes), run_id, TrustedCluster(), deadline, names=names, listen=f"{host}:0")
     try:
         links.connect(meet(links.address))
         links.wait()
-        yield PointToPoint(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
+        yield PointToPoint(job.network, Bill(job.network), links, job.process_of, process, job.names, job.pace)
     except BaseException as error:
         links.close(f"{type(error).__name__}: {error}")
         raise
@@ -204,24 +204,24 @@ def linked(job: Job, place: int, run_id: str, deadline: float, host: str, meet: 
 
 
 def put_together(outcomes: Sequence[Outcome], job: Job) -> Outcome:
-    """The outcome of the run from those of all places, in the order of the places."""
+    """The outcome of the run from those of all processes, in the order of the processes."""
     by_agent = {
         agent: point
-        for place, outcome in enumerate(outcomes)
-        for agent, point in zip(job.agents_of(place), outcome.points, strict=True)
+        for process, outcome in enumerate(outcomes)
+        for agent, point in zip(job.agents_of(process), outcome.points, strict=True)
     }
-    return replace(outcomes[job.homes[0]], points=[by_agent[agent] for agent in range(len(job.homes))])
+    return replace(outcomes[job.process_of[0]], points=[by_agent[agent] for agent in range(len(job.process_of))])
 
 
 def unless_error(answer: T | CoterieError) -> T:
-    """What a place answered; the error, if that is what it came to."""
+    """What a process answered; the error, if that is what it came to."""
     if isinstance(answer, CoterieError):
         raise answer
     return answer
 
 
 def root_cause(errors: Sequence[BaseException]) -> BaseException:
-    """The error that the others follow from: a place that fails leaves, and to the others it is a lost party."""
+    """The error that the others follow from: a process that fails leaves, and to the others it is a lost party."""
 
     def distance(error: BaseException) -> int:
         return 2 if isinstance(error, PartyLost) else 1 if isinstance(error, NumericalError) else 0
@@ -231,34 +231,34 @@ def root_cause(errors: Sequence[BaseException]) -> BaseException:
 
 @dataclass
 class Desk:
-    """Where places hand in what they have come to, so that something is left when one of them dies."""
+    """Where processes hand in what they have come to, so that something is left when one of them dies."""
 
     job: Job
     kept: dict[int, dict[int, Outcome]] = field(default_factory=dict)
-    """By round of the certificate, then by place."""
+    """By round of the certificate, then by process."""
 
-    def keep(self, place: int, outcome: Outcome) -> None:
-        """Take what a place would have come to, and forget what is older than the newest that all handed in."""
+    def keep(self, process: int, outcome: Outcome) -> None:
+        """Take what a process would have come to, and forget what is older than the newest that all handed in."""
         round = outcome.history[-1].round
-        self.kept.setdefault(round, {})[place] = outcome
-        if len(self.kept[round]) == self.job.places:
+        self.kept.setdefault(round, {})[process] = outcome
+        if len(self.kept[round]) == self.job.processes:
             self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
 
     def ended(self, error: CoterieError) -> Outcome:
-        """The newest that all places handed in, as the end of a run that failed so; the error itself, if nothing is."""
-        whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.job.places]
+        """The newest that all processes handed in, as the end of a run that failed so; without one, the error itself."""
+        whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.job.processes]
         if not whole:
             raise error
-        outcome = put_together([whole[-1][place] for place in range(self.job.places)], self.job)
+        outcome = put_together([whole[-1][process] for process in range(self.job.processes)], self.job)
         return replace(outcome, status=error.status, error=error)
 
 
 def _refuse_other_layout(folder: Path, job: Job) -> None:
-    """The snapshots of a folder belong to places; with other agents in a place they cannot be used."""
-    expected = {path.folder.name for place in range(job.places) if (path := job.checkpoint(place)) is not None}
+    """The snapshots of a folder belong to processes; with other agents in a process they cannot be used."""
+    expected = {path.folder.name for process in range(job.processes) if (path := job.checkpoint(process)) is not None}
     found = {path.name for path in folder.glob("agents-*-to-*")}
     if found - expected:
         raise InvalidInput(
-            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {job.places}. "
+            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {job.processes}. "
             "Use as many as before, or an empty folder."
         )
