@@ -94,7 +94,7 @@ class Bare:
             self.ready.acquire()
 
     def send(self, to: int, letter, tag) -> None:
-        frame = encode(Header(Kind.LETTER, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), letter)
+        frame = encode(Header(Kind.MESSAGE, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), letter)
         self.loop.call_soon_threadsafe(self.outboxes[to].put_nowait, frame)
 
     def receive(self, source: int, tag):

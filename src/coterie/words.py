@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix
 
-__all__ = ["Ask", "Exchange", "Letter", "Mix", "Sum", "Talk", "Word"]
+__all__ = ["Ask", "Exchange", "Mix", "Publication", "Sum", "Talk", "Word"]
 
 T = TypeVar("T")
 IndexArray: TypeAlias = npt.NDArray[np.intp]
@@ -58,7 +58,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """Whether to be sent what one has read before, too."""
 
 
-class Letter(msgspec.Struct, frozen=True, gc=False):
+class Publication(msgspec.Struct, frozen=True, gc=False):
     """What an agent publishes between two wake-ups, where agents wake up at times of their own.
 
     `x` is the whole: `head` plain numbers, then a vector that is mostly zeros (or, if not `sparse`, is not). It is what

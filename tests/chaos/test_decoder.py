@@ -46,12 +46,12 @@ ODD = [
 """What may stand in a place of a header."""
 
 
-def genuine(kind=Kind.LETTER, size=5, dtype="<f8"):
+def genuine(kind=Kind.MESSAGE, size=5, dtype="<f8"):
     return encode(Header(kind, "run", 0, 1, 2, 3, "rounds", 4, "Sum", ""), np.ones(size, dtype))
 
 
 GENUINE = [genuine(kind, size, dtype) for kind in Kind for size in (0, 1, 5, 20) for dtype in ("<f8", "<f4", "|u1")]
-FIELDS = list(msgspec.structs.astuple(Header(Kind.LETTER, "run", 0, 1, 2, 3, "rounds", 4, "Sum", "")))
+FIELDS = list(msgspec.structs.astuple(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, "rounds", 4, "Sum", "")))
 
 
 def changed(frame, script):
@@ -164,7 +164,7 @@ def test_a_changed_bit_is_always_noticed():
 
 @pytest.mark.parametrize("announced", [CAP + 1, 2**31, 2**32 - 1])
 def test_sizes_are_checked_before_memory_is_taken(announced):
-    header = msgspec.msgpack.encode(Header(Kind.LETTER, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,)))
+    header = msgspec.msgpack.encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,)))
     frame = struct.pack("<4sIII", b"COT2", len(header), announced, 0) + header
     tracemalloc.start()
     try:
@@ -178,7 +178,7 @@ def test_sizes_are_checked_before_memory_is_taken(announced):
 @pytest.mark.parametrize("dtype", ["object", ">i8", "complex128", "U3", "float16", "bool"])
 def test_only_floats_and_bytes_are_sent(dtype):
     with pytest.raises(ProtocolError, match="float64 or float32"):
-        encode(Header(Kind.LETTER, "run", 0, 1, 2, 3), np.zeros(2, dtype))
+        encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3), np.zeros(2, dtype))
 
 
 ATHERIS = """

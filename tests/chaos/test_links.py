@@ -317,7 +317,7 @@ def test_who_is_no_neighbour_is_refused_before_it_says_anything(opened, keys):
     assert a.rejected == {"no neighbour": 1}
 
 
-def letter(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.LETTER, size=2):
+def letter(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.MESSAGE, size=2):
     return encode(Header(kind, run, epoch, sender, sequence, heard, "rounds", 0, "Sum"), np.full(size, 66.0))
 
 
@@ -466,7 +466,7 @@ def test_only_parties_of_the_study_are_signed_for(tmp_path):
 
 
 def test_frames_survive_the_round_trip():
-    header = Header(Kind.LETTER, "run", 1, 2, 3, 4, "rounds", 5, "Sum")
+    header = Header(Kind.MESSAGE, "run", 1, 2, 3, 4, "rounds", 5, "Sum")
     x = np.arange(6.0).reshape(2, 3)
     frame = encode(header, x)
     assert (len(frame) - x.nbytes) % 64 == 0
@@ -495,12 +495,12 @@ def test_frames_survive_the_round_trip():
 )
 def test_stops_and_shapes_that_cannot_be_are_refused(field, value):
     """Also with a checksum that is right: whoever is in the study can send what it likes."""
-    fields = msgspec.structs.asdict(Header(Kind.LETTER, "run", 0, 1, 2, 3, dtype="<f8")) | {field: value}
+    fields = msgspec.structs.asdict(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8")) | {field: value}
     header = msgspec.msgpack.encode(list(fields.values()))
     frame = PREFIX.pack(MAGIC, len(header), 0, zlib.crc32(header)) + header
     with pytest.raises(ProtocolError):
         decode(frame + bytes(-len(frame) % 64))
-    decode(encode(Header(Kind.LETTER, "run", 0, 1, 2, 3, stop_at=2**53 + 1, stop_reason=2), np.empty((2**24 + 1, 0))))
+    decode(encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, stop_at=2**53 + 1, stop_reason=2), np.empty((2**24 + 1, 0))))
 
 
 def test_the_stop_is_heard_with_the_next_letter(opened):

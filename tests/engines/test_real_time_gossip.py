@@ -25,7 +25,7 @@ from coterie.peers.study import load_study
 from coterie.transport.links import Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
-from coterie.words import Letter
+from coterie.words import Publication
 
 GIVEN = TIES + TIES.T
 NEIGHBOURS = (GIVEN > 0).sum(axis=1)
@@ -161,7 +161,7 @@ def test_messages_that_cannot_be_are_refused(message, match):
     """Agent 0 hears agent 2's process, which speaks for agent 2 only."""
     network = co.networks.star(3, server=True)
     own = RealTimeGossip(network, range(3), 0, None, None, None, Queues(0, {}, {}, ()), 0.01)
-    own.publish(0, Letter(np.zeros(6), head=2))
+    own.publish(0, Publication(np.zeros(6), head=2))
     own._read_message(2, np.array([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, 5.0]))
     assert own._board[2].tolist() == [0, 0, 0, 5, 0, 0]
     with pytest.raises(co.CoterieError, match=match):

@@ -40,7 +40,7 @@ __all__ = ["Mpi", "prepare_environment"]
 T = TypeVar("T")
 
 EAGER_BYTES = 32768
-"""Letters up to so long are handed over within a machine without asking: ranks that share a core would wait for it."""
+"""Messages up to so long are handed over within a machine without asking: ranks that share a core would wait for it."""
 LAST_SECONDS = 2.0
 """For the other ranks, to end what they are doing, before all are ended."""
 

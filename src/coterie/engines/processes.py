@@ -46,7 +46,7 @@ __all__ = [
 T = TypeVar("T")
 Meet = Callable[[str], Sequence[str]]
 VERSIONS = 3
-"""Snapshots that each process keeps. Any two are at most one certificate apart, so the newest common one is among them."""
+"""Snapshots that each process keeps. They are at most one certificate apart, so the newest common one is among them."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Desk:
             self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
 
     def ended(self, error: CoterieError) -> Outcome:
-        """The newest that all processes handed in, as the end of a run that failed so; without one, the error itself."""
+        """The newest that all processes handed in, as the end of a run that failed; without one, the error."""
         whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.job.processes]
         if not whole:
             raise error

@@ -1,4 +1,4 @@
-"""Gossip of agents that live in several processes: the wake-ups, the letters and the bill of the embedded clock.
+"""Gossip of agents that live in several processes: the wake-ups, the publications and the bill of the embedded clock.
 
 Who wakes up when is drawn from (seed, round), so every process knows it without a message, and all walk through the
 same wake-ups. The process of the agent that wakes up leads, the others follow:
@@ -9,7 +9,7 @@ same wake-ups. The process of the agent that wakes up leads, the others follow:
 | answers   | back                          | for each: body, head, sparse, how many numbers of x changed since this  |
 |           |                               | process was told, where (unless all did), and to what                   |
 | the end   | leader to all other processes | DONE, and for each note: sender, receiver, its length, the numbers      |
-|           |                               | (or FAILED: the new letter is not finite, and all processes stop)       |
+|           |                               | (or FAILED: what was published is not finite, and all processes stop)   |
 
 A process answers what its agents published before this wake-up: it has heard the end of all earlier ones. Each process
 bills what it leads; after a round the accounts are added up, so that all hold the same bill.
@@ -30,7 +30,7 @@ from coterie.networks import Network
 from coterie.steps import Steps
 from coterie.transport.gossip import Gossip, unfit, wake_ups
 from coterie.transport.links import Tag
-from coterie.words import Ask, Letter
+from coterie.words import Ask, Publication
 
 __all__ = ["DistributedGossip"]
 
@@ -149,13 +149,13 @@ class DistributedGossip(Gossip):
                 start = self._learn(peer, answer, start)
 
     def _news(self, process: int, peer: int) -> FloatArray:
-        """What that process does not know yet of the letter of an agent that lives here."""
-        letter = self._letters[peer]
+        """What that process does not know yet of the publication of an agent that lives here."""
+        publication = self._publications[peer]
         known = self._told.get((process, peer))
-        changed = np.flatnonzero(letter.x if known is None else letter.x != known)
-        self._told[process, peer] = letter.x.copy()
-        card = [self._bodies[peer], letter.head, letter.sparse, changed.size]
-        return np.concatenate([card, changed if changed.size < letter.x.size else [], letter.x[changed]])
+        changed = np.flatnonzero(publication.x if known is None else publication.x != known)
+        self._told[process, peer] = publication.x.copy()
+        card = [self._bodies[peer], publication.head, publication.sparse, changed.size]
+        return np.concatenate([card, changed if changed.size < publication.x.size else [], publication.x[changed]])
 
     def _learn(self, peer: int, answer: FloatArray, start: int) -> int:
         """Take in one peer's part of an answer; returns where the next one begins."""
@@ -169,7 +169,7 @@ class DistributedGossip(Gossip):
             row[_whole(answer[start : start + changes])] = answer[start + changes : start + 2 * changes]
             start += 2 * changes
         self._bodies[peer] = body
-        self._letters[peer] = Letter(sealed(row.copy()), head, bool(sparse))
+        self._publications[peer] = Publication(sealed(row.copy()), head, bool(sparse))
         return start
 
     def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:

@@ -23,12 +23,12 @@ T = TypeVar("T")
 DENSE_ABOVE = 0.2
 """A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
 LONG, DENSE_ABOVE_IF_LONG = 4096, 0.4
-"""The same for letters of that length or more. Rows of a sparse product are the same bits, whoever computes them, and a
-process then computes only its own; for shorter letters that is not worth scipy's overhead."""
+"""The same for messages of that length or more. Rows of a sparse product are the same bits, whoever computes them, and
+a process then computes only its own; for shorter messages that is not worth scipy's overhead."""
 MIXED_AT_ONCE = 1 << 18
-"""How many numbers a `Mix` puts side by side: not all of long letters, which would be one more of them per agent."""
+"""How many numbers a `Mix` puts side by side: not all of long messages, which would be one more of them per agent."""
 EVEN_FROM = 16
-"""From so many agents on, a `Mix` that weighs everybody else alike is made from the sum of all letters."""
+"""From so many agents on, a `Mix` that weighs everybody else alike is made from the sum of all messages."""
 
 
 class Even:
@@ -123,9 +123,9 @@ class Driver(ABC):
         """Only where processes are apart do clocks run in real time."""
         raise NotImplementedError
 
-    def agreed(self, t: int, wish: int) -> int:
-        """The wish to stop that takes effect after round t, or 0; all processes of a run must agree on it."""
-        return wish
+    def agreed(self, t: int, stop_reason: int) -> int:
+        """The reason to stop that takes effect after round t, or 0; all processes of a run must agree on it."""
+        return stop_reason
 
     def least(self, number: int) -> int:
         """The smallest of the numbers that the processes of a run know."""
@@ -147,54 +147,56 @@ class Driver(ABC):
 
     # -- sums in the order that every carrier keeps -------------------------------------------------------------------
 
-    def _total(self, letters: Sequence[FloatArray]) -> FloatArray:
-        """The sum of everybody's letters, in a new array."""
+    def _total(self, messages: Sequence[FloatArray]) -> FloatArray:
+        """The sum of everybody's messages, in a new array."""
         if not self.network.server:
-            return self._tree_sum(letters)
+            return self._tree_sum(messages)
         # The server adds in the order of the agents.
-        total = letters[0].copy() if len(letters) == 1 else letters[0] + letters[1]
-        for letter in letters[2:]:
-            total += letter
+        total = messages[0].copy() if len(messages) == 1 else messages[0] + messages[1]
+        for message in messages[2:]:
+            total += message
         return total
 
-    def _tree_sum(self, letters: Sequence[FloatArray]) -> FloatArray:
+    def _tree_sum(self, messages: Sequence[FloatArray]) -> FloatArray:
         # Each agent adds its children's sums, the last child first; deeper agents have done so before.
         partial: dict[int, FloatArray] = {}
         for child, parent in self._upwards:
-            below = partial.pop(child, letters[child])
+            below = partial.pop(child, messages[child])
             if parent in partial:
                 partial[parent] += below
             else:
-                partial[parent] = np.add(letters[parent], below, out=None if below is letters[child] else below)
-        return partial.get(self._root, np.array(letters[self._root]))
+                partial[parent] = np.add(messages[parent], below, out=None if below is messages[child] else below)
+        return partial.get(self._root, np.array(messages[self._root]))
 
-    def _product(self, matrix: Matrix, letters: Sequence[FloatArray]) -> FloatArray:
-        """The matrix times the letters, one per row."""
-        agents, size, dtype = len(letters), letters[0].size, letters[0].dtype
+    def _product(self, matrix: Matrix, messages: Sequence[FloatArray]) -> FloatArray:
+        """The matrix times the messages, one per row."""
+        agents, size, dtype = len(messages), messages[0].size, messages[0].dtype
         width = min(size, max(1, MIXED_AT_ONCE // agents))
         if self._stack.shape != (agents, width) or self._stack.dtype != dtype:
             self._stack = np.empty((agents, width), dtype)
         if width == size:
-            np.concatenate(letters, out=self._stack.reshape(-1))
+            np.concatenate(messages, out=self._stack.reshape(-1))
             whole: FloatArray = matrix @ self._stack
             return whole
         mixed = np.empty((matrix.shape[0], size), dtype)
         for start in range(0, size, width):
             some = slice(start, start + width)
-            mixed[:, some] = matrix @ np.stack([letter[some] for letter in letters], out=self._stack[:, : size - start])
+            mixed[:, some] = matrix @ np.stack(
+                [message[some] for message in messages], out=self._stack[:, : size - start]
+            )
         return mixed
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _same_shape(self, word: str, letters: Sequence[FloatArray]) -> None:
-        first = letters[0]
+    def _same_shape(self, word: str, messages: Sequence[FloatArray]) -> None:
+        first = messages[0]
         shape, dtype = first.shape, first.dtype
-        for letter in letters:
-            if letter is not first and (letter.shape != shape or letter.dtype != dtype):
-                agent = next(agent for agent, x in zip(self.here, letters, strict=True) if x is letter)
+        for message in messages:
+            if message is not first and (message.shape != shape or message.dtype != dtype):
+                agent = next(agent for agent, x in zip(self.here, messages, strict=True) if x is message)
                 raise ProtocolError(
                     f"{word}: {self.names[self.here[0]]} sent {dtype}{shape} and {self.names[agent]} sent "
-                    f"{letter.dtype}{letter.shape} at the same step."
+                    f"{message.dtype}{message.shape} at the same step."
                 )
 
     def _same_rule(self, words: Sequence[Mix]) -> str | Matrix:
@@ -203,17 +205,19 @@ class Driver(ABC):
             raise ProtocolError("the agents asked for different mixing rules at the same step.")
         return rule
 
-    def _finite(self, word: str, result: FloatArray, letters: Sequence[FloatArray]) -> None:
+    def _finite(self, word: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
         flat = result.reshape(-1)
         # ‖x‖² is finite unless an entry is not, or is huge: one pass, a closer look in doubt only; vdot never warns.
         if not math.isfinite(np.vdot(flat, flat)) and not np.isfinite(flat).all():
-            self._not_finite(word, letters)
+            self._not_finite(word, messages)
 
-    def _not_finite(self, word: str, letters: Sequence[FloatArray]) -> NoReturn:
+    def _not_finite(self, word: str, messages: Sequence[FloatArray]) -> NoReturn:
         """Raise the error that names who said it."""
-        for agent, letter in zip(self.here, letters, strict=True):
-            if bad := int(np.size(letter) - np.isfinite(letter).sum()):
-                raise NumericalError(f"{self.names[agent]} said {word} with {bad} of {letter.size} numbers not finite.")
+        for agent, message in zip(self.here, messages, strict=True):
+            if bad := int(np.size(message) - np.isfinite(message).sum()):
+                raise NumericalError(
+                    f"{self.names[agent]} said {word} with {bad} of {message.size} numbers not finite."
+                )
         raise NumericalError(f"{word}: the numbers of all agents are finite, but their sum is not.")
 
     def _needs_edges(self, word: str) -> None:
@@ -221,7 +225,7 @@ class Driver(ABC):
             raise InvalidNetwork(f"{word} needs agents that talk to each other, but all of them talk to a server only.")
 
     def _matrix(self, rule: str | Matrix, dtype: Any, size: int) -> Matrix:
-        """The matrix of a rule, in the form that suits letters of that size."""
+        """The matrix of a rule, in the form that suits messages of that size."""
         long = size >= LONG
         key = (rule if isinstance(rule, str) else id(rule), dtype, long)
         if key not in self._matrices:

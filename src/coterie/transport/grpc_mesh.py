@@ -1,9 +1,9 @@
 """A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
 
 The process with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
-each side resends what the other has not heard, so a dropped connection costs nothing but time: letters are numbered,
+each side resends what the other has not heard, so a dropped connection costs nothing but time: messages are numbered,
 kept until the other side has heard them, and taken exactly once. There is one deadline: a neighbour from whom nothing
-is heard for so long, no letter and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
+is heard for so long, no message and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
 so that all name the same party.
 
     what comes in                                             what happens
@@ -11,11 +11,11 @@ so that all name the same party.
     a hello of a stranger, of no neighbour, of another run    refused and counted
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
-    a letter twice                                            dropped and counted
-    a letter too early, changed, too large, of another epoch  refused and counted; the connection begins anew
+    a message twice                                            dropped and counted
+    a message too early, changed, too large, of another epoch  refused and counted; the connection begins anew
 
 A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every
-process, one after the other, and after `begin_again` all talk in a new *epoch*: no letter of the old one counts.
+process, one after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class GrpcMesh:
         listen      host:port; port 0 takes a free one
         agreement   a text that must be the same in all processes; a difference is shown line by line
         patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
-        largest     bytes of the largest letter
+        largest     bytes of the largest message
         """
         if isinstance(security, MutualTLS) and names is None:
             raise InvalidInput("mutual TLS knows processes by their names; give names=.")
@@ -175,33 +175,33 @@ class GrpcMesh:
 
     # -- Links ---------------------------------------------------------------------------------------------------------
 
-    def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
-        """Post a letter."""
-        if letter.nbytes > self.largest:
+    def send(self, to: int, message: FloatArray, tag: Tag) -> None:
+        """Post a message."""
+        if message.nbytes > self.largest:
             raise InvalidInput(
-                f"a letter of {letter.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
+                f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
             )
-        self._edge(to).post(Kind.LETTER, letter, tag)
+        self._edge(to).post(Kind.MESSAGE, message, tag)
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
-        """The next letter of that neighbour; see `Links`."""
-        return self._expected(source, self._edge(source).next_letter(), tag)
+        """The next message of that neighbour; see `Links`."""
+        return self._expected(source, self._edge(source).next_message(), tag)
 
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
-        """The next letter of that neighbour, if there is one; see `Links`."""
-        found = self._edge(source).next_letter(0.0)
+        """The next message of that neighbour, if there is one; see `Links`."""
+        found = self._edge(source).next_message(0.0)
         return None if found is None else self._expected(source, found, tag)
 
     def _expected(self, source: int, found: tuple[Tag, FloatArray, Stop], tag: Tag) -> FloatArray:
-        sent, letter, stop = found
+        sent, message, stop = found
         if sent != tag:
             raise ProtocolError(f"{self.name(source)} sent {sent} where {self.name(self.me)} expects {tag}.")
         self.stop = self.stop if self.stop.reason else stop
-        return letter
+        return message
 
-    def publish(self, agent: int, letter: FloatArray) -> None:
-        """Put a letter where others can `ask` for it."""
-        self._published[agent] = sealed(np.array(letter))
+    def publish(self, agent: int, message: FloatArray) -> None:
+        """Put a message where others can `ask` for it."""
+        self._published[agent] = sealed(np.array(message))
 
     def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
         """What that agent last published."""
@@ -441,7 +441,7 @@ class _Edge:
         self.last_heard = time.monotonic()
         self.trouble = ""
         self.lose_next = False
-        """For rehearsals: the next letter gets lost on its way."""
+        """For rehearsals: the next message gets lost on its way."""
         self._lock = threading.RLock()
         self._greeted = threading.Event()
         self._line: Line | None = None
@@ -557,7 +557,7 @@ class _Edge:
         due = self.heard + (header.kind is not Kind.BEAT)
         if header.sequence > due or header.heard > self._sent:
             s.rejected["out of order"] += 1
-            raise ProtocolError(f"letter {header.sequence} was sent, but letter {self.heard + 1} has not come.")
+            raise ProtocolError(f"message {header.sequence} was sent, but message {self.heard + 1} has not come.")
         if header.kind is Kind.HELLO:
             s.rejected["malformed"] += 1
             raise ProtocolError("a hello in the middle of a conversation.")
@@ -577,12 +577,12 @@ class _Edge:
     def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
         s = self.mesh
         tag = Tag(header.purpose, header.step, header.word)
-        if header.kind is Kind.LETTER:
+        if header.kind is Kind.MESSAGE:
             self._inbox.put((tag, payload, Stop(header.stop_at, header.stop_reason)))
         elif header.kind is Kind.QUESTION:
-            letter = s._published.get(header.step)
-            word = "nothing" if letter is None else "letter"
-            self.post(Kind.ANSWER, np.empty(0) if letter is None else letter, Tag(header.purpose, header.step, word))
+            message = s._published.get(header.step)
+            word = "nothing" if message is None else "message"
+            self.post(Kind.ANSWER, np.empty(0) if message is None else message, Tag(header.purpose, header.step, word))
         elif header.kind is Kind.ANSWER:
             self._answers.put((tag, payload))
         elif header.kind is Kind.LEAVE:
@@ -604,7 +604,7 @@ class _Edge:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    def next_letter(self, patience: float | None = None) -> Any:
+    def next_message(self, patience: float | None = None) -> Any:
         return self._wait_for(self._inbox, patience)
 
     def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
@@ -618,9 +618,9 @@ class _Edge:
             found = self._wait_for(self._answers, None if until is None else max(until - time.monotonic(), 0.0))
             if found is None:
                 return None
-            tag, letter = found
+            tag, message = found
             if tag.purpose == number:
-                return letter if tag.word == "letter" else None
+                return message if tag.word == "message" else None
 
     def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
         """The next of what comes in; None, if nothing does within the patience."""
@@ -696,7 +696,7 @@ class _Cancelling:
 
 def printable(text: str) -> str:
     """Another party's text, fit for a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def _stranger(name: str, address: str, details: str) -> str:

@@ -15,7 +15,7 @@ from coterie.networks import Network
 from coterie.steps import Steps
 from coterie.transport.driver import Driver
 from coterie.transport.gossip import Gossip
-from coterie.words import Ask, Exchange, Letter, Mix, Sum
+from coterie.words import Ask, Exchange, Mix, Publication, Sum
 
 __all__ = ["InProcess"]
 
@@ -30,13 +30,13 @@ class InProcess(Driver):
         self._gossips = False
         self._published: dict[int, FloatArray] = {}
 
-    def publish(self, agent: int, letter: FloatArray | Letter) -> None:
-        """Put a letter where others can `Ask` for it."""
-        if isinstance(letter, Letter):
+    def publish(self, agent: int, message: FloatArray | Publication) -> None:
+        """Put a message where others can `Ask` for it."""
+        if isinstance(message, Publication):
             self._gossips = True
-            self._gossip.publish(agent, letter)
+            self._gossip.publish(agent, message)
         else:
-            self._published[agent] = sealed(np.array(letter))
+            self._published[agent] = sealed(np.array(message))
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one; returns everybody's State."""
@@ -51,32 +51,34 @@ class InProcess(Driver):
         self._gossip.recall(memory)
 
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
-        letters = [word.x for word in words]
-        self._same_shape("Sum", letters)
-        total = self._total(letters)
-        self._finite("Sum", total, letters)
+        messages = [word.x for word in words]
+        self._same_shape("Sum", messages)
+        total = self._total(messages)
+        self._finite("Sum", total, messages)
         self.bill.say(purpose, "Sum", total.size, total.itemsize)
         sealed(total)
         return [total] * len(words)
 
     def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
         self._needs_edges("Mix")
-        letters = [word.x for word in words]
-        first, rule = letters[0], self._same_rule(words)
-        self._same_shape("Mix", letters)
-        mixed = self._product(self._matrix(rule, first.dtype, first.size), [letter.reshape(-1) for letter in letters])
-        self._finite("Mix", mixed, letters)
+        messages = [word.x for word in words]
+        first, rule = messages[0], self._same_rule(words)
+        self._same_shape("Mix", messages)
+        mixed = self._product(
+            self._matrix(rule, first.dtype, first.size), [message.reshape(-1) for message in messages]
+        )
+        self._finite("Mix", mixed, messages)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
         sealed(mixed)
         return list(mixed) if first.ndim == 1 else [row.reshape(first.shape) for row in mixed]
 
     def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
-        letters = [sealed(np.array(word.x)) for word in words]
-        for letter in letters:
-            self._finite("Exchange", letter, letters)
-        self.bill.exchange(purpose, [(letter.size, letter.itemsize) for letter in letters])
-        return [{j: letters[j] for j in self.network.neighbours(agent)} for agent in range(len(words))]
+        messages = [sealed(np.array(word.x)) for word in words]
+        for message in messages:
+            self._finite("Exchange", message, messages)
+        self.bill.exchange(purpose, [(message.size, message.itemsize) for message in messages])
+        return [{j: messages[j] for j in self.network.neighbours(agent)} for agent in range(len(words))]
 
     def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
         if words[0].tell is not None:
@@ -84,17 +86,17 @@ class InProcess(Driver):
         answers = []
         for word in words:
             answer = {peer: self._published[peer] for peer in word.peers if peer in self._published}
-            for peer, letter in answer.items():
-                self.bill.send(purpose, "Ask", peer, 1, letter.size, 8 * letter.itemsize * letter.size)
+            for peer, message in answer.items():
+                self.bill.send(purpose, "Ask", peer, 1, message.size, 8 * message.itemsize * message.size)
             answers.append(answer)
         return answers
 
     def _told(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
         """What the peers tell in this word; a peer's vector that an agent holds already is not sent again."""
-        letters = [word.tell for word in words]
-        if any(letter is None for letter in letters):
+        messages = [word.tell for word in words]
+        if any(message is None for message in messages):
             raise ProtocolError("some agents told something with their Ask and others did not.")
-        told = [sealed(np.array(letter)) for letter in letters]
+        told = [sealed(np.array(message)) for message in messages]
         answers = []
         for who, word in enumerate(words):
             answers.append({int(peer): told[peer] for peer in word.peers})

@@ -9,10 +9,10 @@
 | `Ask`      | `alltoall` of questions, `alltoall` of answers                                                      |
 | gossip     | `send` and `recv`; see `distributed_gossip`                                                         |
 
-`Allreduce` adds in an order of its own; here letters are added in the order of the embedded engine, whoever adds them,
+`Allreduce` adds in an order of its own; here messages are added in the order of the embedded engine, whoever adds them,
 so the iterates have the same bits. `Sum` and `Mix` are persistent collectives on buffers that are kept: a round says
-start and wait, and where ranks outnumber cores each rank has to be woken only once for it. Neighbours' letters arrive
-in the rows that are multiplied. A letter of a `Mix` or an `Exchange` that is not finite is noticed where it is said,
+start and wait, and where ranks outnumber cores each rank has to be woken only once for it. Neighbours' messages arrive
+in the rows that are multiplied. A message of a `Mix` or an `Exchange` that is not finite is noticed where it is said,
 and all ranks stop at the next `Sum` with the name of the sender: a rank that left alone would leave the others waiting.
 """
 
@@ -51,13 +51,13 @@ add = np.add.reduce
 Judge: TypeAlias = Callable[[CoterieError, Sequence[int]], None]
 
 SMALL_BYTES = 2**17
-"""Up to so much for all letters together, everybody is sent everything: one collective instead of two."""
+"""Up to so much for all messages together, everybody is sent everything: one collective instead of two."""
 HEADER = 4
-"""Whole numbers of 8 bytes behind every letter of a `Sum`: the stop, whether there is a complaint, a code."""
+"""Whole numbers of 8 bytes behind every message of a `Sum`: the stop, whether there is a complaint, a code."""
 QUIET = struct.Struct(f"={HEADER}q").pack
 STOP = np.dtype((np.int64, 2))
 MOST_BOARDS = 32
-"""Letters of more sizes than these do not find their buffers again."""
+"""Messages of more sizes than these do not find their buffers again."""
 
 
 class _Sums(NamedTuple):
@@ -65,11 +65,11 @@ class _Sums(NamedTuple):
 
     size: int
     table: FloatArray
-    """Everybody's letters, or one slice of them, one per row; behind them maybe zeros."""
-    letters: Sequence[FloatArray]
+    """Everybody's messages, or one slice of them, one per row; behind them maybe zeros."""
+    messages: Sequence[FloatArray]
     """The rows of the table without zeros, by agent."""
     own: Sequence[FloatArray]
-    """Where my agents' letters go, and with them"""
+    """Where my agents' messages go, and with them"""
     said: IntArray
     """my headers."""
     heard: IntArray
@@ -85,15 +85,15 @@ class _Near(NamedTuple):
     """What is kept for every `Mix` of one size."""
 
     table: FloatArray
-    """The letters at hand, one per row."""
+    """The messages at hand, one per row."""
     own: Sequence[FloatArray]
-    """Where my agents' letters go."""
+    """Where my agents' messages go."""
     stops: IntArray
-    """The headers of the letters at hand."""
+    """The headers of the messages at hand."""
     none: bytes
     """What these are as long as nobody wants to stop."""
     stack: FloatArray
-    """What is multiplied: the table; or, for the whole product, everybody's letters, 0 if not at hand."""
+    """What is multiplied: the table; or, for the whole product, everybody's messages, 0 if not at hand."""
     copies: Sequence[tuple[FloatArray, FloatArray]]
     """Of the latter, the rows that are at hand, and where these are in the table."""
     swap: Callable[[], object]
@@ -137,7 +137,7 @@ class MpiCollectives(PointToPoint):
             self._near.Set_errhandler(MPI.ERRORS_RETURN)
         by_rank = [agent for process in range(self.comm.size) for agent in self._agents_of[process]]
         self._row_after_row = network.server and by_rank == list(range(network.agents))
-        """Whether letters are added in the order in which they arrive, rank by rank."""
+        """Whether messages are added in the order in which they arrive, rank by rank."""
         self._row_of = np.argsort(by_rank)
         self._agent_counts = [len(self._agents_of[process]) for process in range(self.comm.size)]
         self._complaint: NumericalError | None = None
@@ -259,54 +259,54 @@ class MpiCollectives(PointToPoint):
 
     # -- travelling ---------------------------------------------------------------------------------------------------
 
-    def _put_up(self, agent: int, letter: FloatArray) -> None:
-        self._published[agent] = sealed(np.array(letter))
+    def _put_up(self, agent: int, message: FloatArray) -> None:
+        self._published[agent] = sealed(np.array(message))
 
-    def _send(self, process: int, letter: FloatArray, tag: Tag) -> None:
-        self.comm.send((tag, letter, self._stop), process)
+    def _send(self, process: int, message: FloatArray, tag: Tag) -> None:
+        self.comm.send((tag, message, self._stop), process)
 
     def _receive(self, process: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
         with self._waiting(tag.word, tag.purpose):
-            found, letter, stop = self.comm.recv(source=process)
+            found, message, stop = self.comm.recv(source=process)
         if found != tag:
             raise ProtocolError(f"{self.names[self._agents_of[process][0]]} sent {found} where {tag} was expected.")
         self._adopt(stop)
-        return sealed(letter)
+        return sealed(message)
 
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         # As everywhere, with fewer calls: a rank that wakes up finds none of them in its processor's caches.
-        letters = [word.x for word in words]
-        if len(letters) > 1:
-            self._same_shape("Sum", letters)
-        total = self._sum_of_all(letters, self._tag(purpose, "Sum"))
+        messages = [word.x for word in words]
+        if len(messages) > 1:
+            self._same_shape("Sum", messages)
+        total = self._sum_of_all(messages, self._tag(purpose, "Sum"))
         if not math.isfinite(add(total, None)):
-            self._finite("Sum", total, letters)
+            self._finite("Sum", total, messages)
         self.bill.say(purpose, "Sum", total.size, total.itemsize)
         total.setflags(write=False)
         return [total] * len(words)
 
-    def _sum_of_all(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _sum_of_all(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if self.comm.size == 1:
-            return self._total(letters)
-        first = letters[0]
+            return self._total(messages)
+        first = messages[0]
         self._doing.size = first.size
         key = first.size, first.dtype.char
         board = self._sums.get(key) or _keep(self._sums, key, self._summing(first))
         if board.slices is not None:
-            return self._sliced_sum(board, letters, tag).reshape(first.shape)
-        for row, letter in zip(board.own, letters, strict=True):
-            row[:] = letter.reshape(-1)
+            return self._sliced_sum(board, messages, tag).reshape(first.shape)
+        for row, message in zip(board.own, messages, strict=True):
+            row[:] = message.reshape(-1)
         total = self._total_of(board, tag)
         return total if first.ndim == 1 else total.reshape(first.shape)
 
-    def _sliced_sum(self, board: _Sums, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """Rank r adds the r-th slice of all letters: each number travels twice, whatever the number of ranks."""
+    def _sliced_sum(self, board: _Sums, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """Rank r adds the r-th slice of all messages: each number travels twice, whatever the number of ranks."""
         assert board.slices is not None
         mine, everybodys, swap = board.slices
-        size, length = letters[0].size, mine.size
+        size, length = messages[0].size, mine.size
         whole = size // length
-        for row, letter in zip(board.own, letters, strict=True):
-            flat = letter.reshape(-1)
+        for row, message in zip(board.own, messages, strict=True):
+            flat = message.reshape(-1)
             row[:whole] = flat[: whole * length].reshape(whole, length)
             if whole * length < size:
                 row[whole, : size - whole * length] = flat[whole * length :]
@@ -324,9 +324,9 @@ class MpiCollectives(PointToPoint):
         numbers, width = _widths(size, dtype)
         table, wire = np.zeros((self.network.agents, width), dtype), np.zeros((len(self.here), width), dtype)
         swap, request = self._kept(self.comm, "Allgatherv", wire, [table, [n * width for n in self._agent_counts]])
-        letters, own = [table[row, :size] for row in self._row_of], list(wire[:, :size])
+        messages, own = [table[row, :size] for row in self._row_of], list(wire[:, :size])
         said, heard = (rows[:, numbers:].view(np.int64) for rows in (wire, table))
-        return _Sums(size, table[:, :numbers], letters, own, said, heard, swap, request)
+        return _Sums(size, table[:, :numbers], messages, own, said, heard, swap, request)
 
     def _slicing(self, size: int, dtype: Any) -> _Sums:
         ranks, here, length = self.comm.size, len(self.here), -(-size // self.comm.size)
@@ -336,10 +336,10 @@ class MpiCollectives(PointToPoint):
         swap, request = self._kept(self.comm, "Alltoallv", [wire, counts[0]], [table, counts[1]])
         mine, everybodys = np.zeros(length, dtype), np.zeros(ranks * length, dtype)
         swap_again, another = self._kept(self.comm, "Allgather", mine, everybodys)
-        own, letters = [wire[:, row, :length] for row in range(here)], [table[row, :length] for row in self._row_of]
+        own, messages = [wire[:, row, :length] for row in range(here)], [table[row, :length] for row in self._row_of]
         said, heard = (rows.reshape(-1, width)[:, numbers:].view(np.int64) for rows in (wire, table))
         slices, held = (mine, everybodys, swap_again), request + another
-        return _Sums(length, table[:, :numbers], letters, own, said, heard, swap, held, slices)
+        return _Sums(length, table[:, :numbers], messages, own, said, heard, swap, held, slices)
 
     def _kept(self, comm: Any, collective: str, *buffers: Any) -> tuple[Callable[[], object], list[Any]]:
         """A collective on buffers that stay the same, and what is to be freed after it.
@@ -362,7 +362,7 @@ class MpiCollectives(PointToPoint):
         return functools.partial(getattr(comm, collective), *buffers), []
 
     def _total_of(self, board: _Sums, tag: Tag) -> FloatArray:
-        """The sum of everybody's letters, or of one slice; an error, if somebody complains or says another word."""
+        """The sum of everybody's messages, or of one slice; an error, if somebody complains or says another word."""
         board.said[:] = header = (*self._stop, self._complaint is not None, _code(tag))
         board.swap()
         self._doing.answered = tag
@@ -370,7 +370,7 @@ class MpiCollectives(PointToPoint):
         if board.heard.tobytes() != QUIET(0, 0, 0, header[-1]) * self.network.agents:
             self._heed(board.heard, tag)
         if not self._row_after_row:
-            return self._total(board.letters)
+            return self._total(board.messages)
         # Of several columns numpy adds row after row, as `_total` does, in one call.
         total: FloatArray = add(board.table)
         return total[: board.size]
@@ -385,21 +385,21 @@ class MpiCollectives(PointToPoint):
         if (others := np.flatnonzero(codes != codes[own])).size:
             raise ProtocolError(f"at the same step {self.names[own]} said {tag} and {self.names[others[0]]} not.")
 
-    def _mixed(self, operator: Operator, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        size, dtype, whole = letters[0].size, letters[0].dtype, operator.agents is not self._at_hand
+    def _mixed(self, operator: Operator, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        size, dtype, whole = messages[0].size, messages[0].dtype, operator.agents is not self._at_hand
         self._doing.size = size
         key = size, dtype.char, whole
         board = self._nears.get(key) or _keep(self._nears, key, self._nearing(size, dtype, whole))
-        for row, letter in zip(board.own, letters, strict=True):
-            row[:] = letter.reshape(-1)
+        for row, message in zip(board.own, messages, strict=True):
+            row[:] = message.reshape(-1)
         if self._stop.reason:
             board.stops[:] = self._stop  # those of others are about to arrive
         board.swap()
         self._doing.answered = tag
         if board.stops.tobytes() != board.none:
             self._adopt(Stop(*board.stops.max(axis=0).tolist()))
-        for row, letter in board.copies:
-            row[:] = letter
+        for row, message in board.copies:
+            row[:] = message
         mixed: FloatArray
         if whole and board.stack.size > MIXED_AT_ONCE:
             mixed = self._product(operator.matrix, list(board.stack))
@@ -408,7 +408,7 @@ class MpiCollectives(PointToPoint):
         return mixed[operator.wanted] if whole else mixed
 
     def _nearing(self, size: int, dtype: Any, whole: bool) -> _Near:
-        """Letters leave from rows of a table, and those of neighbours arrive in others; headers stand behind it."""
+        """Messages leave from rows of a table, and those of neighbours arrive in others; headers stand behind it."""
         from mpi4py.util.dtlib import from_numpy_dtype
 
         rows = {agent: row for row, agent in enumerate(self._at_hand)}
@@ -441,12 +441,12 @@ class MpiCollectives(PointToPoint):
             [*request, *out, *into],
         )
 
-    def _exchanged(self, letters: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        packed = [({agent: letters[agent] for agent in agents}, self._stop) for agents in self._outgoing.values()]
-        heard = dict(letters)
+    def _exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        packed = [({agent: messages[agent] for agent in agents}, self._stop) for agents in self._outgoing.values()]
+        heard = dict(messages)
         for theirs, stop in self._near.neighbor_alltoall(packed):
             self._adopt(stop)
-            heard |= {agent: sealed(letter) for agent, letter in theirs.items()}
+            heard |= {agent: sealed(message) for agent, message in theirs.items()}
         self._doing.answered = tag
         return heard
 
@@ -457,31 +457,31 @@ class MpiCollectives(PointToPoint):
                 {peer: self._published[peer] for peer in asked if peer in self._published}
                 for asked in self.comm.alltoall(questions)
             ]
-            return {peer: sealed(letter) for heard in self.comm.alltoall(answers) for peer, letter in heard.items()}
+            return {peer: sealed(message) for heard in self.comm.alltoall(answers) for peer, message in heard.items()}
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _all_finite(self, word: str, letters: Sequence[FloatArray]) -> None:
+    def _all_finite(self, word: str, messages: Sequence[FloatArray]) -> None:
         # The total of a Sum tells, and then everybody looks.
         if word != "Sum":
             try:
-                for letter in letters:
-                    super()._finite(word, letter, letters)
+                for message in messages:
+                    super()._finite(word, message, messages)
             except NumericalError as complaint:
                 self._complaint = self._complaint or complaint
 
-    def _finite(self, word: str, result: FloatArray, letters: Sequence[FloatArray]) -> None:
+    def _finite(self, word: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
         # What neighbours said in a Mix is for everybody to hear about, at the next Sum.
         if word == "Sum":
-            super()._finite(word, result, letters)
+            super()._finite(word, result, messages)
 
-    def _not_finite(self, word: str, letters: Sequence[FloatArray]) -> NoReturn:
+    def _not_finite(self, word: str, messages: Sequence[FloatArray]) -> NoReturn:
         try:
-            super()._not_finite(word, letters)
+            super()._not_finite(word, messages)
         except NumericalError as own:
             if word != "Sum":
                 raise
-            ill = any(not np.isfinite(letter).all() for letter in letters)
+            ill = any(not np.isfinite(message).all() for message in messages)
             with self._waiting("not finite"):
                 found = self.comm.allgather(str(own) if ill else None)
             raise NumericalError(next((said for said in found if said), str(own))) from None
@@ -501,7 +501,7 @@ def _discard(board: Any) -> None:
 
 
 def _widths(size: int, dtype: Any) -> tuple[int, int]:
-    """How many columns letters of that size have, a whole number of 8 bytes and at least two, and with a header."""
+    """How many columns messages of that size have, a whole number of 8 bytes and at least two, and with a header."""
     per_number = 8 // np.dtype(dtype).itemsize
     numbers = max(2, -(-size // per_number) * per_number)
     return numbers, numbers + HEADER * per_number

@@ -11,9 +11,9 @@ Every sum is made in the order in which `in_process` makes it, so the iterates d
 | `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
 | gossip     | see `distributed_gossip`; in real time, `real_time_gossip`                                          |
 
-The header of every letter has the *stop*: after which round the process of agent 0 wants to end, and why (time is up,
+The header of every message has the *stop*: after which round the process of agent 0 wants to end, and why (time is up,
 Ctrl-C). It travels with the words, so all processes stop after the same round without a message more. What engines tell
-each other beside the words (`least`, the sizes of unequal letters) is not billed.
+each other beside the words (`least`, the sizes of unequal messages) is not billed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from coterie.transport.distributed_gossip import DistributedGossip
 from coterie.transport.driver import LONG, Driver, Even
 from coterie.transport.links import Links, Stop, Tag
 from coterie.transport.real_time_gossip import RealTimeGossip
-from coterie.words import Ask, Exchange, Letter, Mix, Sum
+from coterie.words import Ask, Exchange, Mix, Publication, Sum
 
 __all__ = ["Operator", "PointToPoint", "partners"]
 
 WHOLE_PRODUCT = 64
-"""Up to so many agents a dense `Mix` is the whole product, absent letters being 0: the same bits as in process."""
+"""Up to so many agents a dense `Mix` is the whole product, absent messages being 0: the same bits as in process."""
 HEARD = "heard"
 
 
 class Operator(NamedTuple):
-    """A part of a mixing matrix: which letters it takes, and which rows of the product are wanted."""
+    """A part of a mixing matrix: which messages it takes, and which rows of the product are wanted."""
 
     matrix: Matrix
     agents: Sequence[int]
-    """Whose letters it takes, in that order; those that are not at hand count as 0."""
+    """Whose messages it takes, in that order; those that are not at hand count as 0."""
     wanted: npt.NDArray[np.intp] | slice
 
 
@@ -87,16 +87,16 @@ class PointToPoint(Driver):
         """If set, a digest of all totals: what every process must have heard alike."""
         self._reach = 0 if len(self._agents_of) == 1 else 1 if network.server else max(1, network.diameter)
 
-    def publish(self, agent: int, letter: FloatArray | Letter) -> None:
-        """Put a letter where others can `Ask` for it."""
-        if isinstance(letter, Letter):
-            self._scattered().publish(agent, letter)
+    def publish(self, agent: int, message: FloatArray | Publication) -> None:
+        """Put a message where others can `Ask` for it."""
+        if isinstance(message, Publication):
+            self._scattered().publish(agent, message)
         else:
-            self._put_up(agent, letter)
+            self._put_up(agent, message)
 
-    def _put_up(self, agent: int, letter: FloatArray) -> None:
-        self._published[agent] = sealed(np.array(letter))
-        self.links.publish(agent, letter)
+    def _put_up(self, agent: int, message: FloatArray) -> None:
+        self._published[agent] = sealed(np.array(message))
+        self.links.publish(agent, message)
 
     def _scattered(self) -> DistributedGossip:
         if self._gossip is None:
@@ -122,7 +122,7 @@ class PointToPoint(Driver):
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one, here and elsewhere; returns the States of those here."""
-        assert self._gossip is not None, "agents publish a Letter before they wake up"
+        assert self._gossip is not None, "agents publish a Message before they wake up"
         states = self._gossip.run(agents, states, steps, t)
         self._gossip.settle(self.bill)
         return states
@@ -133,20 +133,25 @@ class PointToPoint(Driver):
         return self.pace is not None
 
     def roam(
-        self, agents: Sequence[Agent], states: list[Any], steps: Steps, span: tuple[int, int], wish: Callable[[], int]
+        self,
+        agents: Sequence[Agent],
+        states: list[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
         """Gossip in real time from one round to another; see `rounds.Carrier`."""
-        assert isinstance(self._gossip, RealTimeGossip), "agents publish a Letter before they wake up"
-        states, reached = self._gossip.stretch(agents, states, steps, span, wish)
+        assert isinstance(self._gossip, RealTimeGossip), "agents publish a Message before they wake up"
+        states, reached = self._gossip.stretch(agents, states, steps, span, stop_reason)
         self._gossip.settle(self.bill)
         return states, reached
 
-    def agreed(self, t: int, wish: int) -> int:
-        """The wish that takes effect after round t, or 0: everywhere that of the process of agent 0."""
+    def agreed(self, t: int, stop_reason: int) -> int:
+        """The reason to stop that takes effect after round t, or 0: everywhere that of the process of agent 0."""
         if isinstance(self._gossip, RealTimeGossip):
             return self._gossip.agreed()
-        if wish and not self.stop.reason and self.process == self.process_of[0]:
-            self.stop = Stop(t + self._reach, wish)
+        if stop_reason and not self.stop.reason and self.process == self.process_of[0]:
+            self.stop = Stop(t + self._reach, stop_reason)
         return self.stop.reason if t >= self.stop.at else 0
 
     @property
@@ -165,61 +170,61 @@ class PointToPoint(Driver):
     # -- one answer per word ------------------------------------------------------------------------------------------
 
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
-        letters = [word.x for word in words]
-        self._same_shape("Sum", letters)
-        self._all_finite("Sum", letters)
-        total = self._sum_of_all(letters, self._tag(purpose, "Sum"))
-        self._finite("Sum", total, letters)
+        messages = [word.x for word in words]
+        self._same_shape("Sum", messages)
+        self._all_finite("Sum", messages)
+        total = self._sum_of_all(messages, self._tag(purpose, "Sum"))
+        self._finite("Sum", total, messages)
         self.bill.say(purpose, "Sum", total.size, total.itemsize)
         sealed(total)
         return [total] * len(words)
 
     def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
         self._needs_edges("Mix")
-        letters = [word.x for word in words]
-        first = letters[0]
+        messages = [word.x for word in words]
+        first = messages[0]
         rule = self._same_rule(words)
-        self._same_shape("Mix", letters)
-        self._all_finite("Mix", letters)
-        mixed = self._mixed(self._operator(rule, first.dtype, first.size), letters, self._tag(purpose, "Mix"))
-        self._finite("Mix", mixed, letters)
+        self._same_shape("Mix", messages)
+        self._all_finite("Mix", messages)
+        mixed = self._mixed(self._operator(rule, first.dtype, first.size), messages, self._tag(purpose, "Mix"))
+        self._finite("Mix", mixed, messages)
         self.bill.say(purpose, "Mix", first.size, first.itemsize)
         sealed(mixed)
         return list(mixed) if first.ndim == 1 else [row.reshape(first.shape) for row in mixed]
 
-    def _mixed(self, operator: Operator, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _mixed(self, operator: Operator, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """The rows of the product that my agents want."""
-        heard = self._swapped(letters, tag)
-        absent = np.zeros(letters[0].size, letters[0].dtype)
+        heard = self._swapped(messages, tag)
+        absent = np.zeros(messages[0].size, messages[0].dtype)
         mixed: FloatArray = self._product(operator.matrix, [heard.get(agent, absent) for agent in operator.agents])
         return mixed[operator.wanted]
 
     def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
         self._needs_edges("Exchange")
-        letters = [sealed(np.array(word.x)) for word in words]
-        self._all_finite("Exchange", letters)
-        sizes = self._everybodys([[letter.size, letter.itemsize] for letter in letters], "sizes")
-        heard = self._exchanged(dict(zip(self.here, letters, strict=True)), self._tag(purpose, "Exchange"))
-        for agent, letter in heard.items():
-            if [letter.size, letter.itemsize] != sizes[agent].tolist():
-                raise ProtocolError(f"Exchange: the letter of {self.names[agent]} is not of the size it announced.")
+        messages = [sealed(np.array(word.x)) for word in words]
+        self._all_finite("Exchange", messages)
+        sizes = self._everybodys([[message.size, message.itemsize] for message in messages], "sizes")
+        heard = self._exchanged(dict(zip(self.here, messages, strict=True)), self._tag(purpose, "Exchange"))
+        for agent, message in heard.items():
+            if [message.size, message.itemsize] != sizes[agent].tolist():
+                raise ProtocolError(f"Exchange: the message of {self.names[agent]} is not of the size it announced.")
         self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
         return [{j: heard[j] for j in self.network.neighbours(agent)} for agent in self.here]
 
     def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
         kept = dict(self._published)
         tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
-        for agent, letter in tells.items():
-            self._put_up(agent, letter)
+        for agent, message in tells.items():
+            self._put_up(agent, message)
         public = self._asked_for(sorted({int(peer) for word in words for peer in word.peers}))
         answers = [{int(peer): public[peer] for peer in word.peers if peer in public} for word in words]
         # Of what is told, who gossips has the vector already: what is new are the edge's two weights.
         held = 2 if tells and self._gossip is not None else None
         asked = np.zeros((self.network.agents, 3))
         for answer in answers:
-            for peer, letter in answer.items():
-                size = held or letter.size
-                asked[peer] += (1, size, 8 * letter.itemsize * size)
+            for peer, message in answer.items():
+                size = held or message.size
+                asked[peer] += (1, size, 8 * message.itemsize * size)
         # Only when everybody has been answered may anybody go on and publish something newer.
         everything = self._sum_of_all(
             [asked.reshape(-1), *([np.zeros(asked.size)] * (len(words) - 1))], self._tag("engine", "asked")
@@ -233,46 +238,46 @@ class PointToPoint(Driver):
 
     # -- travelling ---------------------------------------------------------------------------------------------------
 
-    def _sum_of_all(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _sum_of_all(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """The sum over all agents of all processes, in the order that `in_process` keeps."""
         if len(self._agents_of) == 1:
-            return self._total(letters)
-        shape = letters[0].shape
-        total = self._served(letters, tag) if self.network.server else self._climbed(letters, tag)
+            return self._total(messages)
+        shape = messages[0].shape
+        total = self._served(messages, tag) if self.network.server else self._climbed(messages, tag)
         if self._told_by is not None:
-            total = self._receive(self._told_by, tag, letters[0].size, letters[0].dtype).copy()
+            total = self._receive(self._told_by, tag, messages[0].size, messages[0].dtype).copy()
         for process in self._tells:
             self._send(process, total, tag)
         if self.transcript is not None:
             self.transcript.update(total.data)
         return total.reshape(shape)
 
-    def _served(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
-        """At the process of agent 0, everybody's letters added in the order of the agents; the others send theirs."""
+    def _served(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """At the process of agent 0, everybody's messages added in the order of the agents; the others send theirs."""
         server = self.process_of[0]
         if self.process != server:
-            self._send(server, _stacked(letters), tag)
-            return letters[0]
-        size, dtype = letters[0].size, letters[0].dtype
-        heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
+            self._send(server, _stacked(messages), tag)
+            return messages[0]
+        size, dtype = messages[0].size, messages[0].dtype
+        heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
         total: FloatArray | None = None
         for agent, owner in enumerate(self.process_of):
             if agent not in heard:
                 agents = self._agents_of[owner]
                 stack = self._receive(owner, tag, len(agents) * size, dtype).reshape(len(agents), size)
                 heard |= zip(agents, stack, strict=True)
-            letter = heard.pop(agent)
+            message = heard.pop(agent)
             if total is None:
-                total = letter.copy()
+                total = message.copy()
             else:
-                total += letter
+                total += message
         assert total is not None
         return total
 
-    def _climbed(self, letters: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _climbed(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """The sum of what is at and below my agents in the tree; at the root's process, of everything."""
-        own = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
-        size, dtype = letters[0].size, letters[0].dtype
+        own = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        size, dtype = messages[0].size, messages[0].dtype
         partial: dict[int, FloatArray] = {}
         for child, parent in self._upwards:
             child_here, parent_here = child in own, parent in own
@@ -289,12 +294,12 @@ class PointToPoint(Driver):
                 partial[parent] += below
             else:
                 partial[parent] = own[parent] + below
-        return partial[self._root] if self._root in partial else letters[0].reshape(-1)
+        return partial[self._root] if self._root in partial else messages[0].reshape(-1)
 
-    def _swapped(self, letters: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The letters, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
-        size, dtype = letters[0].size, letters[0].dtype
-        heard = {agent: letter.reshape(-1) for agent, letter in zip(self.here, letters, strict=True)}
+    def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """The messages, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
+        size, dtype = messages[0].size, messages[0].dtype
+        heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
         for process, agents in self._outgoing.items():
             self._send(process, _stacked([heard[agent] for agent in agents]), tag)
         for process, agents in self._incoming.items():
@@ -303,13 +308,13 @@ class PointToPoint(Driver):
             )
         return heard
 
-    def _exchanged(self, letters: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
-        """The letters of my agents, and those of the agents of other processes that have a neighbour here."""
+    def _exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """The messages of my agents, and those of the agents of other processes that have a neighbour here."""
         for process, agents in self._outgoing.items():
             for agent in agents:
-                self._send(process, letters[agent], tag)
-        heard = {agent: self._letter(process, tag) for process, agents in self._incoming.items() for agent in agents}
-        return letters | heard
+                self._send(process, messages[agent], tag)
+        heard = {agent: self._message(process, tag) for process, agents in self._incoming.items() for agent in agents}
+        return messages | heard
 
     def _asked_for(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         """What those peers last published, once everybody has."""
@@ -317,9 +322,9 @@ class PointToPoint(Driver):
         found: dict[int, FloatArray] = {}
         for peer in peers:
             owner = self.process_of[peer]
-            letter = self._published.get(peer) if owner == self.process else self.links.ask(owner, peer)
-            if letter is not None:
-                found[peer] = letter
+            message = self._published.get(peer) if owner == self.process else self.links.ask(owner, peer)
+            if message is not None:
+                found[peer] = message
         return found
 
     def _everybodys(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
@@ -333,32 +338,32 @@ class PointToPoint(Driver):
         self._step += 1
         return Tag(purpose, self._step, word)
 
-    def _send(self, process: int, letter: FloatArray, tag: Tag) -> None:
-        self.links.send(process, letter, tag)
+    def _send(self, process: int, message: FloatArray, tag: Tag) -> None:
+        self.links.send(process, message, tag)
 
     def _receive(self, process: int, tag: Tag, size: int | None = None, dtype: Any = None) -> FloatArray:
-        letter = self._letter(process, tag).reshape(-1)
-        if size is not None and (letter.size != size or letter.dtype != dtype):
+        message = self._message(process, tag).reshape(-1)
+        if size is not None and (message.size != size or message.dtype != dtype):
             who = " and ".join(self.names[agent] for agent in self._agents_of[process])
             raise ProtocolError(
                 f"{tag.word}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and {who} sent "
-                f"{letter.size} of type {letter.dtype} at the same step."
+                f"{message.size} of type {message.dtype} at the same step."
             )
-        return letter
+        return message
 
-    def _letter(self, process: int, tag: Tag) -> FloatArray:
+    def _message(self, process: int, tag: Tag) -> FloatArray:
         return _of_numbers(self.links.receive(process, tag), tag)
 
     def _arrived(self, process: int, tag: Tag) -> FloatArray | None:
-        letter = self.links.poll(process, tag)
-        return None if letter is None else _of_numbers(letter, tag).reshape(-1)
+        message = self.links.poll(process, tag)
+        return None if message is None else _of_numbers(message, tag).reshape(-1)
 
     # -- checks and products ------------------------------------------------------------------------------------------
 
-    def _all_finite(self, word: str, letters: Sequence[FloatArray]) -> None:
+    def _all_finite(self, word: str, messages: Sequence[FloatArray]) -> None:
         """Refuse to send what is not finite: only here is it known who said it."""
-        for letter in letters:
-            self._finite(word, letter, letters)
+        for message in messages:
+            self._finite(word, message, messages)
 
     def _operator(self, rule: str | Matrix, dtype: Any, size: int) -> Operator:
         key = (rule if isinstance(rule, str) else id(rule), dtype, size >= LONG)
@@ -378,7 +383,7 @@ class PointToPoint(Driver):
 
 
 def partners(network: Network, process_of: Sequence[int], process: int) -> list[int]:
-    """The other processes that a process exchanges letters with."""
+    """The other processes that a process exchanges messages with."""
     told_by, tells = _relay(network, process_of, process)
     outgoing, _ = _crossings(network, process_of, process)
     found = {*tells, *outgoing} | ({told_by} if told_by is not None else set())
@@ -424,18 +429,18 @@ def _sorted(sets: dict[int, set[int]]) -> dict[int, list[int]]:
 
 
 def _chosen(matrix: Matrix, rows: npt.NDArray[np.intp], columns: Sequence[int]) -> Matrix:
-    """Some rows of a sparse matrix for letters in that order; each row adds in the order in which it did."""
+    """Some rows of a sparse matrix for messages in that order; each row adds in the order in which it did."""
     part = matrix[rows]
     position = np.zeros(matrix.shape[1], part.indices.dtype)
     position[list(columns)] = np.arange(len(columns))
     return sp.csr_array((part.data, position[part.indices], part.indptr), shape=(len(rows), len(columns)))
 
 
-def _of_numbers(letter: FloatArray, tag: Tag) -> FloatArray:
-    if letter.dtype.kind != "f":
-        raise ProtocolError(f"{tag.word}: unexpected payload of type {letter.dtype}.")
-    return letter
+def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
+    if message.dtype.kind != "f":
+        raise ProtocolError(f"{tag.word}: unexpected payload of type {message.dtype}.")
+    return message
 
 
-def _stacked(letters: Sequence[FloatArray]) -> FloatArray:
-    return letters[0] if len(letters) == 1 else np.concatenate([letter.reshape(-1) for letter in letters])
+def _stacked(messages: Sequence[FloatArray]) -> FloatArray:
+    return messages[0] if len(messages) == 1 else np.concatenate([message.reshape(-1) for message in messages])

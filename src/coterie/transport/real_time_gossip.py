@@ -1,12 +1,13 @@
 """Gossip in real time: every agent has a Poisson clock of its own that ticks in seconds, and waits for nobody.
 
-A process walks through its own agents' ticks. An agent that wakes up reads the copies of its neighbours' letters that
-this process holds, takes its step, and publishes; ticks during a step are missed. No process knows how often another
-one woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on average.
+A process walks through its own agents' ticks. An agent that wakes up reads the copies that this process holds of what
+its neighbours published, takes its step, and publishes; ticks during a step are missed. No process knows how often
+another one woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on
+average.
 
 | message | from, to                         | content                                                                 |
 |---------|----------------------------------|-------------------------------------------------------------------------|
-| NEWS    | who published, to the processes  | whose, and what changed in the letter since this process was told       |
+| NEWS    | who published, to the processes  | whose, and what changed in it since this process was told               |
 |         | of those that it sends to        |                                                                         |
 | NOTES   | likewise                         | for each note: sender, receiver, how many numbers, the numbers          |
 | END     | all, to all                      | the stretch is over; from the process of agent 0 it ends everybody's    |
@@ -35,7 +36,7 @@ from coterie.steps import Steps
 from coterie.transport.distributed_gossip import DistributedGossip
 from coterie.transport.gossip import CLOCKS, Parcel, unfit
 from coterie.transport.links import Links, Tag
-from coterie.words import Ask, Letter
+from coterie.words import Ask, Publication
 
 __all__ = ["RealTimeGossip"]
 
@@ -69,7 +70,7 @@ class RealTimeGossip(DistributedGossip):
         """The processes that are not there any more, and how that was noticed."""
         self._copies: set[int] = set()
         self._ended: set[int] = set()
-        self._wish = 0
+        self._stop_reason = 0
         self._span = 0, 0
 
     # -- a stretch ----------------------------------------------------------------------------------------------------
@@ -80,11 +81,11 @@ class RealTimeGossip(DistributedGossip):
         states: Sequence[Any],
         steps: Steps,
         span: tuple[int, int],
-        wish: Callable[[], int],
+        stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
         """Let the clocks run from one round to another, a `pace` each; the States then, and which round it became.
 
-        The process of agent 0 says when it is over: when the time has come, or there is a `wish` to stop.
+        The process of agent 0 says when it is over: when the time has come, or there is a `stop_reason`.
         """
         here = [agent.index for agent in agents]
         self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
@@ -95,7 +96,7 @@ class RealTimeGossip(DistributedGossip):
         end = began + (span[1] - span[0]) * self.pace
         clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in here}
         rings = {who: began + clock.exponential(self.pace) for who, clock in clocks.items()}
-        while not self._over(leads, end, wish):
+        while not self._over(leads, end, stop_reason):
             who = min(rings, key=rings.__getitem__)
             if (early := rings[who] - time.monotonic()) > 0:
                 time.sleep(min(early, NAP))
@@ -105,17 +106,17 @@ class RealTimeGossip(DistributedGossip):
             rings[who] = time.monotonic() + clocks[who].exponential(self.pace)
         reached = min(span[1], span[0] + int((time.monotonic() - began) / self.pace)) if leads else 0
         self._close()
-        self._wish, reached = self._agreed(wish() if leads else 0, reached)
+        self._stop_reason, reached = self._agreed(stop_reason() if leads else 0, reached)
         return [self._states[agent] for agent in here], reached
 
     def agreed(self) -> int:
-        """The wish to stop that the process of agent 0 had at the end of the stretch."""
-        return self._wish
+        """The reason to stop that the process of agent 0 had at the end of the stretch."""
+        return self._stop_reason
 
-    def _over(self, leads: bool, end: float, wish: Callable[[], int]) -> bool:
+    def _over(self, leads: bool, end: float, stop_reason: Callable[[], int]) -> bool:
         self._take_in()
         if leads:
-            return time.monotonic() >= end or wish() > 0
+            return time.monotonic() >= end or stop_reason() > 0
         return self.process_of[0] in self._ended or self.process_of[0] in self.gone
 
     def _take_in(self) -> None:
@@ -140,8 +141,8 @@ class RealTimeGossip(DistributedGossip):
         if self.gone:
             raise next(iter(self.gone.values()))
 
-    def _agreed(self, wish: int, round: int) -> tuple[int, int]:
-        """The wish and the round of the process of agent 0."""
+    def _agreed(self, stop_reason: int, round: int) -> tuple[int, int]:
+        """The reason to stop and the round of the process of agent 0."""
         tag, hub = Tag("engine", self._tag.step, "agreed"), self.process_of[0]
         if self.process != hub:
             heard = self._await(hub, tag)
@@ -149,8 +150,8 @@ class RealTimeGossip(DistributedGossip):
                 raise ProtocolError(f"{self._called(hub)} ended a stretch with {heard.tolist()}.")
             return int(heard[0]), int(heard[1])
         for process in self._others:
-            self._post(process, np.array([wish, round], float), tag)
-        return wish, round
+            self._post(process, np.array([stop_reason, round], float), tag)
+        return stop_reason, round
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -179,18 +180,18 @@ class RealTimeGossip(DistributedGossip):
             raise unfit(peer)
         self._copies.add(peer)
 
-    def publish(self, who: int, letter: Letter) -> None:
-        """Put a letter where others can fetch it, and send what has to be sent."""
-        first = who not in self._letters
+    def publish(self, who: int, publication: Publication) -> None:
+        """Put a publication where others can fetch it, and send what has to be sent."""
+        first = who not in self._publications
         self._outbox = {process: [NOTES] for process in self._others}
-        super().publish(who, letter)
+        super().publish(who, publication)
         self._offer(who)
         if first:
             return
-        receivers = [*(map(int, letter.to) if letter.changed else ()), *letter.new]
+        receivers = [*(map(int, publication.to) if publication.changed else ()), *publication.new]
         for process in sorted({self.process_of[receiver] for receiver in receivers} - {self.process}):
-            # At first the whole letter: what this process may have fetched meanwhile is not known here.
-            self._told.setdefault((process, who), np.full(letter.x.size, np.nan))
+            # At first the whole publication: what this process may have fetched meanwhile is not known here.
+            self._told.setdefault((process, who), np.full(publication.x.size, np.nan))
             self._tell([process], np.concatenate([[NEWS, who], self._news(process, who)]))
         for process, notes in self._outbox.items():
             if len(notes) > 1:
@@ -202,9 +203,9 @@ class RealTimeGossip(DistributedGossip):
 
     def _offer(self, who: int) -> None:
         """Let the links answer for this agent; certificates use its number, so it is another one here."""
-        letter = self._letters[who]
-        card = [self._bodies[who], letter.head, letter.sparse, letter.x.size]
-        self._links.publish(self.count + who, np.concatenate([card, letter.x]))
+        publication = self._publications[who]
+        card = [self._bodies[who], publication.head, publication.sparse, publication.x.size]
+        self._links.publish(self.count + who, np.concatenate([card, publication.x]))
 
     # -- asking -------------------------------------------------------------------------------------------------------
 
@@ -220,23 +221,23 @@ class RealTimeGossip(DistributedGossip):
         return super(DistributedGossip, self)._answer(who, word, tick)
 
     def _fetched(self, peer: int) -> bool:
-        """Ask for that peer's letter, and say whether it is here now."""
+        """Ask for that peer's publication, and say whether it is here now."""
         owner = self.process_of[peer]
         if owner == self.process:
             return True
         if owner in self.gone:
             return False
         try:
-            letter = self._links.ask(owner, self.count + peer, PATIENCE)
+            publication = self._links.ask(owner, self.count + peer, PATIENCE)
         except PartyLost as error:
             self.gone[owner] = error
             return False
-        if letter is None:
+        if publication is None:
             return False
         try:
-            self._take_copy(peer, letter, 0)
+            self._take_copy(peer, publication, 0)
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(owner)} answered with a letter that is none: {error}.") from error
+            raise ProtocolError(f"{self._called(owner)} answered with a publication that is none: {error}.") from error
         return True
 
     # -- snapshots ----------------------------------------------------------------------------------------------------

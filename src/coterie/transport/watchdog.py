@@ -42,7 +42,7 @@ class Doing:
         self.said: Tag | None = None
         self.answered: Tag | None = None
         self.size = 0
-        """How many numbers the last letter of a `Sum` or a `Mix` had."""
+        """How many numbers the last message of a `Sum` or a `Mix` had."""
 
     @contextmanager
     def waiting(self, tag: Tag) -> Iterator[None]:
@@ -60,7 +60,7 @@ class _Standing(NamedTuple):
     word: Tag | None
     """The word that it waits in; None while it computes."""
     size: int
-    """How long its letters are."""
+    """How long its messages are."""
     seconds: float
 
 
@@ -163,7 +163,7 @@ class Watchdog:
         standings = {self.comm.rank: self._standing(), **found}
         words = {(standing.word, standing.size) for standing in standings.values() if standing.word is not None}
         waiting = all(standing.word is not None for standing in standings.values())
-        # Letters that are long on their way make all ranks wait, too, but not for different words of one step.
+        # Messages that are long on their way make all ranks wait, too, but not for different words of one step.
         if waiting and len({word.step for word, _ in words}) < len(words):
             members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
             said = "; ".join(f"{name} said {standing.word} of {standing.size} numbers" for name, standing in members)
