@@ -25,10 +25,12 @@ import numpy as np
 
 from coterie.bill import Bill
 from coterie.networks import Network, complete, expander, star
+from coterie.transport.driver import Driver
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 from coterie.transport.keys import load_keys, provide_all
-from coterie.transport.point_to_point import PointToPoint, partners
+from coterie.transport.layout import partners
+from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Exchange, Sum
 
 
@@ -124,9 +126,9 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
         pipe.send(links.address)
         links.connect(pipe.recv())
         links.wait()
-        carriers.append(PointToPoint(network, Bill(network), links, homes, me, names))
+        carriers.append(Driver(Bill(network), PointToPoint(network, links, homes, me, names)))
     if keys is not None:
-        carriers[1].transcript = hashlib.sha256()  # as between organisations
+        carriers[1].collectives.transcript = hashlib.sha256()  # as between organisations
     kind = Sum if word == "Sum" else Exchange
     for size in sizes:
         x = np.random.default_rng(me).standard_normal(size)

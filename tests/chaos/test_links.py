@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from cryptography import x509
 
-from coterie.bill import Bill
 from coterie.errors import CorruptFile, InvalidInput, PartyLost, ProtocolError
 from coterie.networks import path
 from coterie.transport.frames import MAGIC, PREFIX, Header, Kind, decode, encode
@@ -519,10 +518,10 @@ def test_the_stop_is_heard_with_the_next_letter(opened):
 
 def test_a_letter_that_is_not_numbers_is_refused(opened):
     a, b, _ = places(opened)
-    carrier = PointToPoint(path(3), Bill(path(3)), a, range(3), 0, NAMES)
+    collectives = PointToPoint(path(3), a, range(3), 0, NAMES)
     b.send(0, np.ones(3, np.uint8), SUM)
     with pytest.raises(ProtocolError, match="unexpected payload of type uint8"):
-        carrier._receive(1, SUM)
+        collectives.receive(1, SUM)
 
 
 def test_certificates_end_with_their_authority(tmp_path):

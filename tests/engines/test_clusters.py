@@ -597,6 +597,7 @@ import sys
 import numpy as np
 import coterie as co
 from coterie.bill import Bill
+from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
 
@@ -609,7 +610,7 @@ def sizes(rank):
         yield co.Sum(np.ones(size))
 
 world, path, talk = _world(), co.networks.path(2), {"words": words, "sizes": sizes}[sys.argv[1]]
-MpiCollectives(path, Bill(path), world, [0, 1], None, 4.0, _end_all).converse([talk(world.rank)], "rounds")
+Driver(Bill(path), MpiCollectives(path, world, [0, 1], None, 4.0, _end_all)).converse([talk(world.rank)], "rounds")
 """
 
 
@@ -634,6 +635,7 @@ import numpy as np
 import coterie as co
 from coterie.bill import Bill
 from coterie.transport.in_process import InProcess
+from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
 from coterie.engines.processes import assigned
@@ -643,7 +645,8 @@ from coterie.words import Exchange, Mix, Sum
 world, MANY = _world(), 2**24 + 1  # the first round that float32 does not have
 
 def ranks(network, judge):
-    return MpiCollectives(network, Bill(network), world, assigned(network.agents, world.size), None, 30.0, judge)
+    mpi = MpiCollectives(network, world, assigned(network.agents, world.size), None, 30.0, judge)
+    return Driver(Bill(network), mpi)
 
 def words(agent, network, dtype):
     rng, heard = np.random.default_rng(agent), []
@@ -679,19 +682,19 @@ for network in (star(8, server=True), ring(8), complete(7), complete(16), expand
                 assert (x.shape, x.dtype, x.tobytes()) == (y.shape, y.dtype, y.tobytes())
                 assert not x.flags.writeable
         assert carrier.bill == expected.bill
-        ((round, wish),) = set(carrier.gathered(until_told(carrier, dtype)))
+        ((round, wish),) = set(carrier.collectives.gathered(until_told(carrier, dtype)))
         assert wish == 2 and 4 < round <= 4 + (1 if network.server else network.diameter)
-        carrier.leave()
+        carrier.collectives.leave()
     for word in (Sum,) if network.server else (Sum, Mix):
         carrier = ranks(network, _end_all)
         try:
             carrier.converse([ill(a, word) for a in carrier.here], "rounds")
         except co.errors.NumericalError as error:
             who = str(error)
-        told = {str(line) for line in carrier.gathered(who)}
+        told = {str(line) for line in carrier.collectives.gathered(who)}
         assert "agent 5 said %s with 1 of 2 numbers not finite." % word.__name__ in told, told
         assert word is Mix or len(told) == 1, told
-        carrier.leave()
+        carrier.collectives.leave()
 print("all is well")
 """
 

@@ -13,16 +13,14 @@ from tests.chaos.parties import processes, together, write_data, write_study
 from tests.engines.test_point_to_point import Queues
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
-from coterie.engines.processes import job_of, put_together, tasks_of, work
+from coterie.engines.processes import driver_on, job_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
 from coterie.methods.personal import Dada
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import LETTERS, disclosure
 from coterie.peers.study import load_study
-from coterie.transport.point_to_point import PointToPoint
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
 USERS = 6
@@ -121,7 +119,7 @@ class Threads(Engine):
 
         def one(task, links):
             links.partners = range(job.processes)
-            carrier = PointToPoint(network, Bill(network), links, job.process_of, task.process, job.names)
+            carrier = driver_on(job, task.process, links)
             return work(job, task, carrier, stop_wished=lambda: task.process in self.stops)
 
         with ThreadPoolExecutor(job.processes) as pool:

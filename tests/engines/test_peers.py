@@ -32,8 +32,8 @@ from coterie.peers.tell import Family, Word
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
+from coterie.transport.layout import partners
 from coterie.transport.links import Tag
-from coterie.transport.point_to_point import partners
 
 LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
 

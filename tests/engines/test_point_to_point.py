@@ -16,9 +16,11 @@ from coterie.arrays import sealed
 from coterie.bill import Bill
 from coterie.errors import NumericalError, PartyLost, ProtocolError
 from coterie.networks import complete, erdos_renyi, expander, path, ring, star
+from coterie.transport.driver import Driver
 from coterie.transport.in_process import InProcess
+from coterie.transport.layout import partners
 from coterie.transport.links import Stop
-from coterie.transport.point_to_point import PointToPoint, partners
+from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Ask, Exchange, Mix, Sum
 
 DEADLINE = 1.0
@@ -70,7 +72,7 @@ class Queues:
 def everywhere(network, homes, job):
     """Run `job(carrier)` at every place at the same time; what each came to, by place."""
     links = Queues.mesh(network, homes)
-    carriers = [PointToPoint(network, Bill(network), own, homes, place) for place, own in enumerate(links)]
+    carriers = [Driver(Bill(network), PointToPoint(network, own, homes, place)) for place, own in enumerate(links)]
     with ThreadPoolExecutor(len(carriers)) as pool:
         futures = [pool.submit(job, carrier) for carrier in carriers]
         errors = [future.exception() for future in futures]

@@ -15,10 +15,9 @@ from tests.engines.test_point_to_point import Queues
 from tests.engines.watched import Watched
 
 import coterie as co
-from coterie.bill import Bill
 from coterie.engines import Engine
 from coterie.engines.peers import Peers
-from coterie.engines.processes import job_of, pace_of, put_together, tasks_of, work
+from coterie.engines.processes import driver_on, job_of, pace_of, put_together, tasks_of, work
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
 from coterie.peers.study import load_study
@@ -45,7 +44,7 @@ class RealTime(Engine):
 
         def one(task, links):
             links.partners = range(job.processes)
-            carrier = PointToPoint(network, Bill(network), links, job.process_of, task.process, job.names, job.pace)
+            carrier = driver_on(job, task.process, links)
             return work(job, task, carrier, stop_wished=lambda: task.process in self.stops)
 
         with ThreadPoolExecutor(job.processes) as pool:
@@ -160,7 +159,7 @@ def test_impossible_clocks_are_refused(engine, method, match):
 def test_messages_that_cannot_be_are_refused(message, match):
     """Agent 0 hears agent 2's process, which speaks for agent 2 only."""
     network = co.networks.star(3, server=True)
-    own = RealTimeGossip(network, range(3), 0, None, None, None, Queues(0, {}, {}, ()), 0.01)
+    own = RealTimeGossip(PointToPoint(network, Queues(0, {}, {}, ()), range(3), 0), 0.01)
     own.publish(0, Publication(np.zeros(6), head=2))
     own._read_message(2, np.array([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, 5.0]))
     assert own._board[2].tolist() == [0, 0, 0, 5, 0, 0]

@@ -33,6 +33,7 @@ from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.statuses import Status
 from coterie.steps import Steps
+from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 
 __all__ = ["Mpi", "prepare_environment"]
@@ -113,26 +114,25 @@ class Mpi(Engine):
             task = replace(task, agents=tuple(with_data(agent) for agent in task.agents))
             judge = None if _survives() else _end_all
             with (
-                closing(
-                    MpiCollectives(network, Bill(network), world, job.process_of, job.names, self.deadline, judge)
-                ) as carrier,
+                closing(MpiCollectives(network, world, job.process_of, job.names, self.deadline, judge)) as ranks,
                 ctrl_c() as pressed,
             ):
 
                 def keep(outcome: Outcome) -> None:
                     if judge is None:
-                        for process, other in enumerate(carrier.gathered(outcome)):
+                        for process, other in enumerate(ranks.gathered(outcome)):
                             desk.keep(process, other)
 
                 try:
+                    carrier = Driver(Bill(network), ranks)
                     outcome = work(job, task, carrier, stop_wished=pressed.is_set, watch=watch, keep=keep)
                     if isinstance(outcome.error, PartyLost):
                         raise outcome.error
-                    everything = put_together(carrier.gathered(outcome), job)
-                    carrier.leave()
+                    everything = put_together(ranks.gathered(outcome), job)
+                    ranks.leave()
                     return everything
                 except PartyLost as lost:
-                    atexit.register(_leave, carrier.left)
+                    atexit.register(_leave, ranks.left)
                     return desk.ended(lost)
         except (NumericalError, PartyLost):
             raise

@@ -17,17 +17,27 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar
 
 from coterie.agent import Agent
-from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
-from coterie.engines.processes import Desk, Job, Task, job_of, pace_of, put_together, root_cause, tasks_of, work
+from coterie.engines.processes import (
+    Desk,
+    Job,
+    Task,
+    driver_on,
+    job_of,
+    pace_of,
+    put_together,
+    root_cause,
+    tasks_of,
+    work,
+)
 from coterie.errors import MissingExtra, NumericalError, PartyLost
 from coterie.networks import Network
 from coterie.rounds import Limits, Outcome, Watch
 from coterie.steps import Steps
-from coterie.transport.point_to_point import PointToPoint, partners
+from coterie.transport.layout import partners
 
 __all__ = ["Peers"]
 
@@ -189,7 +199,7 @@ def _process(pipe: Connection, job: Job, task: Task, run_id: str, deadline: floa
         links.connect(pipe.recv())
         threading.Thread(target=hear, daemon=True).start()
         links.wait()
-        carrier = PointToPoint(job.network, Bill(job.network), links, job.process_of, process, job.names, job.pace)
+        carrier = driver_on(job, process, links)
         outcome = work(job, task, carrier, stop_wished=stop.is_set, keep=lambda outcome: tell("kept", outcome))
         lost = outcome.error
         links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")

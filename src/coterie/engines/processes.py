@@ -25,6 +25,8 @@ from coterie.errors import CoterieError, InvalidInput, InvalidProblem, Numerical
 from coterie.networks import Network
 from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch, run
 from coterie.steps import Steps
+from coterie.transport.driver import Driver
+from coterie.transport.links import Links
 from coterie.transport.point_to_point import PointToPoint
 
 __all__ = [
@@ -182,8 +184,14 @@ def with_data(agent: Agent) -> Agent:
     return agent
 
 
+def driver_on(job: Job, process: int, links: Links) -> Driver:
+    """A carrier for that process, on those links."""
+    collectives = PointToPoint(job.network, links, job.process_of, process, job.names)
+    return Driver(Bill(job.network), collectives, job.pace)
+
+
 @contextmanager
-def linked(job: Job, process: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[PointToPoint]:
+def linked(job: Job, process: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[Driver]:
     """A carrier for that process, on streams to all others without encryption: for one trusted cluster only.
 
     `meet` is handed the address of this process and gives those of all processes, once everybody has one.
@@ -195,7 +203,7 @@ def linked(job: Job, process: int, run_id: str, deadline: float, host: str, meet
     try:
         links.connect(meet(links.address))
         links.wait()
-        yield PointToPoint(job.network, Bill(job.network), links, job.process_of, process, job.names, job.pace)
+        yield driver_on(job, process, links)
     except BaseException as error:
         links.close(f"{type(error).__name__}: {error}")
         raise

@@ -51,9 +51,9 @@ from coterie.personal import Personal, margins
 from coterie.result import History, Result
 from coterie.rounds import Outcome, Watch, run
 from coterie.solve import LEARNED, check_fit, choose_method, make_model, no_network
+from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Tag
-from coterie.transport.point_to_point import PointToPoint
 
 __all__ = ["fit_together", "predict_together", "read_own"]
 
@@ -207,7 +207,7 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
     )
 
 
-def _compared(meeting: Meeting, carrier: PointToPoint, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+def _compared(meeting: Meeting, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
     """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
     try:
         check_totals(meeting, carrier)

@@ -34,9 +34,11 @@ from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.solve import ties_of
 from coterie.statuses import Status
+from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import load_keys
-from coterie.transport.point_to_point import PointToPoint, partners
+from coterie.transport.layout import partners
+from coterie.transport.point_to_point import PointToPoint
 
 __all__ = [
     "MET",
@@ -140,19 +142,20 @@ def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T]
         links.close()
 
 
-def carrier_of(meeting: Meeting) -> PointToPoint:
+def carrier_of(meeting: Meeting) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
     network, names = meeting.network, meeting.study.names
     pace = pace_of(meeting.study.clock, meeting.study.pace)
-    carrier = PointToPoint(network, Bill(network), meeting.links, range(len(names)), meeting.me, names, pace)
-    carrier.transcript = hashlib.sha256()
-    return carrier
+    collectives = PointToPoint(network, meeting.links, range(len(names)), meeting.me, names)
+    collectives.transcript = hashlib.sha256()
+    return Driver(Bill(network), collectives, pace)
 
 
-def check_totals(meeting: Meeting, carrier: PointToPoint) -> None:
+def check_totals(meeting: Meeting, carrier: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
-    assert carrier.transcript is not None
-    heard = meeting.told(carrier.transcript.hexdigest(), "totals", str)
+    transcript = carrier.collectives.transcript
+    assert transcript is not None
+    heard = meeting.told(transcript.hexdigest(), "totals", str)
     others = [name for name, one in zip(meeting.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(

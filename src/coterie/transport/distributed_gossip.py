@@ -17,7 +17,7 @@ bills what it leads; after a round the accounts are added up, so that all hold t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,13 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed
 from coterie.bill import Bill
 from coterie.errors import NumericalError, ProtocolError
-from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.collectives import Collectives
 from coterie.transport.gossip import Gossip, unfit, wake_ups
 from coterie.transport.links import Tag
 from coterie.words import Ask, Publication
 
-__all__ = ["DistributedGossip"]
+__all__ = ["BetweenProcesses", "DistributedGossip"]
 
 ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
@@ -42,69 +42,26 @@ WORDS = ("Ask", "Exchange")
 """What gossip is billed under."""
 
 
-class DistributedGossip(Gossip):
-    """One process's part of the gossip."""
+class BetweenProcesses(Gossip):
+    """What one process needs for its part of the gossip, whatever the clock: notes, news and the common bill."""
 
-    def __init__(
-        self,
-        network: Network,
-        process_of: Sequence[int],
-        process: int,
-        send: Callable[[int, FloatArray, Tag], None],
-        receive: Callable[[int, Tag], FloatArray],
-    ):
+    def __init__(self, collectives: Collectives):
         super().__init__()
-        self.network, self.process_of, self.process = network, process_of, process
-        self._others = sorted(set(process_of) - {process})
-        self._post, self._await = send, receive
+        self.collectives, self.network = collectives, collectives.network
+        self.process_of, self.process = collectives.process_of, collectives.process
+        self._others = collectives.layout.others
         self._tag = Tag("rounds", 0, "wake-up")
         self._outbox: dict[int, list[float]] = {}
         self._told: dict[tuple[int, int], FloatArray] = {}
         """What x of an agent of this process another process knows."""
-        self.open(Bill(network), network.agents)
+        self.open(Bill(self.network), self.network.agents)
 
-    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """K wake-ups, here and elsewhere; returns the States of the agents of this process."""
+    def _seat(self, agents: Sequence[Agent], states: Sequence[Any], steps: Steps) -> list[int]:
+        """Take over the agents of this process and their States, by their numbers."""
         here = [agent.index for agent in agents]
         self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
         self._steps = steps
-        for tick, who in wake_ups(agents[0].seed, self.count, t):
-            self._tag = Tag("rounds", tick, "wake-up")
-            if self.process_of[who] == self.process:
-                self._lead(who, tick)
-            else:
-                self._follow(who)
-        return [self._states[agent] for agent in here]
-
-    def _lead(self, who: int, tick: int) -> None:
-        self._outbox = {process: [DONE] for process in self._others}
-        try:
-            self._wake(who, tick)
-        except NumericalError:
-            self._end({process: [FAILED] for process in self._others})
-            raise
-        self._end(self._outbox)
-
-    def _end(self, words: dict[int, list[float]]) -> None:
-        for process, numbers in words.items():
-            self._post(process, np.array(numbers), self._tag)
-
-    def _follow(self, who: int) -> None:
-        leader = self.process_of[who]
-        while (message := self._heard(leader))[0] == ASKED:
-            peers = _whole(message[1:])
-            if not (peers and all(self._lives(peer, self.process) for peer in peers)):
-                raise ProtocolError(f"{self._called(leader)} asked here for agents that live elsewhere.")
-            self._post(leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag)
-        if message[0] == FAILED:
-            raise unfit(who)
-        self._hand_on(leader, message.tolist())
-
-    def _heard(self, process: int) -> FloatArray:
-        message = self._await(process, self._tag)
-        if not (message.ndim == 1 and message.size and np.isfinite(message[0])):
-            raise ProtocolError(f"{self._called(process)} sent a message of no kind.")
-        return message
+        return here
 
     def _hand_on(self, process: int, numbers: list[float]) -> None:
         """Deliver the notes of a message of that process, which begin behind its first number."""
@@ -125,28 +82,7 @@ class DistributedGossip(Gossip):
         return 0 <= agent < self.count and self.process_of[agent] == process
 
     def _called(self, process: int) -> str:
-        return "the process of agent " + " and ".join(
-            str(k) for k, owner in enumerate(self.process_of) if owner == process
-        )
-
-    # -- asking and answering -----------------------------------------------------------------------------------------
-
-    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
-        self._fetch(int(peer) for peer in word.peers)
-        return super()._answer(who, word, tick)
-
-    def _fetch(self, peers: Iterable[int]) -> None:
-        """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip` looks for it."""
-        by_process: dict[int, list[int]] = {}
-        for peer in peers:
-            if self.process_of[peer] != self.process:
-                by_process.setdefault(self.process_of[peer], []).append(peer)
-        for process, asked in by_process.items():
-            self._post(process, np.array([ASKED, *asked]), self._tag)
-        for process, asked in by_process.items():
-            answer, start = self._await(process, self._tag), 0
-            for peer in asked:
-                start = self._learn(peer, answer, start)
+        return "the process of agent " + " and ".join(map(str, self.collectives.layout.agents_of[process]))
 
     def _news(self, process: int, peer: int) -> FloatArray:
         """What that process does not know yet of the publication of an agent that lives here."""
@@ -195,13 +131,75 @@ class DistributedGossip(Gossip):
         """The sum of the processes' accounts, by way of the process of agent 0."""
         tag, hub = Tag("engine", self._tag.step, "account"), self.process_of[0]
         if self.process != hub:
-            self._post(hub, account, tag)
-            return self._await(hub, tag).reshape(account.shape)
+            self.collectives.send(hub, account, tag)
+            return self.collectives.receive(hub, tag).reshape(account.shape)
         for process in self._others:
-            account += self._await(process, tag).reshape(account.shape)
+            account += self.collectives.receive(process, tag).reshape(account.shape)
         for process in self._others:
-            self._post(process, account, tag)
+            self.collectives.send(process, account, tag)
         return account
+
+
+class DistributedGossip(BetweenProcesses):
+    """One process's part of the gossip on the clock that all share."""
+
+    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """K wake-ups, here and elsewhere; returns the States of the agents of this process."""
+        here = self._seat(agents, states, steps)
+        for tick, who in wake_ups(agents[0].seed, self.count, t):
+            self._tag = Tag("rounds", tick, "wake-up")
+            if self.process_of[who] == self.process:
+                self._lead(who, tick)
+            else:
+                self._follow(who)
+        return [self._states[agent] for agent in here]
+
+    def _lead(self, who: int, tick: int) -> None:
+        self._outbox = {process: [DONE] for process in self._others}
+        try:
+            self._wake(who, tick)
+        except NumericalError:
+            self._end({process: [FAILED] for process in self._others})
+            raise
+        self._end(self._outbox)
+
+    def _end(self, words: dict[int, list[float]]) -> None:
+        for process, numbers in words.items():
+            self.collectives.send(process, np.array(numbers), self._tag)
+
+    def _follow(self, who: int) -> None:
+        leader = self.process_of[who]
+        while (message := self._heard(leader))[0] == ASKED:
+            peers = _whole(message[1:])
+            if not (peers and all(self._lives(peer, self.process) for peer in peers)):
+                raise ProtocolError(f"{self._called(leader)} asked here for agents that live elsewhere.")
+            self.collectives.send(leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag)
+        if message[0] == FAILED:
+            raise unfit(who)
+        self._hand_on(leader, message.tolist())
+
+    def _heard(self, process: int) -> FloatArray:
+        message = self.collectives.receive(process, self._tag)
+        if not (message.ndim == 1 and message.size and np.isfinite(message[0])):
+            raise ProtocolError(f"{self._called(process)} sent a message of no kind.")
+        return message
+
+    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        self._fetch(int(peer) for peer in word.peers)
+        return super()._answer(who, word, tick)
+
+    def _fetch(self, peers: Iterable[int]) -> None:
+        """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip` looks for it."""
+        by_process: dict[int, list[int]] = {}
+        for peer in peers:
+            if self.process_of[peer] != self.process:
+                by_process.setdefault(self.process_of[peer], []).append(peer)
+        for process, asked in by_process.items():
+            self.collectives.send(process, np.array([ASKED, *asked]), self._tag)
+        for process, asked in by_process.items():
+            answer, start = self.collectives.receive(process, self._tag), 0
+            for peer in asked:
+                start = self._learn(peer, answer, start)
 
 
 def _whole(numbers: FloatArray) -> list[int]:

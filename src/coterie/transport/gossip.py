@@ -270,6 +270,9 @@ class Gossip:
         """Whether that agent has the peer's newest vector already."""
         return self._immediate or self._arrived[who].get(peer) == self._versions[peer]
 
+    def settle(self, bill: Bill) -> None:
+        """Put a round on the bill: nothing to do where everybody's wake-ups are billed at once."""
+
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def memory(self) -> dict[str, npt.NDArray[np.int64]]:

@@ -31,11 +31,11 @@ import numpy.typing as npt
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.errors import PartyLost, ProtocolError
-from coterie.networks import Network
 from coterie.steps import Steps
-from coterie.transport.distributed_gossip import DistributedGossip
+from coterie.transport.distributed_gossip import BetweenProcesses
 from coterie.transport.gossip import CLOCKS, Parcel, unfit
-from coterie.transport.links import Links, Tag
+from coterie.transport.links import Stop, Tag
+from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Ask, Publication
 
 __all__ = ["RealTimeGossip"]
@@ -45,33 +45,22 @@ NAP = 0.005
 """Seconds between two looks at what came in, while nobody here has to wake up."""
 PATIENCE = 1.0
 """Seconds to wait for the answer to an `Ask`."""
-Poll = Callable[[int, Tag], FloatArray | None]
 
 
-class RealTimeGossip(DistributedGossip):
+class RealTimeGossip(BetweenProcesses):
     """One process's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
 
-    def __init__(
-        self,
-        network: Network,
-        process_of: Sequence[int],
-        process: int,
-        send: Callable[[int, FloatArray, Tag], None],
-        receive: Callable[[int, Tag], FloatArray],
-        poll: Poll,
-        links: Links,
-        pace: float,
-    ):
-        super().__init__(network, process_of, process, send, receive)
-        self._poll, self._links, self.pace = poll, links, pace
-        self.ticks = [0] * network.agents
+    def __init__(self, collectives: PointToPoint, pace: float):
+        super().__init__(collectives)
+        self._poll, self._links, self.pace = collectives.poll, collectives.links, pace
+        self.ticks = [0] * self.count
         """How often each agent of this process woke up."""
         self.gone: dict[int, PartyLost] = {}
         """The processes that are not there any more, and how that was noticed."""
         self._copies: set[int] = set()
         self._ended: set[int] = set()
-        self._stop_reason = 0
         self._span = 0, 0
+        self._stop = Stop()
 
     # -- a stretch ----------------------------------------------------------------------------------------------------
 
@@ -87,11 +76,9 @@ class RealTimeGossip(DistributedGossip):
 
         The process of agent 0 says when it is over: when the time has come, or there is a `stop_reason`.
         """
-        here = [agent.index for agent in agents]
-        self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
-        self._steps, self._tag, self._ended = steps, Tag("rounds", span[0], "stretch"), set()
-        self._span = span
-        leads = self.process == self.process_of[0]
+        here = self._seat(agents, states, steps)
+        self._span, self._tag, self._ended = span, Tag("rounds", span[0], "stretch"), set()
+        leads = self.collectives.layout.leads
         began = time.monotonic()
         end = began + (span[1] - span[0]) * self.pace
         clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in here}
@@ -104,14 +91,15 @@ class RealTimeGossip(DistributedGossip):
             self.ticks[who] += 1
             self._wake(who, (self.ticks[who] - 1) * self.count + who + 1)
             rings[who] = time.monotonic() + clocks[who].exponential(self.pace)
-        reached = min(span[1], span[0] + int((time.monotonic() - began) / self.pace)) if leads else 0
+        if leads:
+            reached = min(span[1], span[0] + int((time.monotonic() - began) / self.pace))
+            self.collectives.stop = self._stop = Stop(reached, stop_reason())
         self._close()
-        self._stop_reason, reached = self._agreed(stop_reason() if leads else 0, reached)
-        return [self._states[agent] for agent in here], reached
+        return [self._states[agent] for agent in here], self._stop.at
 
     def agreed(self) -> int:
         """The reason to stop that the process of agent 0 had at the end of the stretch."""
-        return self._stop_reason
+        return self._stop.reason
 
     def _over(self, leads: bool, end: float, stop_reason: Callable[[], int]) -> bool:
         self._take_in()
@@ -137,34 +125,22 @@ class RealTimeGossip(DistributedGossip):
         self._tell(self._others, [END])
         for process in self._others:
             while process not in self._ended and process not in self.gone:
-                self._read_message(process, self._await(process, self._tag))
+                self._read_message(process, self.collectives.receive(process, self._tag))
         if self.gone:
             raise next(iter(self.gone.values()))
-
-    def _agreed(self, stop_reason: int, round: int) -> tuple[int, int]:
-        """The reason to stop and the round of the process of agent 0."""
-        tag, hub = Tag("engine", self._tag.step, "agreed"), self.process_of[0]
-        if self.process != hub:
-            heard = self._await(hub, tag)
-            if not (heard.shape == (2,) and heard[0] in (0, 1, 2) and self._span[0] <= heard[1] <= self._span[1]):
-                raise ProtocolError(f"{self._called(hub)} ended a stretch with {heard.tolist()}.")
-            return int(heard[0]), int(heard[1])
-        for process in self._others:
-            self._post(process, np.array([stop_reason, round], float), tag)
-        return stop_reason, round
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def _tell(self, processes: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
         for process in processes:
             if process not in self.gone:
-                self._post(process, np.asarray(numbers, float), self._tag)
+                self.collectives.send(process, np.asarray(numbers, float), self._tag)
 
     def _read_message(self, process: int, message: FloatArray) -> None:
         kind = message[0] if message.size else None
         try:
             if kind == END:
-                self._ended.add(process)
+                self._end(process)
             elif kind == NEWS and self._lives(int(message[1]), process):
                 self._take_copy(int(message[1]), message, 2)
             elif kind == NOTES:
@@ -173,6 +149,14 @@ class RealTimeGossip(DistributedGossip):
                 raise ValueError("of no known kind, or in the name of others")
         except (ValueError, IndexError, OverflowError) as error:
             raise ProtocolError(f"{self._called(process)} sent a message that is none: {error}.") from error
+
+    def _end(self, process: int) -> None:
+        self._ended.add(process)
+        if process == self.process_of[0]:
+            # Which round it has become, and whether to stop, stand in the header.
+            self._stop = self.collectives.stop
+            if not self._span[0] <= self._stop.at <= self._span[1]:
+                raise ValueError(f"the stretch of rounds {self._span} ended with {self._stop}")
 
     def _take_copy(self, peer: int, message: FloatArray, start: int) -> None:
         self._learn(peer, message, start)
@@ -218,7 +202,7 @@ class RealTimeGossip(DistributedGossip):
         if not all(known):
             weights = None if word.weights is None else word.weights[known]
             word = msgspec.structs.replace(word, peers=peers[known], weights=weights)
-        return super(DistributedGossip, self)._answer(who, word, tick)
+        return super()._answer(who, word, tick)
 
     def _fetched(self, peer: int) -> bool:
         """Ask for that peer's publication, and say whether it is here now."""
