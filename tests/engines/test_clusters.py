@@ -27,9 +27,11 @@ from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_f
 
 import coterie as co
 from coterie.engines import ENGINES
-from coterie.engines.processes import Desk, job_of
+from coterie.engines.engine import Run
+from coterie.engines.processes import OutcomeStore, RunSpec
 from coterie.engines.ray import Ray
-from coterie.engines.spark import Spark, _reception, _session
+from coterie.engines.reception import reception
+from coterie.engines.spark import Spark, _session
 from coterie.methods import METHODS
 from coterie.networks import star
 from coterie.solve import gather, make_agents, make_limits, prepared
@@ -707,15 +709,16 @@ def test_mpi_has_the_bits_of_one_process_for_letters_of_all_sizes():
     assert output.count("all is well") == 3
 
 
-def test_the_drivers_door_lets_everybody_in(on_spark):
+def test_the_drivers_door_lets_everybody_in():
     """Places that knock all at once, after one without the key, are heard; and nobody waits at the door afterwards."""
     agents = 40
     X = np.ones((agents, 1))
     problem, network = co.Problem("squared", "l2", 1.0), star(agents, server=True)
     tables, _ = prepared(gather((X, X[:, 0]), "samples", agents), problem, "samples")
     members = make_agents(tables, problem, "samples", network, 0)
-    desk = Desk(job_of(members, METHODS["consensus"](), network, make_limits(1e-6, 1, None, None, None), None, agents))
-    with _reception(desk, lambda *_: None, threading.Event(), _session().sparkContext) as (address, key):
+    limits = make_limits(1e-6, 1, None, None, None)
+    store = OutcomeStore(RunSpec.of(Run(members, METHODS["consensus"](), network, limits), agents))
+    with reception(store, lambda *_: None, threading.Event(), "127.0.0.1") as (address, key):
         with pytest.raises(AuthenticationError):
             Client(address, authkey=b"another key")
         with ThreadPoolExecutor(agents) as pool:

@@ -17,7 +17,7 @@ from tests.engines.watched import Watched
 import coterie as co
 from coterie.engines import Engine
 from coterie.engines.peers import Peers
-from coterie.engines.processes import driver_on, job_of, pace_of, put_together, tasks_of, work
+from coterie.engines.processes import RunSpec, driver_on, pace_of, put_together, work
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
 from coterie.peers.study import load_study
@@ -39,19 +39,19 @@ class RealTime(Engine):
     pace: float = 0.004
     stops: tuple[int, ...] = ()
 
-    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
-        job = job_of(agents, steps, network, limits, checkpoint, self.places, pace_of("real", self.pace))
+    def run(self, run):
+        spec = RunSpec.of(run, self.places, pace_of("real", self.pace))
 
-        def one(task, links):
-            links.partners = range(job.processes)
-            carrier = driver_on(job, task.process, links)
-            return work(job, task, carrier, stop_wished=lambda: task.process in self.stops)
+        def one(own, links):
+            links.partners = range(spec.processes)
+            carrier = driver_on(spec, own.process, links)
+            return work(spec, own, carrier, stop_wished=lambda: own.process in self.stops)
 
-        with ThreadPoolExecutor(job.processes) as pool:
-            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.process_of)))
+        with ThreadPoolExecutor(spec.processes) as pool:
+            outcomes = list(pool.map(one, spec.shared_out(run), Queues.mesh(run.network, spec.process_of)))
         assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
         assert all(outcome.status == outcomes[0].status for outcome in outcomes)
-        return put_together(outcomes, job)
+        return put_together(outcomes, spec)
 
 
 def wake_ups(folder):

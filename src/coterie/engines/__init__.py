@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from coterie.catalogue import Catalogue
-from coterie.engines.engine import Engine
+from coterie.engines.engine import Engine, Run
 from coterie.errors import InvalidInput
 
-__all__ = ["ENGINES", "Engine", "engine"]
+__all__ = ["ENGINES", "Engine", "Run", "engine"]
 
 ENGINES: Catalogue[Engine] = Catalogue("engines", Engine, "engine")
 

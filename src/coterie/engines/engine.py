@@ -1,9 +1,10 @@
-"""What every engine can do: take agents and a method, and bring back an outcome."""
+"""What every engine can do: take a `Run`, and bring back its outcome."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -13,12 +14,51 @@ from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch
+from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
+from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Run"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that an engine is told."""
+
+    agents: Sequence[Agent]
+    steps: Steps
+    network: Network
+    limits: Limits
+    checkpoint: Checkpoint | None = None
+    warm: Sequence[Point] | None = None
+    """Where each agent starts, if not at the beginning."""
+    watch: Watch = lambda t, record: None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each agent is called."""
+        return tuple(agent.data.name for agent in self.agents)
+
+    def on(
+        self,
+        carrier: Carrier,
+        stop_wished: Callable[[], bool] = lambda: False,
+        keep: Keep = lambda outcome: None,
+    ) -> Outcome:
+        """Take the rounds, with the agents of this process and a carrier for their words; see `rounds.run`."""
+        return take_rounds(
+            self.agents,
+            self.steps,
+            carrier,
+            self.limits,
+            checkpoint=self.checkpoint,
+            warm=self.warm,
+            stop_wished=stop_wished,
+            watch=self.watch,
+            keep=keep,
+        )
 
 
 class Engine(ABC):
@@ -29,16 +69,7 @@ class Engine(ABC):
     """One line for tables and `--help`."""
 
     @abstractmethod
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         """Run until a limit is reached."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:

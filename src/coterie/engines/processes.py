@@ -1,4 +1,4 @@
-"""What engines with several processes have in common: who lives where, the work of one process, and the outcome of all.
+"""What engines with several processes have in common: who lives where, the life of one process, and the outcome of all.
 
 The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run` for its agents;
 whoever started them puts the points together.
@@ -7,11 +7,10 @@ whoever started them puts the points together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -21,38 +20,41 @@ from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Distant
+from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch, run
+from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
 from coterie.steps import Steps
 from coterie.transport.driver import Driver
+from coterie.transport.layout import partners
 from coterie.transport.links import Links
 from coterie.transport.point_to_point import PointToPoint
 
+if TYPE_CHECKING:
+    from coterie.transport.grpc_mesh import MutualTLS
+
 __all__ = [
-    "Desk",
-    "Job",
-    "Task",
+    "OutcomeStore",
+    "ProcessSpec",
+    "RunSpec",
     "assigned",
-    "job_of",
-    "linked",
+    "driver_on",
+    "live",
     "pace_of",
     "put_together",
     "root_cause",
-    "tasks_of",
     "unless_error",
     "with_data",
     "work",
 ]
 
 T = TypeVar("T")
-Meet = Callable[[str], Sequence[str]]
 VERSIONS = 3
 """Snapshots that each process keeps. They are at most one certificate apart, so the newest common one is among them."""
 
 
 @dataclass(frozen=True)
-class Job:
+class RunSpec:
     """What all processes are told."""
 
     steps: Steps
@@ -67,6 +69,23 @@ class Job:
     identity: str
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
+
+    @staticmethod
+    def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
+        """What all processes are told of a run in so many of them."""
+        if pace is not None and not run.steps.asynchronous:
+            raise InvalidProblem(
+                "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go "
+                "step by step. Leave it out."
+            )
+        process_of = assigned(len(run.agents), processes)
+        folder, identity = None, ""
+        if run.checkpoint is not None:
+            folder, identity = run.checkpoint.folder.absolute(), run.checkpoint.identity
+        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, folder, identity, pace)
+        if folder is not None:
+            _refuse_other_layout(folder, spec)
+        return spec
 
     @property
     def processes(self) -> int:
@@ -88,9 +107,20 @@ class Job:
         agents = self.agents_of(process)
         return Checkpoint(self.folder / f"agents-{agents[0]}-to-{agents[-1]}", self.identity, VERSIONS)
 
+    def shared_out(self, run: Run) -> list[ProcessSpec]:
+        """What each process is told."""
+        return [
+            ProcessSpec(
+                process,
+                tuple(run.agents[agent] for agent in self.agents_of(process)),
+                None if run.warm is None else tuple(run.warm[agent] for agent in self.agents_of(process)),
+            )
+            for process in range(self.processes)
+        ]
+
 
 @dataclass(frozen=True)
-class Task:
+class ProcessSpec:
     """What one process is told: its agents, with their data, and where they start."""
 
     process: int
@@ -116,46 +146,9 @@ def pace_of(clock: str, pace: float) -> float | None:
     return float(pace) if clock == "real" else None
 
 
-def job_of(
-    agents: Sequence[Agent],
-    steps: Steps,
-    network: Network,
-    limits: Limits,
-    checkpoint: Checkpoint | None,
-    processes: int,
-    pace: float | None = None,
-) -> Job:
-    """What all processes are told of a run in so many processes."""
-    if pace is not None and not steps.asynchronous:
-        raise InvalidProblem(
-            "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go step "
-            "by step. Leave it out."
-        )
-    process_of = assigned(len(agents), processes)
-    names = tuple(agent.data.name for agent in agents)
-    folder = None if checkpoint is None else checkpoint.folder.absolute()
-    identity = "" if checkpoint is None else checkpoint.identity
-    job = Job(steps, network, limits, process_of, names, folder, identity, pace)
-    if folder is not None:
-        _refuse_other_layout(folder, job)
-    return job
-
-
-def tasks_of(job: Job, agents: Sequence[Agent], warm: Sequence[Point] | None) -> list[Task]:
-    """What each process is told."""
-    return [
-        Task(
-            process,
-            tuple(agents[agent] for agent in job.agents_of(process)),
-            None if warm is None else tuple(warm[agent] for agent in job.agents_of(process)),
-        )
-        for process in range(job.processes)
-    ]
-
-
 def work(
-    job: Job,
-    task: Task,
+    spec: RunSpec,
+    own: ProcessSpec,
     carrier: Carrier,
     *,
     stop_wished: Callable[[], bool] = lambda: False,
@@ -163,18 +156,10 @@ def work(
     keep: Keep = lambda outcome: None,
 ) -> Outcome:
     """The whole run, as one process sees it, with one thread for linear algebra."""
+    agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
     with threadpool_limits(1):
-        return run(
-            [with_data(agent) for agent in task.agents],
-            job.steps,
-            carrier,
-            job.limits,
-            checkpoint=job.checkpoint(task.process),
-            warm=task.warm,
-            stop_wished=stop_wished,
-            watch=watch,
-            keep=keep,
-        )
+        run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch)
+        return run.on(carrier, stop_wished, keep)
 
 
 def with_data(agent: Agent) -> Agent:
@@ -184,41 +169,57 @@ def with_data(agent: Agent) -> Agent:
     return agent
 
 
-def driver_on(job: Job, process: int, links: Links) -> Driver:
-    """A carrier for that process, on those links."""
-    collectives = PointToPoint(job.network, links, job.process_of, process, job.names)
-    return Driver(Bill(job.network), collectives, job.pace)
+def live(
+    spec: RunSpec,
+    own: ProcessSpec,
+    run_id: str,
+    deadline: float,
+    meet: Callable[[str], Sequence[str]],
+    *,
+    host: str = "127.0.0.1",
+    keys: MutualTLS | None = None,
+    stop_wished: Callable[[], bool] = lambda: False,
+    keep: Keep = lambda outcome: None,
+) -> Outcome:
+    """The life of one process: open its links, meet the others, `work`, and leave.
 
-
-@contextmanager
-def linked(job: Job, process: int, run_id: str, deadline: float, host: str, meet: Meet) -> Iterator[Driver]:
-    """A carrier for that process, on streams to all others without encryption: for one trusted cluster only.
-
-    `meet` is handed the address of this process and gives those of all processes, once everybody has one.
+    meet    is handed the address of this process, and gives those of all processes once everybody has one
+    keys    for mutual TLS; without them nothing is encrypted: for one trusted cluster only
     """
     from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 
-    names = [job.called(other) for other in range(job.processes)]
-    links = GrpcMesh(process, range(job.processes), run_id, TrustedCluster(), deadline, names=names, listen=f"{host}:0")
+    process, everybody = own.process, range(spec.processes)
+    # Who may wake up alone may ask anybody.
+    few = keys is not None and not spec.steps.asynchronous
+    neighbours = partners(spec.network, spec.process_of, process) if few else everybody
+    names = [spec.called(other) for other in everybody]
+    links = GrpcMesh(process, neighbours, run_id, keys or TrustedCluster(), deadline, names=names, listen=f"{host}:0")
     try:
         links.connect(meet(links.address))
         links.wait()
-        yield driver_on(job, process, links)
+        outcome = work(spec, own, driver_on(spec, process, links), stop_wished=stop_wished, keep=keep)
     except BaseException as error:
-        links.close(f"{type(error).__name__}: {error}")
+        links.close(str(error), error.party if isinstance(error, PartyLost) else "")
         raise
-    else:
-        links.close()
+    lost = outcome.error
+    links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")
+    return outcome
 
 
-def put_together(outcomes: Sequence[Outcome], job: Job) -> Outcome:
+def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
+    """A carrier for that process, on those links."""
+    collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
+    return Driver(Bill(spec.network), collectives, spec.pace)
+
+
+def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
     """The outcome of the run from those of all processes, in the order of the processes."""
     by_agent = {
         agent: point
         for process, outcome in enumerate(outcomes)
-        for agent, point in zip(job.agents_of(process), outcome.points, strict=True)
+        for agent, point in zip(spec.agents_of(process), outcome.points, strict=True)
     }
-    return replace(outcomes[job.process_of[0]], points=[by_agent[agent] for agent in range(len(job.process_of))])
+    return replace(outcomes[spec.process_of[0]], points=[by_agent[agent] for agent in range(len(spec.process_of))])
 
 
 def unless_error(answer: T | CoterieError) -> T:
@@ -238,10 +239,10 @@ def root_cause(errors: Sequence[BaseException]) -> BaseException:
 
 
 @dataclass
-class Desk:
+class OutcomeStore:
     """Where processes hand in what they have come to, so that something is left when one of them dies."""
 
-    job: Job
+    spec: RunSpec
     kept: dict[int, dict[int, Outcome]] = field(default_factory=dict)
     """By round of the certificate, then by process."""
 
@@ -249,24 +250,24 @@ class Desk:
         """Take what a process would have come to, and forget what is older than the newest that all handed in."""
         round = outcome.history[-1].round
         self.kept.setdefault(round, {})[process] = outcome
-        if len(self.kept[round]) == self.job.processes:
+        if len(self.kept[round]) == self.spec.processes:
             self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
 
     def ended(self, error: CoterieError) -> Outcome:
         """The newest that all processes handed in, as the end of a run that failed; without one, the error."""
-        whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.job.processes]
+        whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.spec.processes]
         if not whole:
             raise error
-        outcome = put_together([whole[-1][process] for process in range(self.job.processes)], self.job)
+        outcome = put_together([whole[-1][process] for process in range(self.spec.processes)], self.spec)
         return replace(outcome, status=error.status, error=error)
 
 
-def _refuse_other_layout(folder: Path, job: Job) -> None:
+def _refuse_other_layout(folder: Path, spec: RunSpec) -> None:
     """The snapshots of a folder belong to processes; with other agents in a process they cannot be used."""
-    expected = {path.folder.name for process in range(job.processes) if (path := job.checkpoint(process)) is not None}
+    expected = {path.folder.name for process in range(spec.processes) if (path := spec.checkpoint(process)) is not None}
     found = {path.name for path in folder.glob("agents-*-to-*")}
     if found - expected:
         raise InvalidInput(
-            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {job.processes}. "
+            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {spec.processes}. "
             "Use as many as before, or an empty folder."
         )

@@ -11,49 +11,30 @@ of its own, see `replayed`: slow, and as robust as Spark's own jobs.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
-import secrets
 import shutil
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
 from coterie.data import Table
 from coterie.data.distant import Distant, Rows, Source, table_of
-from coterie.engines.engine import Engine
+from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
-from coterie.engines.processes import (
-    Desk,
-    Job,
-    Task,
-    job_of,
-    linked,
-    put_together,
-    root_cause,
-    tasks_of,
-    unless_error,
-    work,
-)
+from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause, unless_error
+from coterie.engines.reception import Door, at_reception, reception
 from coterie.engines.replayed import Replayed
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
-from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch, run
-from coterie.steps import Steps
+from coterie.rounds import Outcome
 
 __all__ = ["SETTINGS", "Spark", "prepare_environment"]
 
@@ -61,8 +42,6 @@ T = TypeVar("T")
 
 RESULT = "process int, thing binary"
 """The columns that a task on a DataFrame hands back."""
-QUEUE = 128
-"""How many processes may knock at the driver's door at the same time, at least."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -129,118 +108,90 @@ class Spark(Engine):
             found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), RESULT))
         return [unless_error(found[agent]) for agent in range(len(questions))]
 
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         context = _session().sparkContext
         if not self.barrier:
-            return self._run_jobs(agents, steps, network, limits, checkpoint, warm, watch)
-        slots = context.defaultParallelism if self._frame is None else len(agents)
+            return self._run_jobs(run)
+        slots = context.defaultParallelism if self._frame is None else len(run.agents)
         if self.workers is not None and not 1 <= self.workers <= slots:
             raise InvalidInput(
                 f"workers={self.workers!r}, but this Spark runs {slots} tasks at the same time: give 1 to {slots}."
             )
-        job = job_of(agents, steps, network, limits, checkpoint, self.workers or slots)
-        tasks = tasks_of(job, agents, warm)
-        desk = Desk(job)
-        with ctrl_c() as pressed, _reception(desk, watch, pressed, context) as reception:
-            process = _Process(job, uuid.uuid4().hex, self.deadline, reception, context.master.startswith("local"))
+        spec = RunSpec.of(run, self.workers or slots)
+        specs = spec.shared_out(run)
+        store = OutcomeStore(spec)
+        with ctrl_c() as pressed, reception(store, run.watch, pressed, _host(context)) as door:
+            task = _Task(spec, uuid.uuid4().hex, self.deadline, door, context.master.startswith("local"))
             try:
                 if self._frame is None:
-                    stage = context.parallelize(tasks, job.processes).barrier().mapPartitions(process)
-                    found = dict((stage if checkpoint is None else stage.repartition(1)).collect())
+                    stage = context.parallelize(specs, spec.processes).barrier().mapPartitions(task)
+                    found = dict((stage if run.checkpoint is None else stage.repartition(1)).collect())
                 else:
-                    there = self._frame.mapInArrow(_ProcessThere(process, tasks), RESULT, barrier=True)
-                    found = _collected(there if checkpoint is None else there.repartition(1))
+                    there = self._frame.mapInArrow(_TaskThere(task, specs), RESULT, barrier=True)
+                    found = _collected(there if run.checkpoint is None else there.repartition(1))
             except Exception as error:
                 if not _is_sparks(error):
                     raise
-                return desk.ended(_lost(error, job))
+                return store.ended(_lost(error, spec))
         troubles = [end.error if isinstance(end, Outcome) else end for end in found.values()]
         if errors := [trouble for trouble in troubles if trouble is not None]:
             cause = root_cause(errors)
             if isinstance(cause, NumericalError | PartyLost):
-                return desk.ended(cause)
+                return store.ended(cause)
             raise cause
-        return put_together([found[process] for process in range(job.processes)], job)
+        return put_together([found[process] for process in range(spec.processes)], spec)
 
-    def _run_jobs(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def _run_jobs(self, run: Run) -> Outcome:
         """The run at the driver, which visits agents by one job for each word."""
-        job = job_of(agents, steps, network, limits, None, len(agents))
+        spec = RunSpec.of(replace(run, checkpoint=None), len(run.agents))
 
         def visit(questions: Sequence[Callable[[], Any]]) -> list[Any]:
             try:
                 return self.ask(questions)
             except Exception as error:
-                raise _lost(error, job) if _is_sparks(error) else error from None
+                raise _lost(error, spec) if _is_sparks(error) else error from None
 
-        carrier = Replayed(network, Bill(network), job.names, visit)
-        there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in agents]
+        carrier = Replayed(run.network, Bill(run.network), run.names, visit)
+        there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in run.agents]
         with ctrl_c() as pressed:
-            return run(
-                there,
-                steps,
-                carrier,
-                limits,
-                checkpoint=checkpoint,
-                warm=warm,
-                stop_wished=pressed.is_set,
-                watch=watch,
-            )
+            return replace(run, agents=there).on(carrier, pressed.is_set)
 
 
 @dataclass(frozen=True)
-class _Process:
+class _Task:
     """One process, as a task of the barrier stage."""
 
-    job: Job
+    spec: RunSpec
     run_id: str
     deadline: float
-    reception: tuple[tuple[str, int], bytes]
+    door: Door
     one_machine: bool
 
-    def __call__(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome | Exception]]:
+    def __call__(self, specs: Iterable[ProcessSpec]) -> Iterator[tuple[int, Outcome | Exception]]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
-        (task,) = tasks
-        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[task.process].address.rpartition(":")[0]
+        (own,) = specs
+        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[own.process].address.rpartition(":")[0]
         stop = threading.Event()
         try:
-            with (
-                _desk_of(self.reception) as desk,
-                linked(self.job, task.process, self.run_id, self.deadline, host, context.allGather) as carrier,
-            ):
-
-                def keep(outcome: Outcome) -> None:
-                    if desk is not None:
-                        desk.send((task.process, outcome))
-                        if desk.recv():
-                            stop.set()
-
-                end: Outcome | Exception = work(self.job, task, carrier, stop_wished=stop.is_set, keep=keep)
+            with at_reception(self.door, own.process, stop) as keep:
+                end: Outcome | Exception = live(
+                    self.spec,
+                    own,
+                    self.run_id,
+                    self.deadline,
+                    context.allGather,
+                    host=host,
+                    stop_wished=stop.is_set,
+                    keep=keep,
+                )
         except CoterieError as error:
             end = error
         trouble = end.error if isinstance(end, Outcome) else end
-        if isinstance(trouble, PartyLost) and self.job.folder is not None:
+        if isinstance(trouble, PartyLost) and self.spec.folder is not None:
             raise trouble  # Spark starts the stage again.
-        yield task.process, end
+        yield own.process, end
 
 
 # -- data of jobs that come again --------------------------------------------------------------------------------------
@@ -315,13 +266,13 @@ class _AnsweredThere:
 
 
 @dataclass(frozen=True)
-class _ProcessThere:
-    process: _Process
-    tasks: Sequence[Task]
+class _TaskThere:
+    task: _Task
+    specs: Sequence[ProcessSpec]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         number = _taken(batches)
-        return _sent(self.process([self.tasks[number]]))
+        return _sent(self.task([self.specs[number]]))
 
 
 def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:
@@ -343,73 +294,22 @@ def _with_arrays(frame: Any) -> Any:
     return frame
 
 
-# -- the driver's reception --------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _reception(
-    desk: Desk, watch: Watch, pressed: threading.Event, context: Any
-) -> Iterator[tuple[tuple[str, int], bytes]]:
-    """A door at the driver where processes hand in what they have come to; its address and key."""
-    host = context.getConf().get("spark.driver.host", "127.0.0.1")
-    key = secrets.token_bytes(32)
-    # A process that finds the queue full would wait for ever: there is room for all.
-    listener = Listener((host, 0), backlog=max(QUEUE, desk.job.processes), authkey=key)
-    chief, over = desk.job.process_of[0], threading.Event()
-
-    def hear(connection: Connection) -> None:
-        with contextlib.suppress(EOFError, OSError), connection:
-            while True:
-                process, outcome = connection.recv()
-                desk.keep(process, outcome)
-                if process == chief and watch(outcome.history[-1].round, outcome.history[-1]) is True:
-                    pressed.set()
-                connection.send(pressed.is_set())
-
-    def welcome() -> None:
-        while not over.is_set():
-            # Who leaves again, or does not know the key, is no reason to close the door.
-            with contextlib.suppress(OSError, EOFError, AuthenticationError):
-                threading.Thread(target=hear, args=(listener.accept(),), daemon=True).start()
-
-    porter = threading.Thread(target=welcome, daemon=True)
-    porter.start()
-    try:
-        yield listener.address, key
-    finally:
-        over.set()
-        # A last visitor wakes the porter up: closing alone would leave it waiting.
-        with contextlib.suppress(OSError, EOFError, AuthenticationError):
-            Client(listener.address, authkey=key).close()
-        porter.join(1.0)
-        listener.close()
-
-
-@contextlib.contextmanager
-def _desk_of(reception: tuple[tuple[str, int], bytes]) -> Iterator[Any]:
-    """A connection to the driver's reception, or None if it cannot be reached from here: then nothing is kept."""
-    address, key = reception
-    try:
-        connection = Client(address, authkey=key)
-    except OSError:
-        yield None
-        return
-    with connection:
-        yield connection
+def _host(context: Any) -> str:
+    return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
 
 
 def _is_sparks(error: Exception) -> bool:
     return type(error).__name__ in ("Py4JJavaError", "PySparkException", "SparkRuntimeException")
 
 
-def _lost(error: Exception, job: Job) -> PartyLost:
+def _lost(error: Exception, spec: RunSpec) -> PartyLost:
     """Spark's report of a task that died, as the party that was lost."""
     found = re.search(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)", str(error))
     found = found or re.search(r"Task (\d+) in stage", str(error)) or re.search(r"Lost task (\d+)\.", str(error))
     if found is None or "PYTHON_EXCEPTION" in str(error):
         raise error
     reason = "its Python process died" if "exited unexpectedly" in str(error) else "its task failed"
-    lost = PartyLost(f"{job.called(int(found[1]))} stopped answering: {reason}.")
+    lost = PartyLost(f"{spec.called(int(found[1]))} stopped answering: {reason}.")
     lost.__cause__ = error
     return lost
 
