@@ -29,7 +29,7 @@ from coterie.transport.driver import Driver
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 from coterie.transport.keys import load_keys, provide_all
-from coterie.transport.layout import partners
+from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Exchange, Sum
 
@@ -116,7 +116,7 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
     """One process: open both sets of links, then measure."""
     network = network_of(word, len(names))
     homes = range(len(names))
-    neighbours = partners(network, homes, me)
+    neighbours = Layout(network, homes, me).partners
     carriers = []
     for security in (TrustedCluster(), keys):
         if security is None:

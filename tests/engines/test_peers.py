@@ -32,7 +32,7 @@ from coterie.peers.tell import Family, Word
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
-from coterie.transport.layout import partners
+from coterie.transport.layout import Layout
 from coterie.transport.links import Tag
 
 LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
@@ -413,7 +413,7 @@ def keys(tmp_path_factory):
 def conversation(keys, kind):
     """What each of three parties on a path hears of the others' names, twice, or the error that it ends with."""
     network = co.networks.path(3)
-    links = [GrpcMesh(j, partners(network, range(3), j), "run", keys[j], 3.0, names=NAMES) for j in range(3)]
+    links = [GrpcMesh(j, Layout(network, range(3), j).partners, "run", keys[j], 3.0, names=NAMES) for j in range(3)]
     for one in links:
         one.connect([other.address for other in links])
 

@@ -18,7 +18,7 @@ from coterie.errors import NumericalError, PartyLost, ProtocolError
 from coterie.networks import complete, erdos_renyi, expander, path, ring, star
 from coterie.transport.driver import Driver
 from coterie.transport.in_process import InProcess
-from coterie.transport.layout import partners
+from coterie.transport.layout import Layout
 from coterie.transport.links import Stop
 from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Ask, Exchange, Mix, Sum
@@ -38,7 +38,7 @@ class Queues:
         places = range(max(homes) + 1)
         lines = {(a, b): queue.Queue() for a in places for b in places}
         published = {}
-        return [Queues(place, lines, published, partners(network, homes, place)) for place in places]
+        return [Queues(place, lines, published, Layout(network, homes, place).partners) for place in places]
 
     def send(self, to, letter, tag):
         assert to in self.partners

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, ClassVar, TypeVar
 
 from coterie.agent import Agent
@@ -42,10 +43,7 @@ class Run:
         return tuple(agent.data.name for agent in self.agents)
 
     def on(
-        self,
-        carrier: Carrier,
-        stop_wished: Callable[[], bool] = lambda: False,
-        keep: Keep = lambda outcome: None,
+        self, carrier: Carrier, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
     ) -> Outcome:
         """Take the rounds, with the agents of this process and a carrier for their words; see `rounds.run`."""
         return take_rounds(
@@ -67,6 +65,8 @@ class Engine(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for tables and `--help`."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Packages without which it does not work; those of this library's engines come with the extra of its name."""
 
     @abstractmethod
     def run(self, run: Run) -> Outcome:
@@ -97,7 +97,8 @@ class Engine(ABC):
     @classmethod
     def missing(cls) -> str | None:
         """What has to be installed before this engine works, or None."""
-        return None
+        absent = next((package for package in cls.needs if find_spec(package) is None), None)
+        return None if absent is None else f"{absent} is needed: pip install 'coterie[{cls.name}]'"
 
 
 def _given(part: Any) -> Any:

@@ -35,6 +35,7 @@ class Peers(Engine):
 
     name: ClassVar[str] = "peers"
     summary: ClassVar[str] = "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    needs: ClassVar[tuple[str, ...]] = ("cryptography", "grpc")
 
     deadline: float = 30.0
     """Seconds of silence after which a process is lost."""
@@ -44,15 +45,6 @@ class Peers(Engine):
     """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
     pace: float = 0.01
     """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
-
-    @classmethod
-    def missing(cls) -> str | None:
-        try:
-            import cryptography  # noqa: F401
-            import grpc  # noqa: F401
-        except ImportError as error:
-            return f"{error.name} is needed: pip install 'coterie[peers]'"
-        return None
 
     def run(self, run: Run) -> Outcome:
         if self.missing():

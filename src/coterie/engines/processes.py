@@ -26,7 +26,7 @@ from coterie.networks import Network
 from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
 from coterie.steps import Steps
 from coterie.transport.driver import Driver
-from coterie.transport.layout import partners
+from coterie.transport.layout import Layout
 from coterie.transport.links import Links
 from coterie.transport.point_to_point import PointToPoint
 
@@ -191,7 +191,7 @@ def live(
     process, everybody = own.process, range(spec.processes)
     # Who may wake up alone may ask anybody.
     few = keys is not None and not spec.steps.asynchronous
-    neighbours = partners(spec.network, spec.process_of, process) if few else everybody
+    neighbours = Layout(spec.network, spec.process_of, process).partners if few else everybody
     names = [spec.called(other) for other in everybody]
     links = GrpcMesh(process, neighbours, run_id, keys or TrustedCluster(), deadline, names=names, listen=f"{host}:0")
     try:

@@ -41,6 +41,7 @@ class Ray(Engine):
 
     name: ClassVar[str] = "ray"
     summary: ClassVar[str] = "in actors of a Ray cluster, on this machine or an existing one"
+    needs: ClassVar[tuple[str, ...]] = ("grpc", "ray")
 
     address: str | None = None
     """None: the cluster this process is connected to, or else a new one on this machine; "auto", or "ray://host:port"."""
@@ -65,15 +66,6 @@ class Ray(Engine):
     def __exit__(self, *_: object) -> None:
         """Nothing to do: the actors end with the last reference to them."""
 
-    @classmethod
-    def missing(cls) -> str | None:
-        try:
-            import grpc  # noqa: F401
-            import ray  # noqa: F401
-        except ImportError as error:
-            return f"{error.name} is needed: pip install 'coterie[ray]'"
-        return None
-
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
         if not isinstance(data, Rows):
             return super().hosting(data, agents)
@@ -85,7 +77,7 @@ class Ray(Engine):
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         ray = _connected(self.address)
-        asked = ray.remote(_answered).options(num_cpus=0, scheduling_strategy="SPREAD")
+        asked = ray.remote(lambda question: question()).options(num_cpus=0, scheduling_strategy="SPREAD")
         try:
             answers: list[T] = ray.get([asked.remote(question) for question in questions])
             return answers
@@ -157,10 +149,6 @@ class _Actors:
 
     def stop(self) -> None:
         self._workers[self._spec.process_of[0]].stop.remote()
-
-
-def _answered(question: Callable[[], T]) -> T:
-    return question()
 
 
 class _Part:

@@ -60,6 +60,7 @@ class Spark(Engine):
 
     name: ClassVar[str] = "spark"
     summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None
     """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
@@ -70,14 +71,8 @@ class Spark(Engine):
 
     @classmethod
     def missing(cls) -> str | None:
-        try:
-            import grpc  # noqa: F401
-            import pyspark  # noqa: F401
-        except ImportError as error:
-            return f"{error.name} is needed: pip install 'coterie[spark]'"
-        return (
-            None if _java() else "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
-        )
+        no_java = "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
+        return super().missing() or (None if _java() else no_java)
 
     _frame: Any = field(default=None, repr=False, compare=False)
     """A DataFrame whose partitions are the agents' data."""
@@ -120,7 +115,8 @@ class Spark(Engine):
         spec = RunSpec.of(run, self.workers or slots)
         specs = spec.shared_out(run)
         store = OutcomeStore(spec)
-        with ctrl_c() as pressed, reception(store, run.watch, pressed, _host(context)) as door:
+        host = context.getConf().get("spark.driver.host", "127.0.0.1")
+        with ctrl_c() as pressed, reception(store, run.watch, pressed, host) as door:
             task = _Task(spec, uuid.uuid4().hex, self.deadline, door, context.master.startswith("local"))
             try:
                 if self._frame is None:
@@ -292,10 +288,6 @@ def _with_arrays(frame: Any) -> Any:
         if isinstance(part.dataType, VectorUDT):
             frame = frame.withColumn(part.name, vector_to_array(part.name))
     return frame
-
-
-def _host(context: Any) -> str:
-    return str(context.getConf().get("spark.driver.host", "127.0.0.1"))
 
 
 def _is_sparks(error: Exception) -> bool:

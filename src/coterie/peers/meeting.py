@@ -37,7 +37,7 @@ from coterie.statuses import Status
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import load_keys
-from coterie.transport.layout import partners
+from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 
 __all__ = [
@@ -110,7 +110,8 @@ def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T]
     """Meet the others and do that work, as often as a party is restarted."""
     network, me = study.carrying(), study.index(own.party)
     everybody = range(network.agents)
-    neighbours = [j for j in everybody if j != me] if study.split == "users" else partners(network, everybody, me)
+    layout = Layout(network, everybody, me)
+    neighbours = layout.others if study.split == "users" else layout.partners
     make = GrpcMesh if chaos is None else chaos.streams
     links = make(
         me,

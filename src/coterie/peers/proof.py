@@ -33,7 +33,7 @@ from coterie.peers.study import PartyFile, Study
 from coterie.personal import Personal
 from coterie.rounds import introduced
 from coterie.solve import no_network, points_of
-from coterie.transport.grpc_mesh import printable
+from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, differences
 
 __all__ = ["verify_together"]

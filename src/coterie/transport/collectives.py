@@ -78,13 +78,13 @@ class Collectives(ABC):
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         """What those peers last published, once everybody has."""
 
-    @abstractmethod
     def send(self, process: int, message: FloatArray, tag: Tag) -> None:
-        """A message to one process, for agents that gossip."""
+        """A message to one other process, for agents that gossip."""
+        raise NotImplementedError
 
-    @abstractmethod
     def receive(self, process: int, tag: Tag) -> FloatArray:
         """The next message of that process, flat and read-only; waits for it."""
+        raise NotImplementedError
 
     def publish(self, agent: int, message: FloatArray) -> None:
         """Put a message where others can `Ask` for it."""
@@ -163,9 +163,3 @@ class OneProcess(Collectives):
 
     def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
         return {peer: self.published[peer] for peer in peers if peer in self.published}
-
-    def send(self, process: int, message: FloatArray, tag: Tag) -> None:
-        raise NotImplementedError("there is no other process")
-
-    def receive(self, process: int, tag: Tag) -> FloatArray:
-        raise NotImplementedError("there is no other process")

@@ -11,11 +11,11 @@ so that all name the same party.
     a hello of a stranger, of no neighbour, of another run    refused and counted
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
-    a message twice                                            dropped and counted
-    a message too early, changed, too large, of another epoch  refused and counted; the connection begins anew
+    a message twice                                           dropped and counted
+    a message too early, changed, too large, of another epoch refused and counted; the connection begins anew
 
-A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every
-process, one after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
+A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every process, one
+after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
 """
 
 from __future__ import annotations
@@ -26,20 +26,18 @@ import re
 import secrets
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.arrays import FloatArray, digest, sealed
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
-from coterie.statuses import Status
+from coterie.transport.edge import Edge, Line, Mesh, printable
 from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
 from coterie.transport.links import Stop, Tag
 
@@ -55,16 +53,12 @@ PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 BEATS_PER_DEADLINE = 8
 SUSPICIOUS_BEATS = 3
 """After so many missed heartbeats a connection is given up and dialled anew."""
-ACKNOWLEDGE_BYTES = 2**20
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
 """What gRPC says, somewhere in its details, when the other side's certificate does not hold."""
 MOST_UNTRUSTED = 3
 """After so many such attempts in a row a neighbour that has never been there is given up."""
-
-Line: TypeAlias = "SimpleQueue[bytes | None]"
-"""Frames on their way into a connection; None ends it."""
 
 
 class Restarted(PartyLost):
@@ -91,7 +85,7 @@ def server_name(party: str) -> str:
     return f"{label}.coterie"
 
 
-class GrpcMesh:
+class GrpcMesh(Mesh):
     """This process's links. Make one, tell the others its `address`, then `connect` with everybody's."""
 
     def __init__(
@@ -120,25 +114,19 @@ class GrpcMesh:
         """
         if isinstance(security, MutualTLS) and names is None:
             raise InvalidInput("mutual TLS knows processes by their names; give names=.")
-        self.me, self.run_id, self.security, self.deadline = me, run_id, security, float(deadline)
-        self.agreement, self.largest, self.epoch = agreement, largest, 0
-        self.patience = self.deadline if patience is None else float(patience)
-        self.stop = Stop()
-        self.rejected: Counter[str] = Counter()
-        """How many frames and connections were refused, by reason."""
-        self.connections: Counter[int] = Counter()
-        """How many connections there have been with each neighbour."""
-        self._names = names
+        super().__init__(me, run_id, deadline, patience, largest, names)
+        self.security, self.agreement = security, agreement
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
-        self._published: dict[int, npt.NDArray[Any]] = {}
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        self._edges = {peer: _Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
+        self._edges = {peer: Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(4 * len(self._edges) + 8, "coterie-links")
         self._server = grpc.server(self._pool, options=self._options())
-        self._server.add_generic_rpc_handlers((_Service(self._accept),))
+        _, service, call = METHOD.split("/")
+        offered = {call: grpc.stream_stream_rpc_method_handler(self._accept)}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, offered),))
         try:
             if isinstance(security, MutualTLS):
                 pair = [(security.key, security.certificate)]
@@ -155,10 +143,6 @@ class GrpcMesh:
             raise InvalidInput(f"cannot listen on {listen}: check the address, the key and the certificate.")
         self.address = f"{listen.rpartition(':')[0]}:{port}"
         self._server.start()
-
-    def name(self, process: int) -> str:
-        """What that process is called."""
-        return self._names[process] if self._names else f"agent {process}"
 
     def connect(self, addresses: Sequence[str]) -> None:
         """Begin to dial the neighbours with lower numbers, in the background; `send` and `receive` need not wait."""
@@ -201,12 +185,12 @@ class GrpcMesh:
 
     def publish(self, agent: int, message: FloatArray) -> None:
         """Put a message where others can `ask` for it."""
-        self._published[agent] = sealed(np.array(message))
+        self.published[agent] = sealed(np.array(message))
 
     def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
         """What that agent last published."""
         if process == self.me:
-            return self._published.get(agent)
+            return self.published.get(agent)
         return self._edge(process).ask(agent, patience)
 
     def close(self, reason: str = "", lost: str = "", status: str = "") -> None:
@@ -252,7 +236,7 @@ class GrpcMesh:
         """After `Restarted`: forget the conversation, and speak in the new epoch."""
         with self._lock:
             self.epoch = self._wanted_epoch
-            self._published.clear()
+            self.published.clear()
         for edge in self._edges.values():
             edge.forget()
 
@@ -262,7 +246,7 @@ class GrpcMesh:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _edge(self, process: int) -> _Edge:
+    def _edge(self, process: int) -> Edge:
         try:
             return self._edges[process]
         except KeyError:
@@ -286,7 +270,7 @@ class GrpcMesh:
             ("grpc.enable_http_proxy", 0),
         ]
 
-    def _hello(self, edge: _Edge) -> bytes:
+    def _hello(self, edge: Edge) -> bytes:
         """Who speaks, in which epoch, which one it knows to be next, and what it has heard."""
         header = Header(
             Kind.HELLO, self.run_id, self.epoch, self.me, 0, edge.heard, step=self._wanted_epoch, word=self._incarnation
@@ -309,7 +293,7 @@ class GrpcMesh:
         for edge in self._edges.values():
             edge.fail(Restarted(f"{because}; everybody continues from the last common state."))
 
-    def _dial(self, edge: _Edge, address: str) -> None:
+    def _dial(self, edge: Edge, address: str) -> None:
         """Keep a connection to that neighbour, until the end."""
         pause, untrusted = FIRST_PAUSE, 0
         while not self._closing.is_set():
@@ -318,7 +302,8 @@ class GrpcMesh:
             channel = self._channel(edge, address)
             try:
                 call = channel.stream_stream(METHOD)(iter(line.get, None))
-                with contextlib.closing(_Cancelling(call)):
+                with contextlib.ExitStack() as stack:
+                    stack.callback(call.cancel)
                     frames = iter(call)
                     self._check_hello(edge, next(frames))
                     edge.attach(line, call.cancel)
@@ -342,7 +327,7 @@ class GrpcMesh:
             self._closing.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _channel(self, edge: _Edge, address: str) -> Any:
+    def _channel(self, edge: Edge, address: str) -> Any:
         if isinstance(self.security, TrustedCluster):
             return grpc.insecure_channel(address, self._options())
         tls = grpc.ssl_channel_credentials(self.security.authority, self.security.key, self.security.certificate)
@@ -380,7 +365,7 @@ class GrpcMesh:
         self._pool.submit(self._read, edge, frames, line)
         yield from iter(line.get, None)
 
-    def _read(self, edge: _Edge, frames: Iterator[bytes], line: Line) -> None:
+    def _read(self, edge: Edge, frames: Iterator[bytes], line: Line) -> None:
         try:
             edge.listen(frames, line)
         except ProtocolError as error:
@@ -390,7 +375,7 @@ class GrpcMesh:
         finally:
             edge.detach(line)
 
-    def _who(self, context: Any, first: bytes) -> _Edge:
+    def _who(self, context: Any, first: bytes) -> Edge:
         """The neighbour that this connection's certificate and hello both name."""
         try:
             header, _ = decode(first, self.largest)
@@ -408,7 +393,7 @@ class GrpcMesh:
                 raise ProtocolError(f"the certificate is not that of {self.name(header.sender)}.")
         return edge
 
-    def _check_hello(self, edge: _Edge, frame: bytes) -> None:
+    def _check_hello(self, edge: Edge, frame: bytes) -> None:
         """Whether both sides are in the same run, study and epoch; where they stand is noted in the edge."""
         header, payload = decode(frame, self.largest)
         if header.kind is not Kind.HELLO or header.sender != edge.peer:
@@ -431,272 +416,6 @@ class GrpcMesh:
         if not header.step == header.epoch == self.epoch == self._wanted_epoch:
             raise ProtocolError("one side has yet to begin again.")
         edge.greet(header)
-
-
-class _Edge:
-    """One neighbour: what was sent and not yet heard, what came in, and the connection of the moment."""
-
-    def __init__(self, mesh: GrpcMesh, peer: int):
-        self.mesh, self.peer = mesh, peer
-        self.last_heard = time.monotonic()
-        self.trouble = ""
-        self.lose_next = False
-        """For rehearsals: the next message gets lost on its way."""
-        self._lock = threading.RLock()
-        self._greeted = threading.Event()
-        self._line: Line | None = None
-        self._cut: Callable[[], object] = lambda: None
-        self.incarnation = ""
-        self.forget()
-
-    def forget(self) -> None:
-        """Back to where nothing has been said."""
-        with self._lock:
-            self.detach()
-            self.heard, self._sent, self._unacknowledged = 0, 0, 0
-            self._kept: list[tuple[int, bytes]] = []
-            self._inbox: SimpleQueue[tuple[Tag, Any, Stop] | Exception] = SimpleQueue()
-            self._answers: SimpleQueue[Any] = SimpleQueue()
-            self._failure: Exception | None = None
-            self._questions = 0
-            self.left = False
-            self.incarnation = ""
-            self._greeted.clear()
-
-    @property
-    def linked(self) -> bool:
-        return self._line is not None
-
-    @property
-    def silence(self) -> float:
-        """Seconds since something was heard."""
-        return time.monotonic() - self.last_heard
-
-    # -- out -----------------------------------------------------------------------------------------------------------
-
-    def post(self, kind: Kind, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> None:
-        with self._lock:
-            self._sent += 1
-            frame = self._frame(kind, self._sent, payload, tag, note)
-            self._kept.append((self._sent, frame))
-            self._unacknowledged = 0
-            if self._line is not None and not self.lose_next:
-                self._line.put(frame)
-            self.lose_next = False
-
-    def beat(self) -> None:
-        with self._lock:
-            if self._line is not None:
-                self._unacknowledged = 0
-                self._line.put(self._frame(Kind.BEAT, self._sent, np.empty(0), Tag("", 0, "")))
-
-    def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
-        s = self.mesh
-        who = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
-        what = Header(*who, tag.purpose, tag.step, tag.word, note, stop_at=s.stop.at, stop_reason=s.stop.reason)
-        return encode(what, payload)
-
-    # -- the connection of the moment ----------------------------------------------------------------------------------
-
-    def greet(self, hello: Header) -> None:
-        with self._lock:
-            self.incarnation = hello.word
-            self._forget_up_to(hello.heard)
-
-    def attach(self, line: Line, cut: Callable[[], object]) -> None:
-        """Send what the other side has not heard, and from now on everything, into this connection."""
-        with self._lock:
-            self.detach()
-            for _, frame in self._kept:
-                line.put(frame)
-            self._line, self._cut = line, cut
-            self.mesh.connections[self.peer] += 1
-            self._greeted.set()
-
-    def detach(self, line: Line | None = None) -> None:
-        """End the connection, if it is still this one."""
-        with self._lock:
-            if self._line is None or line not in (None, self._line):
-                return
-            self._line.put(None)
-            self._line = None
-            cut, self._cut = self._cut, lambda: None
-        with contextlib.suppress(Exception):
-            cut()
-
-    def hang_up(self) -> None:
-        """No more frames after those that are on their way; the other side ends the connection."""
-        with self._lock:
-            if self._line is not None:
-                self._line.put(None)
-
-    # -- in ------------------------------------------------------------------------------------------------------------
-
-    def listen(self, frames: Iterator[bytes], line: Line) -> None:
-        """Take in what this connection brings, until it ends or brings something that cannot be."""
-        for frame in frames:
-            with self._lock:
-                if self._line is not line:
-                    return
-                try:
-                    self._take(frame)
-                except ProtocolError as error:
-                    self.trouble = str(error)
-                    raise
-
-    def _take(self, frame: bytes) -> None:
-        s = self.mesh
-        try:
-            header, payload = decode(frame, s.largest)
-        except ProtocolError:
-            s.rejected["malformed"] += 1
-            raise
-        if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.peer):
-            s.rejected["stale"] += 1
-            raise ProtocolError("a frame of another run, epoch or sender.")
-        due = self.heard + (header.kind is not Kind.BEAT)
-        if header.sequence > due or header.heard > self._sent:
-            s.rejected["out of order"] += 1
-            raise ProtocolError(f"message {header.sequence} was sent, but message {self.heard + 1} has not come.")
-        if header.kind is Kind.HELLO:
-            s.rejected["malformed"] += 1
-            raise ProtocolError("a hello in the middle of a conversation.")
-        if header.kind is not Kind.BEAT and header.sequence <= self.heard:
-            s.rejected["repeated"] += 1
-            return
-        self.last_heard = time.monotonic()
-        self._forget_up_to(header.heard)
-        if header.kind is Kind.BEAT:
-            return
-        self.heard = header.sequence
-        self._unacknowledged += len(frame)
-        self._deliver(header, payload)
-        if self._unacknowledged > ACKNOWLEDGE_BYTES or header.kind is Kind.LEAVE:
-            self.beat()
-
-    def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
-        s = self.mesh
-        tag = Tag(header.purpose, header.step, header.word)
-        if header.kind is Kind.MESSAGE:
-            self._inbox.put((tag, payload, Stop(header.stop_at, header.stop_reason)))
-        elif header.kind is Kind.QUESTION:
-            message = s._published.get(header.step)
-            word = "nothing" if message is None else "message"
-            self.post(Kind.ANSWER, np.empty(0) if message is None else message, Tag(header.purpose, header.step, word))
-        elif header.kind is Kind.ANSWER:
-            self._answers.put((tag, payload))
-        elif header.kind is Kind.LEAVE:
-            self.left = True
-            self.fail(self._farewell(header))
-
-    def _farewell(self, header: Header) -> PartyLost:
-        name, lost, note = self.mesh.name(self.peer), printable(header.word), printable(header.note)
-        if lost:
-            return PartyLost(note or f"{lost} stopped answering.", lost)
-        farewell = PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
-        if header.purpose == Status.PROTOCOL_ERROR:
-            farewell.status = Status.PROTOCOL_ERROR
-        return farewell
-
-    def _forget_up_to(self, heard: int) -> None:
-        known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
-        del self._kept[:known]
-
-    # -- waiting -------------------------------------------------------------------------------------------------------
-
-    def next_message(self, patience: float | None = None) -> Any:
-        return self._wait_for(self._inbox, patience)
-
-    def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
-        if patience is not None and not self.linked:
-            return None
-        self._questions += 1
-        number = str(self._questions)
-        self.post(Kind.QUESTION, np.empty(0), Tag(number, agent, ""))
-        until = None if patience is None else time.monotonic() + patience
-        while True:
-            found = self._wait_for(self._answers, None if until is None else max(until - time.monotonic(), 0.0))
-            if found is None:
-                return None
-            tag, message = found
-            if tag.purpose == number:
-                return message if tag.word == "message" else None
-
-    def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
-        """The next of what comes in; None, if nothing does within the patience."""
-        while True:
-            left = max(self._time_left(), 0.001)
-            try:
-                found = queue.get(timeout=left if patience is None else min(patience, left))
-            except Empty:
-                if self._time_left() <= 0:
-                    raise self._lost() from None
-                if patience is not None:
-                    return None
-                continue
-            if isinstance(found, Exception):
-                queue.put(found)
-                raise found
-            return found
-
-    def here(self) -> bool:
-        """Whether this neighbour has come; if it cannot, or has left, or is waited for in vain, that is an error."""
-        if self._failure is not None:
-            raise self._failure
-        if self._greeted.is_set():
-            return True
-        if self._time_left() <= 0:
-            raise self._lost()
-        return False
-
-    def settle(self, until: float) -> None:
-        """Until the other side has heard everything, or has left itself, or it takes too long."""
-        while self._kept and self._greeted.is_set() and not self.left and time.monotonic() < until:
-            if self.silence > self.mesh.deadline:
-                return
-            time.sleep(0.002)
-
-    def _time_left(self) -> float:
-        s = self.mesh
-        first = s.epoch == 0 and not self._greeted.is_set()
-        return (max(s.patience, s.deadline) if first else s.deadline) - self.silence
-
-    def _lost(self) -> PartyLost:
-        s = self.mesh
-        name, since = s.name(self.peer), self.silence
-        trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
-        return PartyLost(
-            f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
-        )
-
-    def fail(self, error: ProtocolError | PartyLost) -> Any:
-        """Whoever waits for this neighbour, now or later, gets this error."""
-        self._failure = error
-        self._inbox.put(error)
-        self._answers.put(error)
-        return error
-
-
-class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The one method that is offered."""
-
-    def __init__(self, accept: Callable[[Iterator[bytes], Any], Iterator[bytes]]):
-        self._handler = grpc.stream_stream_rpc_method_handler(accept)
-
-    def service(self, details: Any) -> Any:
-        return self._handler if details.method == METHOD else None
-
-
-class _Cancelling:
-    """Cancels a call when it is closed."""
-
-    def __init__(self, call: Any):
-        self.close = call.cancel
-
-
-def printable(text: str) -> str:
-    """Another party's text, fit for a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def _stranger(name: str, address: str, details: str) -> str:
