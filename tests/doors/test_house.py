@@ -19,7 +19,8 @@ LAYERS = [
     {"losses", "penalties", "networks", "data", "predictors", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
-    {"methods", "engines", "transport"},
+    {"transport"},
+    {"methods", "engines"},
     {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
     {"estimators", "studies", "report", "demo", "doctor", "peers"},
     {"commands"},
@@ -27,7 +28,8 @@ LAYERS = [
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
-STRANGERS += [("losses", "penalties"), ("penalties", "losses"), ("transport", "engines")]
+STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
+SMALL_ROOMS, MOST_LINES = ("transport", "engines"), 450
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 
@@ -53,6 +55,52 @@ def test_imports_point_downwards(path):
     for other in imports_of(path) & LEVEL.keys():
         assert LEVEL[other] <= LEVEL[room], f"{room} imports {other}, which is above it"
         assert (room, other) not in STRANGERS, f"{room} must not know {other}"
+
+
+def loaded_with(path: Path) -> set[Path]:
+    """The modules that Python loads with this one: imports at its top level, not those inside functions."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    files = {ROOT.parent / (name.replace(".", "/") + ".py") for name in names}
+    return files & set(MODULES)
+
+
+def test_no_module_imports_itself_in_the_end():
+    above = {path: loaded_with(path) for path in MODULES}
+    while free := [path for path, below in above.items() if not below & above.keys()]:
+        for path in free:
+            del above[path]
+    assert not above, f"these import each other in a circle: {sorted(str(path.relative_to(ROOT)) for path in above)}"
+
+
+@pytest.mark.parametrize("room", SMALL_ROOMS)
+def test_files_are_short(room):
+    for path in (ROOT / room).glob("*.py"):
+        assert len(path.read_text().splitlines()) <= MOST_LINES, f"{path.name} wants to be two files"
+
+
+def test_transports_are_siblings():
+    """A driver has collectives, and no transport is another one with parts replaced."""
+    from coterie.transport.collectives import Collectives, OneProcess
+    from coterie.transport.mpi_collectives import MpiCollectives
+    from coterie.transport.point_to_point import PointToPoint
+
+    for transport in (OneProcess, PointToPoint, MpiCollectives):
+        assert transport.__bases__ == (Collectives,)
+        assert not transport.__abstractmethods__
+
+
+@pytest.mark.parametrize("room", ["transport", "peers"])
+def test_nothing_from_another_organisation_is_unpickled(room):
+    for path in (ROOT / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
+                assert not names & {"pickle", "cloudpickle", "marshal", "shelve"}, f"{path.name} can unpickle"
 
 
 def test_public_names_are_complete_and_sorted():
