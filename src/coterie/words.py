@@ -10,6 +10,7 @@ All agents say the same word at the same step. Replies are read-only.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
 
@@ -78,3 +79,10 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
 Word: TypeAlias = Sum | Mix | Exchange | Ask
 Talk: TypeAlias = Generator[Word, Any, T]
 """A conversation: yields words, is sent replies, and returns a T."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Letter":
+        warnings.warn("coterie.words.Letter is now Publication.", DeprecationWarning, stacklevel=2)
+        return Publication
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ LAYERS = [
     {"losses", "penalties", "networks", "data", "predictors", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
-    {"transport"},
+    {"transport", "carriers"},
     {"methods", "engines"},
     {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
     {"estimators", "studies", "report", "demo", "doctor", "peers"},
@@ -29,6 +30,7 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
 STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
+OLD_NAMES = ["coterie.carriers"]
 SMALL_ROOMS, MOST_LINES = ("transport", "engines"), 450
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
@@ -132,9 +134,27 @@ def all_modules():
 def test_every_module_says_what_it_is_for(name):
     if name == "coterie.kernels.half_precision":
         pytest.importorskip("triton", reason="needs PyTorch with CUDA")
+    if name in OLD_NAMES:
+        pytest.skip("an old name, which warns")
     module = importlib.import_module(name)
     assert (module.__doc__ or "").strip()
     exported = getattr(module, "__all__", [])
     assert list(exported) == sorted(exported, key=lambda n: (not n.isupper(), not n[0].isupper(), n)), f"{name}.__all__"
     for entry in exported:
         assert hasattr(module, entry)
+
+
+def test_old_names_are_found_with_a_warning(monkeypatch):
+    monkeypatch.delitem(sys.modules, "coterie.carriers", raising=False)
+    from coterie import words
+    from coterie.transport.gossip import Gossip
+    from coterie.transport.in_process import InProcess
+
+    with pytest.warns(DeprecationWarning, match=r"coterie\.carriers is now coterie\.transport"):
+        carriers = importlib.import_module("coterie.carriers")
+    assert importlib.import_module("coterie.carriers.in_process").InProcess is InProcess
+    assert carriers.gossip.Gossip is Gossip
+    with pytest.warns(DeprecationWarning, match="Letter is now Publication"):
+        assert words.Letter is words.Publication
+    with pytest.raises(AttributeError, match="Word_"):
+        words.Word_  # noqa: B018
