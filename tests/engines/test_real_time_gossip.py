@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Queue
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from coterie.engines.processes import RunSpec, driver_on, pace_of, put_together,
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
 from coterie.peers.study import load_study
-from coterie.transport.links import Tag
+from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.words import Publication
@@ -147,13 +148,13 @@ def test_impossible_clocks_are_refused(engine, method, match):
         ([0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 0.0, 5.0], "in the name of others"),
         ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 99.0, 5.0], "out of bounds"),
         ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, np.nan], "agent 2 published numbers that are not finite"),
-        ([0.0, np.nan], "sent a message that is none"),
+        ([0.0, np.nan], "sent a malformed message"),
         ([1.0, 1.0, 0.0, 1.0, 0.5], "a note in the name of others"),
         ([1.0, 2.0, 1.0, 1.0, 0.5], "a note in the name of others, or to others"),
         ([1.0, 2.0, 0.0, 9e9, 0.5], "a note"),
         ([1.0, 2.0, 0.0, 1.0, np.inf], "agent 2 published numbers that are not finite"),
-        ([7.0], "of no known kind"),
-        ([], "of no known kind"),
+        ([7.0], "unknown message type"),
+        ([], "unknown message type"),
     ],
 )
 def test_messages_that_cannot_be_are_refused(message, match):
@@ -165,6 +166,21 @@ def test_messages_that_cannot_be_are_refused(message, match):
     assert own._board[2].tolist() == [0, 0, 0, 5, 0, 0]
     with pytest.raises(co.CoterieError, match=match):
         own._read_message(2, np.array(message))
+
+
+def test_only_the_process_of_agent_0_says_when_to_stop():
+    network, lines = co.networks.star(3, server=True), {(0, 1): Queue(), (2, 1): Queue()}
+    own = RealTimeGossip(PointToPoint(network, Queues(1, lines, {}, (0, 2)), range(3), 1), 0.01)
+    own._span = 0, 10
+    lines[2, 1].put((own._tag, np.array([1.0]), Stop(5, 2)))
+    own._take_in()
+    lines[0, 1].put((own._tag, np.array([2.0]), Stop(7, 0)))
+    own._take_in()
+    assert own._stop == Stop(7, 0)
+    lines[0, 1].put((own._tag, np.array([2.0]), Stop(11, 1)))
+    own._ended.clear()
+    with pytest.raises(co.CoterieError, match=r"the stretch of rounds \(0, 10\) ended with Stop\(at=11, reason=1\)"):
+        own._take_in()
 
 
 def polled(links, tag):

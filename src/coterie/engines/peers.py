@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar
 
 from coterie.engines.engine import Engine, Run
-from coterie.engines.processes import ProcessSpec, RunSpec, live, pace_of
-from coterie.engines.supervisor import Event, supervise
+from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
+from coterie.engines.supervisor import Event, report, supervise
 from coterie.errors import MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
@@ -119,17 +119,10 @@ def _child(pipe: Connection, spec: RunSpec, own: ProcessSpec, run_id: str, deadl
             while pipe.recv() == "stop":
                 stop.set()
 
-    def meet(address: str) -> Sequence[str]:
-        pipe.send(("address", address))
-        addresses: Sequence[str] = pipe.recv()
+    def addresses() -> Sequence[str]:
+        found: Sequence[str] = pipe.recv()
         threading.Thread(target=hear, daemon=True).start()
-        return addresses
+        return found
 
-    def keep(outcome: Outcome) -> None:
-        pipe.send(("kept", outcome))
-
-    try:
-        outcome = live(spec, own, run_id, deadline, meet, keys=keys, stop_wished=stop.is_set, keep=keep)
-        pipe.send(("end", outcome))
-    except Exception as error:
-        pipe.send(("error", error))
+    how = {"run_id": run_id, "deadline": deadline, "keys": keys, "stop_wished": stop.is_set}
+    report(lambda *said: pipe.send(said), addresses, spec, own, **how)

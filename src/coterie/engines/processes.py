@@ -172,10 +172,10 @@ def with_data(agent: Agent) -> Agent:
 def live(
     spec: RunSpec,
     own: ProcessSpec,
-    run_id: str,
-    deadline: float,
     meet: Callable[[str], Sequence[str]],
     *,
+    run_id: str,
+    deadline: float,
     host: str = "127.0.0.1",
     keys: MutualTLS | None = None,
     stop_wished: Callable[[], bool] = lambda: False,

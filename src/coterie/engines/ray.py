@@ -18,8 +18,8 @@ from typing import Any, ClassVar, TypeVar
 from coterie.data import Table
 from coterie.data.distant import Rows, Source, table_of
 from coterie.engines.engine import Engine, Run
-from coterie.engines.processes import ProcessSpec, RunSpec, live, pace_of
-from coterie.engines.supervisor import Event, supervise
+from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
+from coterie.engines.supervisor import Event, report, supervise
 from coterie.errors import InvalidData, InvalidInput, MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
@@ -176,7 +176,7 @@ class _Worker:
         return os.getpid()
 
     def stop(self) -> None:
-        """Wish that the run ends after the current round."""
+        """End the run after the current round."""
         self._stop.set()
 
     def meet(self, addresses: Sequence[str]) -> None:
@@ -186,24 +186,10 @@ class _Worker:
     def work(self, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, host: str) -> Iterator[Any]:
         """The run, as this process sees it: its address, then each outcome so far, and at last the end or an error."""
         self._stop.clear()
-        host = host or _own_address()
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-        def meet(address: str) -> Sequence[str]:
-            news.put(("address", address))
-            return self._addresses.get()
-
-        def keep(outcome: Outcome) -> None:
-            news.put(("kept", outcome))
-
-        def whole() -> None:
-            try:
-                outcome = live(spec, own, run_id, deadline, meet, host=host, stop_wished=self._stop.is_set, keep=keep)
-                news.put(("end", outcome))
-            except Exception as error:
-                news.put(("error", error))
-
-        threading.Thread(target=whole, daemon=True).start()
+        how = {"run_id": run_id, "deadline": deadline, "host": host or _own_address(), "stop_wished": self._stop.is_set}
+        given = (lambda *said: news.put(said), self._addresses.get, spec, own)
+        threading.Thread(target=report, args=given, kwargs=how, daemon=True).start()
         kind = ""
         while kind not in ("end", "error"):
             kind, thing = news.get()

@@ -172,15 +172,9 @@ class _Task:
         stop = threading.Event()
         try:
             with at_reception(self.door, own.process, stop) as keep:
+                known: dict[str, Any] = {"run_id": self.run_id, "deadline": self.deadline, "host": host}
                 end: Outcome | Exception = live(
-                    self.spec,
-                    own,
-                    self.run_id,
-                    self.deadline,
-                    context.allGather,
-                    host=host,
-                    stop_wished=stop.is_set,
-                    keep=keep,
+                    self.spec, own, context.allGather, stop_wished=stop.is_set, keep=keep, **known
                 )
         except CoterieError as error:
             end = error

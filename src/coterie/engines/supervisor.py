@@ -16,14 +16,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from coterie.engines.local import ctrl_c
-from coterie.engines.processes import OutcomeStore, RunSpec, put_together, root_cause
+from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause
 from coterie.errors import NumericalError, PartyLost
 from coterie.rounds import Outcome, Watch
 
-__all__ = ["Event", "Processes", "supervise"]
+__all__ = ["Event", "Processes", "report", "supervise"]
 
 Event = tuple[int, Literal["address", "kept", "end", "error", "lost"], Any]
 """Which process, what kind of news, and the news."""
@@ -44,6 +45,21 @@ class Processes(Protocol):
     def stop(self) -> None:
         """Tell the process of agent 0 that the run should end after the current round."""
         ...
+
+
+def report(
+    tell: Callable[[str, Any], None], hear: Callable[[], Sequence[str]], spec: RunSpec, own: ProcessSpec, **how: Any
+) -> None:
+    """The other end: one process lives, and tells its supervisor, from whom it hears everybody's addresses."""
+
+    def meet(address: str) -> Sequence[str]:
+        tell("address", address)
+        return hear()
+
+    try:
+        tell("end", live(spec, own, meet, keep=partial(tell, "kept"), **how))
+    except Exception as error:
+        tell("error", error)
 
 
 def supervise(

@@ -181,7 +181,7 @@ class DistributedGossip(BetweenProcesses):
     def _heard(self, process: int) -> FloatArray:
         message = self.collectives.receive(process, self._tag)
         if not (message.ndim == 1 and message.size and np.isfinite(message[0])):
-            raise ProtocolError(f"{self._called(process)} sent a message of no kind.")
+            raise ProtocolError(f"{self._called(process)} sent an unknown message type.")
         return message
 
     def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:

@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from coterie.arrays import sealed
 from coterie.errors import ProtocolError
 
 __all__ = ["LARGEST", "Header", "Kind", "decode", "encode"]
@@ -110,17 +111,11 @@ def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[An
     try:
         header = _unpack(packed)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ProtocolError(f"a frame with a header that is none: {error}") from error
+        raise ProtocolError(f"a frame with a malformed header: {error}") from error
     if math.prod(header.shape) * _ITEMSIZE[header.dtype] != payload_bytes:
         raise ProtocolError(f"a frame of shape {header.shape} and type {header.dtype} has {payload_bytes} bytes.")
-    payload: npt.NDArray[Any] = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else _empty(header)
+    payload = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else np.empty(0, header.dtype)
     try:
-        return header, payload.reshape(header.shape)
+        return header, sealed(payload.reshape(header.shape))
     except ValueError as error:  # of no numbers, (2**61, 0) is a shape that numpy cannot hold
         raise ProtocolError(f"a frame of shape {header.shape}: {error}") from error
-
-
-def _empty(header: Header) -> npt.NDArray[Any]:
-    nothing = np.empty(0, header.dtype)
-    nothing.flags.writeable = False
-    return nothing

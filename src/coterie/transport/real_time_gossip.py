@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -40,6 +40,7 @@ from coterie.words import Ask, Publication
 
 __all__ = ["RealTimeGossip"]
 
+M = TypeVar("M")
 NEWS, NOTES, END = 0.0, 1.0, 2.0
 NAP = 0.005
 """Seconds between two looks at what came in, while nobody here has to wake up."""
@@ -52,7 +53,8 @@ class RealTimeGossip(BetweenProcesses):
 
     def __init__(self, collectives: PointToPoint, pace: float):
         super().__init__(collectives)
-        self._poll, self._links, self.pace = collectives.poll, collectives.links, pace
+        self._poll, self._receive = collectives.poll, collectives.receive
+        self._links, self.pace = collectives.links, pace
         self.ticks = [0] * self.count
         """How often each agent of this process woke up."""
         self.gone: dict[int, PartyLost] = {}
@@ -112,7 +114,7 @@ class RealTimeGossip(BetweenProcesses):
         for process in self._others:
             while process not in self._ended and process not in self.gone:
                 try:
-                    message = self._poll(process, self._tag)
+                    message = self._next(process, self._poll)
                 except PartyLost as error:
                     self.gone[process] = error
                     break
@@ -120,12 +122,18 @@ class RealTimeGossip(BetweenProcesses):
                     break
                 self._read_message(process, message)
 
+    def _next(self, process: int, receive: Callable[[int, Tag], M]) -> M:
+        """The next message; afterwards the stop is the one in its header, whatever others said before."""
+        if not self.collectives.layout.leads:
+            self.collectives.stop = Stop()
+        return receive(process, self._tag)
+
     def _close(self) -> None:
         """Say that it is over here, and hear everybody out."""
         self._tell(self._others, [END])
         for process in self._others:
             while process not in self._ended and process not in self.gone:
-                self._read_message(process, self.collectives.receive(process, self._tag))
+                self._read_message(process, self._next(process, self._receive))
         if self.gone:
             raise next(iter(self.gone.values()))
 
@@ -146,9 +154,9 @@ class RealTimeGossip(BetweenProcesses):
             elif kind == NOTES:
                 self._hand_on(process, message.tolist())
             else:
-                raise ValueError("of no known kind, or in the name of others")
+                raise ValueError("unknown message type, or in the name of others")
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(process)} sent a message that is none: {error}.") from error
+            raise ProtocolError(f"{self._called(process)} sent a malformed message: {error}.") from error
 
     def _end(self, process: int) -> None:
         self._ended.add(process)
@@ -221,7 +229,7 @@ class RealTimeGossip(BetweenProcesses):
         try:
             self._take_copy(peer, publication, 0)
         except (ValueError, IndexError, OverflowError) as error:
-            raise ProtocolError(f"{self._called(owner)} answered with a publication that is none: {error}.") from error
+            raise ProtocolError(f"{self._called(owner)} answered with a malformed message: {error}.") from error
         return True
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
