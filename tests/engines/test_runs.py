@@ -17,7 +17,6 @@ import pytest
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Bound, Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.local import Local
@@ -25,6 +24,7 @@ from coterie.errors import CorruptFile, InvalidInput
 from coterie.files import read_archive
 from coterie.methods import Method
 from coterie.rounds import Record, _verdict, run
+from coterie.transport.in_process import InProcess
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)

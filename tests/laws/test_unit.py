@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Best, Bound, Point
 from coterie.data import Table, split
 from coterie.errors import InvalidProblem
@@ -18,6 +17,7 @@ from coterie.losses import LOSSES, loss
 from coterie.methods import METHODS
 from coterie.rounds import introduced
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 5)) * np.linspace(0.5, 2.0, 5) + RNG.standard_normal(5)
