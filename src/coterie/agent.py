@@ -203,12 +203,19 @@ class Agent:
         y = self.exact_labels
         return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
+    @property
+    def column_squares(self) -> FloatArray:
+        """Σ s x² of every own column as it is stored; split by features, without the weights."""
+        if "column squares" not in self.scratch:
+            weights = None if self.split == "features" else self.data.weights
+            self.scratch["column squares"] = self.design.squares(weights).astype(float, copy=False)
+        squares: FloatArray = self.scratch["column squares"]
+        return squares
+
     @cached_property
     def column_norms(self) -> FloatArray:
-        """√(Σ s x²) of every own column as it is stored; split by features, without the weights."""
-        weights = None if self.split == "features" else self.data.weights
-        norms: FloatArray = np.sqrt(self.design.squares(weights).astype(float, copy=False))
-        return norms
+        """The roots of `column_squares`."""
+        return np.sqrt(self.column_squares)
 
     @cached_property
     def squared_norm(self) -> float:

@@ -38,10 +38,10 @@ def introduce(agent: Agent) -> Talk[Facts]:
 
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
-    weights, ones, y = agent.data.weights, agent.weighted(np.ones(agent.data.n)), agent.exact_labels
+    ones, y = agent.weighted(np.ones(agent.data.n)), agent.exact_labels
     columns = agent.design.adjoint(ones)[:-1] if agent.problem.intercept else np.empty(0)
     mine = [float(ones.sum()), float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero]
-    sums = yield Sum(np.concatenate([mine, columns, agent.design.squares(weights).astype(float, copy=False)]))
+    sums = yield Sum(np.concatenate([mine, columns, agent.column_squares]))
     total, labels, losses, conjugates = map(float, sums[:4])
     if agent.problem.intercept:
         constant = yield from _best_constant(agent, total, labels / total)

@@ -29,6 +29,7 @@ The sums travel as words like any other, so a certificate costs messages, and th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +39,7 @@ from coterie.arrays import FloatArray, once
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import introduce
 from coterie.kernels.sides import sides
+from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
 
 __all__ = ["certify", "introduce"]
@@ -160,7 +162,7 @@ def _of_rows(
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
+        bounded=tuple(_bounded(penalty, coefficients, u, off, radii)) if radii else (),
         bounded_errors=tuple(2.0 * most * float(np.linalg.norm(off)) for most in radii),
         radii=radii,
         room=room if problem.intercept else None,
@@ -203,7 +205,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         penalty.fenchel_young(coefficients, c * u),
         penalty.fenchel_young(coefficients, c * u, c * off),
         penalty.conjugate(0.0 * u),
-        *(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
+        *_bounded(penalty, coefficients, u, off, radii),
         2.0 * float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
         _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
@@ -215,6 +217,13 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         errors = tuple(slope_error * most for most in radii)
         totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
     return _bound(agent.total, totals, target, radius)
+
+
+def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
+    """The own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
+    if penalty.coercive:
+        return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
+    return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
 def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bound:
