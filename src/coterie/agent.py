@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -211,6 +212,16 @@ class Agent:
             self.scratch["column squares"] = self.design.squares(weights).astype(float, copy=False)
         squares: FloatArray = self.scratch["column squares"]
         return squares
+
+    @cached_property
+    def weight(self) -> float:
+        """How much the own rows weigh: their number, or the sum of their weights."""
+        return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
+
+    @cached_property
+    def label_norm(self) -> float:
+        """√(Σ s y²) of the own labels."""
+        return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
 
     @cached_property
     def column_norms(self) -> FloatArray:

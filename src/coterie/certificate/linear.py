@@ -257,9 +257,11 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
     """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
     loss = agent.problem.loss
+    if v is here.slopes and _is_smooth(agent):
+        # Every term is 0 where v is the slope, up to the rounding of either.
+        return 0.0, _curved(agent, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
-    exact = v is here.slopes and _is_smooth(agent)
-    distance = 0.0 if exact else _norm(agent, loss.slope_distance(here.scores, v, here.y))
+    distance = _norm(agent, loss.slope_distance(here.scores, v, here.y))
     return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
 
 
@@ -285,15 +287,10 @@ def _score_error(agent: Agent, w: FloatArray) -> float:
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
-    root = math.sqrt(_weight(agent))
+    root = math.sqrt(agent.weight)
     intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
-    lengths = _norm(agent, scores) + _norm(agent, agent.exact_labels)
+    lengths = _norm(agent, scores) + agent.label_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
-
-
-def _weight(agent: Agent) -> float:
-    weights = agent.data.weights
-    return float(agent.data.n) if weights is None else float(weights.sum(dtype=float))
 
 
 def _heaviest(agent: Agent) -> float:
