@@ -54,7 +54,8 @@ ROOM = 1e3
 RADIUS = 10.0
 """Bounded claims speak of norms up to at least so many times that of the model,"""
 RADII = RADIUS ** np.arange(7)
-"""and up to as many times more as the target leaves room for."""
+"""and up to as many times more as this share of the target leaves room for:"""
+SPENT_ON_RADIUS = 0.1
 
 
 @dataclass(frozen=True)
@@ -240,9 +241,9 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
     bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
     if not bounded or radius is None or whole[0] <= target:
         return Bound.of(primal, *whole, None, t.room, primal_error)
-    fits = [k for k, gap in enumerate(bounded) if gap <= target]
+    fits = [k for k, gap in enumerate(bounded) if gap <= target * SPENT_ON_RADIUS]
     k = fits[-1] if fits else 0
-    if radius == ANY and not fits and whole[0] <= bounded[k]:
+    if radius == ANY and bounded[k] > target and whole[0] <= bounded[k]:
         return Bound.of(primal, *whole, None, t.room, primal_error)
     rounding = t.gaps_error / total + beside + t.bounded_errors[k]
     return Bound.of(primal, bounded[k], rounding, t.radii[k], t.room, primal_error)
