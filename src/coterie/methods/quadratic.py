@@ -260,25 +260,45 @@ def _by_coordinates(
     before, best = np.zeros(len(z), bool), math.inf
     for _ in range(ATTEMPTS):
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
-        sign = np.sign(z) * (threshold > 0)
-        free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
-        if left <= tolerance or (np.array_equal(free, before) and left > 0.5 * best):
+        if left <= tolerance:
+            break
+        free = _to_the_face_minimum(H, slope, w, z, ridge, threshold, lower, upper)
+        if np.array_equal(free, before) and left > 0.5 * best:
             break
         before, best = free, left
-        # The free coordinates solve equations, and go there as far as they keep their signs and bounds.
-        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
-        solve, _ = solver(H[np.ix_(free, free)], ridge[free])
-        way = solve(pull[free])
-        z[free] += _room(z[free], way, sign[free], lower[free], upper[free]) * way
     return z
 
 
-def _room(z: FloatArray, way: FloatArray, sign: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
-    """The largest share ≤ 1 of the way on which signs and bounds are kept."""
+def _to_the_face_minimum(
+    H: FloatArray,
+    slope: FloatArray,
+    w: FloatArray,
+    z: FloatArray,
+    ridge: FloatArray,
+    threshold: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+) -> npt.NDArray[np.bool_]:
+    """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
+
+    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is.
+    """
+    sign = np.sign(z) * (threshold > 0)
     low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(way > 0, (high - z) / way, np.where(way < 0, (low - z) / way, np.inf))
-    return float(min(1.0, np.nanmin(shares, initial=1.0)))
+    free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
+    while free.any():
+        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
+        way = solver(H[np.ix_(free, free)], ridge[free])[0](pull[free])
+        end = np.where(way > 0, high[free], low[free])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(way == 0, np.inf, (end - z[free]) / way)
+        share = min(1.0, float(shares.min()))
+        met = shares <= share
+        z[free] = np.where(met, end, z[free] + share * way)
+        if share == 1.0:
+            break
+        free[np.flatnonzero(free)[met]] = False
+    return free
 
 
 def _by_gradients(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> FloatArray:
