@@ -298,7 +298,8 @@ def _to_the_face_minimum(
         if share == 1.0:
             break
         free[np.flatnonzero(free)[met]] = False
-    return free
+    still: npt.NDArray[np.bool_] = free
+    return still
 
 
 def _by_gradients(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> FloatArray:

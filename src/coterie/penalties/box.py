@@ -14,6 +14,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, Step, norm
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["Box"]
 
@@ -59,6 +60,11 @@ class Box(Penalty):
     @property
     def coercive(self) -> bool:
         return all(bool(np.isfinite(side).all()) for side in self._sides)
+
+    @property
+    def pieces(self) -> Pieces:
+        lower, upper = self._sides
+        return Pieces(lower=lower, upper=upper)
 
     def value(self, w: FloatArray) -> float:
         lower, upper = self._rounded_sides(w)

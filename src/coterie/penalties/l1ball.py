@@ -13,6 +13,7 @@ from coterie.penalties.atoms import OneHot
 from coterie.penalties.ball import Ball
 from coterie.penalties.l1 import l1_norm
 from coterie.penalties.penalty import Step
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["L1Ball", "onto_l1_ball"]
 
@@ -22,6 +23,10 @@ class L1Ball(Ball):
     """Lasso as a constraint: ‖w‖₁ ≤ radius."""
 
     name: ClassVar[str] = "l1ball"
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(radius=self.radius)
 
     def norm(self, w: FloatArray) -> float:
         return l1_norm(w)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["Penalty", "Step", "ball_supremum", "norm", "positive", "shrink_factor"]
 
@@ -58,6 +59,11 @@ class Penalty(ABC):
     def coercive(self) -> bool:
         """Whether g grows in every direction, so that `scale_into_domain` never has to go down to 0."""
         return True
+
+    @property
+    def pieces(self) -> Pieces | None:
+        """What g is made of, for methods of second order; None if it is made of anything else."""
+        return None
 
     @abstractmethod
     def value(self, w: FloatArray) -> float:

@@ -1,0 +1,380 @@
+"""The pieces of a penalty inside an interior-point method: one class each, all with the same few verbs.
+
+A barrier stands for g, less its ridge, in g + μ·(logarithms). Its own variables x follow the model w: on the central
+path they are a function of (w, μ), and off it they move by Newton's method on the equations of the class.
+
+    force(x)                 what x pulls w by: on the path the slope of the smoothed g
+    direction(w, x, Δw, ..)  Δx for a change of w, affine in it, so that Δforce = C Δw + force(direction for Δw = 0)
+    add_curvature(w, x, H)   H ← H + C
+    complementarity(w, x)    the sum of products that shall become `weight` · μ, and 0 at the end
+
+`Barrier` itself is that of no penalty at all. All arrays are over w, where an intercept comes last and is free.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.kernels import barrier as kernel
+from coterie.penalties.pieces import Pieces
+
+__all__ = ["Ball", "Barrier", "Bounds", "Intervals", "Last", "Norms", "barrier_of"]
+
+LEAST_ROOM = 1e-14
+"""How far from their bounds duals are at least when the path is reached."""
+DEPTH = 0.25
+"""Bounds are kept off by this share of their distance at the start, or by the length that is given."""
+FAR = 1e4
+"""How far from a lonely bound a model may go for nothing, in units of the lengths that are given."""
+BALL_STEPS = 100
+
+
+class Last(NamedTuple):
+    """A predictor's direction, whose second-order term the corrector makes good (Mehrotra)."""
+
+    dw: FloatArray
+    dx: FloatArray
+
+
+class Barrier:
+    """No penalty: no variables, no force."""
+
+    weight: float = 0.0
+    """What the sum of products is on the central path, in units of μ."""
+
+    def __init__(self, width: int):
+        self.width = width
+        self.stuck = np.zeros(width, bool)
+        """Which entries of w cannot move, or need not."""
+        self.tilt: FloatArray = np.zeros(width)
+        """A force on w in units of μ, which goes to 0: where g has no growth, logarithms alone have no minimum."""
+
+    def inside(self, w: FloatArray) -> FloatArray:
+        """A point near w at which the barrier is finite."""
+        return w
+
+    def centred(self, w: FloatArray, mu: float) -> FloatArray:
+        """x on the central path."""
+        return np.empty(0)
+
+    def value(self, w: FloatArray, mu: float) -> float:
+        """The smoothed g, up to a constant; +∞ outside."""
+        return 0.0
+
+    def force(self, x: FloatArray) -> FloatArray:
+        return np.zeros(self.width)
+
+    def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
+        pass
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+        return np.empty(0)
+
+    def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
+        """The longest step that stays inside, at most 1."""
+        return 1.0
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        return 0.0
+
+
+class Intervals(Barrier):
+    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = μ,  t (1 + u) = μ;  x = (u, s, t)."""
+
+    def __init__(self, width: int, count: int, threshold: float):
+        super().__init__(width)
+        self.count, self.threshold, self.weight = count, threshold, 2 * count * threshold
+
+    def centred(self, w: FloatArray, mu: float) -> FloatArray:
+        w, u, theta, one = w[: self.count], np.empty(self.count), np.empty(self.count), np.ones(self.count)
+        centre: Any = kernel.centre
+        centre(w, mu, -one, one, u, theta)
+        u = np.clip(u, LEAST_ROOM - 1, 1 - LEAST_ROOM)
+        return np.concatenate([u, mu / (1 - u), mu / (1 + u)])
+
+    def value(self, w: FloatArray, mu: float) -> float:
+        w, values, one = w[: self.count], np.zeros(1), np.ones(self.count)
+        smoothed: Any = kernel.smoothed
+        smoothed(w, np.zeros(self.count), mu, -one, one, self.threshold * one, np.ones(1), values)
+        return float(values[0])
+
+    def force(self, x: FloatArray) -> FloatArray:
+        return _padded(self.threshold * np.split(x, 3)[0], self.width)
+
+    def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
+        u, s, t = np.split(x, 3)
+        _diagonal(H)[: self.count] += self.threshold / (s / (1 - u) + t / (1 + u))
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+        (u, s, t), (du, ds, dt) = np.split(x, 3), np.split(last.dx if last else np.zeros(len(x)), 3)
+        p, q = 1 - u, 1 + u
+        c, e = (mu + ds * du) / p, (mu - dt * du) / q
+        du = ((w + dw)[: self.count] - c + e) / (s / p + t / q)
+        return np.concatenate([du, c - s + s / p * du, e - t - t / q * du])
+
+    def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
+        (u, s, t), (du, ds, dt) = np.split(x, 3), np.split(dx, 3)
+        return _longest((1 - u, -du), (1 + u, du), (s, ds), (t, dt))
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        u, s, t = np.split(x, 3)
+        return self.threshold * float(s @ (1 - u) + t @ (1 + u))
+
+
+class Bounds(Barrier):
+    """lower ≤ w ≤ upper:  z_k p_k = β μ for every finite bound, p = ±(b − w) the room, force = Σ ± z;  x = z."""
+
+    def __init__(self, width: int, lower: FloatArray, upper: FloatArray, lengths: FloatArray, beta: float):
+        super().__init__(width)
+        moves, lengths = (lower < upper) & (lengths[: len(lower)] > 0), lengths[: len(lower)]
+        self.stuck = _padded(~moves, width) > 0
+        above, below = (np.flatnonzero(np.isfinite(side) & moves) for side in (upper, lower))
+        self.at, self.bound = np.concatenate([above, below]), np.concatenate([upper[above], lower[below]])
+        self.sign = np.repeat([1.0, -1.0], [len(above), len(below)])
+        self.beta, self.weight = beta, beta * len(self.at)
+        # −log p + p / (FAR · length) is least at a finite p
+        lonely = self.at[np.bincount(self.at, minlength=width)[self.at] == 1]
+        self.tilt[self.at] = -self.beta * self.sign / (FAR * lengths[self.at])
+        self.tilt[np.setdiff1d(self.at, lonely)] = 0.0
+        room = np.minimum(DEPTH * (upper - lower), lengths)
+        self.start = lower + room, upper - room
+
+    def inside(self, w: FloatArray) -> FloatArray:
+        d = len(self.start[0])
+        return np.append(np.clip(w[:d], *self.start), w[d:])
+
+    def _room(self, w: FloatArray) -> FloatArray:
+        # A model that touches its bound by rounding is a hair's breadth away from it.
+        room: FloatArray = self.sign * (self.bound - w[self.at])
+        return np.maximum(room, np.finfo(float).tiny)
+
+    def centred(self, w: FloatArray, mu: float) -> FloatArray:
+        return self.beta * mu / self._room(w)
+
+    def value(self, w: FloatArray, mu: float) -> float:
+        return _logarithms(self.beta * mu, self.sign * (self.bound - w[self.at]))
+
+    def force(self, x: FloatArray) -> FloatArray:
+        return _sums(self.at, self.sign * x, self.width)
+
+    def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
+        _diagonal(H)[:] += _sums(self.at, x / self._room(w), self.width)
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+        p, dp = self._room(w), -self.sign * dw[self.at]
+        product = -self.sign * last.dw[self.at] * last.dx if last else 0.0
+        # (z + Δz)(p + Δp) = β μ
+        change: FloatArray = (self.beta * mu - product) / p - x - x / p * dp
+        return change
+
+    def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
+        return _longest((self._room(w), -self.sign * dw[self.at]), (x, dx))
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        return float(x @ self._room(w))
+
+
+class Norms(Barrier):
+    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u_G, w_G⟩:  w = s_G u,  s_G π_G = μ,  π = (1 − ‖u_G‖²)/2;  x = (u, s)."""
+
+    def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray):
+        super().__init__(width)
+        self.groups, self.strengths, self.weight = groups, strengths, float(strengths.sum())
+        self.count = len(groups)
+
+    def _sums(self, values: FloatArray) -> FloatArray:
+        """Σ over the coefficients of every group."""
+        return _sums(self.groups, values, len(self.strengths))
+
+    def _multiplier(self, w: FloatArray, mu: float) -> FloatArray:
+        # s ‖u‖ = ‖w‖ and s (1 − ‖u‖²) = 2μ
+        multiplier: FloatArray = mu + np.sqrt(mu**2 + self._sums(w[: self.count] ** 2))
+        return multiplier
+
+    def centred(self, w: FloatArray, mu: float) -> FloatArray:
+        s = self._multiplier(w, mu)
+        return np.append(w[: self.count] / s[self.groups], s)
+
+    def value(self, w: FloatArray, mu: float) -> float:
+        s = self._multiplier(w, mu)
+        return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + mu * np.log(2 * mu / s)))
+
+    def force(self, x: FloatArray) -> FloatArray:
+        return _padded(self.strengths[self.groups] * x[: self.count], self.width)
+
+    def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
+        # C = λ/s (I − u uᵀ / (π + ‖u‖²)) in every group
+        u, s = np.split(x, [self.count])
+        scale = self.strengths / s
+        for group in range(len(s)):
+            at = np.flatnonzero(self.groups == group)
+            direction = u[at] / math.sqrt(0.5 * (1 + u[at] @ u[at]))
+            H[np.ix_(at, at)] -= scale[group] * np.outer(direction, direction)
+        _diagonal(H)[: self.count] += scale[self.groups]
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+        u, s = np.split(x, [self.count])
+        du, ds = np.split(last.dx if last else np.zeros(len(x)), [self.count])
+        squares = self._sums(u * u)
+        pi = self._pi(u)
+        # π Δs − s uᵀΔu = k and s Δu + u Δs = w + Δw − s u, each less its second-order term
+        k = mu - s * pi + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du)
+        b = (w + dw)[: self.count] - (s + k / pi)[self.groups] * u - ds[self.groups] * du
+        along = self._sums(u * b) / (0.5 * (1 + squares))
+        return np.append((b - along[self.groups] * u) / s[self.groups], k / pi + along)
+
+    def _pi(self, u: FloatArray) -> FloatArray:
+        room: FloatArray = np.maximum(0.5 * (1 - self._sums(u * u)), np.finfo(float).tiny)
+        return room
+
+    def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
+        (u, s), (du, ds) = np.split(x, [self.count]), np.split(dx, [self.count])
+        # ‖u + α Δu‖ = 1
+        a, b, c = self._sums(du * du), self._sums(u * du), 2 * self._pi(u)
+        root = np.sqrt(b * b + a * c)
+        with np.errstate(divide="ignore"):
+            share = np.where(b > 0, c / (b + root), (root - b) / a)
+        return min(_longest((s, ds)), float(np.nanmin(share, initial=1.0)))
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        u, s = np.split(x, [self.count])
+        return float(self.strengths @ (s * self._pi(u)))
+
+
+class Ball(Barrier):
+    """‖w‖₁ ≤ R as |w_j| ≤ e_j, Σ e_j ≤ R:  s (e − w) = t (e + w) = τ (R − Σ e) = β μ,  s + t = τ;  x = (e, s, t, τ)."""
+
+    def __init__(self, width: int, count: int, radius: float, beta: float):
+        super().__init__(width)
+        self.count, self.radius, self.beta, self.weight = count, radius, beta, beta * (2 * count + 1)
+
+    def inside(self, w: FloatArray) -> FloatArray:
+        size = float(np.abs(w[: self.count]).sum())
+        return np.append(w[: self.count] * min(1.0, (1 - DEPTH) * self.radius / max(size, 1e-300)), w[self.count :])
+
+    def _tau(self, w: FloatArray, mu: float) -> float:
+        """τ for which Σ e = R − β μ / τ, where e = (β μ + √((β μ)² + (τ w)²)) / τ is best: Newton, from below."""
+        m = self.beta * mu
+        tau = m * (2 * len(w) + 1) / self.radius
+        for _ in range(BALL_STEPS):
+            roots = np.sqrt(m * m + (tau * w) ** 2)
+            left = m * (len(w) + 1) + float(roots.sum()) - self.radius * tau
+            slope = self.radius - tau * float((w * w / roots).sum())
+            if not left > 1e-14 * self.radius * tau or slope <= 0:
+                break
+            tau += left / slope
+        return tau
+
+    def centred(self, w: FloatArray, mu: float) -> FloatArray:
+        w, m = w[: self.count], self.beta * mu
+        tau = self._tau(w, mu)
+        e = (m + np.sqrt(m * m + (tau * w) ** 2)) / tau
+        # s and t are m / (e ∓ w), where e² − w² = 2 m e / τ
+        return np.concatenate([e, 0.5 * tau * (1 + w / e), 0.5 * tau * (1 - w / e), [tau]])
+
+    def value(self, w: FloatArray, mu: float) -> float:
+        w, m = w[: self.count], self.beta * mu
+        if float(np.abs(w).sum()) >= self.radius:
+            return math.inf
+        tau = self._tau(w, mu)
+        e = (m + np.sqrt(m * m + (tau * w) ** 2)) / tau
+        return _logarithms(m, np.append(2 * m * e / tau, m / tau))
+
+    def _split(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        e, s, t = np.split(x[:-1], 3)
+        return e, s, t, float(x[-1])
+
+    def _rooms(self, w: FloatArray, e: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        w, tiny = w[: self.count], float(np.finfo(float).tiny)
+        return np.maximum(e - w, tiny), np.maximum(e + w, tiny), max(self.radius - float(e.sum()), tiny)
+
+    def force(self, x: FloatArray) -> FloatArray:
+        _, s, t, _ = self._split(x)
+        return _padded(s - t, self.width)
+
+    def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
+        e, s, t, tau = self._split(x)
+        p, q, rest = self._rooms(w, e)
+        a, b, d = s / p, t / q, self.count
+        g = (a - b) / (a + b)
+        H[:d, :d] += np.outer(g, g) / (rest / tau + float((1 / (a + b)).sum()))
+        _diagonal(H)[:d] += 4 * a * b / (a + b)
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+        e, s, t, tau = self._split(x)
+        p, q, rest = self._rooms(w, e)
+        past, (de, ds, dt, dtau) = np.zeros(self.count), self._split(last.dx if last else np.zeros(len(x)))
+        if last:
+            past = last.dw[: self.count]
+        m, a, b, dw = self.beta * mu, s / p, t / q, dw[: self.count]
+        # s⁺ = c − a (Δe − Δw), t⁺ = f − b (Δe + Δw), τ⁺ = h + (τ/rest) Σ Δe, and s⁺ + t⁺ = τ⁺
+        c, f, h = (m - ds * (de - past)) / p, (m - dt * (de + past)) / q, (m + dtau * float(de.sum())) / rest
+        r = (c + f - h + (a - b) * dw) / (a + b)
+        together = float(r.sum()) / (rest / tau + float((1 / (a + b)).sum()))
+        de = r - together / (a + b)
+        return np.concatenate([de, c - s - a * (de - dw), f - t - b * (de + dw), [h - tau + tau / rest * de.sum()]])
+
+    def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
+        (e, s, t, tau), (de, ds, dt, dtau), dw = self._split(x), self._split(dx), dw[: self.count]
+        p, q, rest = self._rooms(w, e)
+        ends = np.array([rest, tau]), np.array([-de.sum(), dtau])
+        return _longest((p, de - dw), (q, de + dw), (s, ds), (t, dt), ends)
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        e, s, t, tau = self._split(x)
+        p, q, rest = self._rooms(w, e)
+        return float(s @ p + t @ q) + tau * rest
+
+
+def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: FloatArray) -> Barrier:
+    """That of those pieces, of one kind at most, for `count` coefficients among the `width` entries of w.
+
+    The products of bounds have no scale of their own: they weigh `unit` together. Neither has the way from one bound
+    to a model: `lengths` are steps on the model's scale, and 0 for coefficients that do not matter.
+    """
+    match pieces.kinds:
+        case []:
+            return Barrier(width)
+        case ["l1"]:
+            return Intervals(width, count, pieces.threshold)
+        case ["bounds"]:
+            lower, upper = (np.broadcast_to(side, count).astype(float) for side in (pieces.lower, pieces.upper))
+            return Bounds(width, lower, upper, lengths, unit / (2 * count))
+        case ["groups"] if pieces.groups is not None and pieces.strengths is not None:
+            return Norms(width, pieces.groups, pieces.strengths)
+        case ["ball"]:
+            return Ball(width, count, pieces.radius, unit / (2 * count + 1))
+    raise NotImplementedError(f"several barriers at once: {pieces.kinds}")
+
+
+def _padded(values: FloatArray, width: int) -> FloatArray:
+    """Those values and then zeros: an intercept feels nothing."""
+    full = np.zeros(width)
+    full[: len(values)] = values
+    return full
+
+
+def _sums(places: npt.NDArray[np.intp], values: FloatArray, count: int) -> FloatArray:
+    """What is said for every place, added up; 0 where nothing is."""
+    sums: FloatArray = np.bincount(places, values, count).astype(float)
+    return sums
+
+
+def _diagonal(H: FloatArray) -> FloatArray:
+    view: FloatArray = H.reshape(-1)[:: len(H) + 1]
+    return view
+
+
+def _logarithms(mu: float, rooms: FloatArray) -> float:
+    return -mu * float(np.log(rooms).sum()) if (rooms > 0).all() else math.inf
+
+
+def _longest(*pairs: tuple[FloatArray, FloatArray]) -> float:
+    """The largest α ≤ 1 for which x + α Δx ≥ 0 in all of those pairs."""
+    shares = [np.min(x[dx < 0] / -dx[dx < 0], initial=1.0) for x, dx in pairs]
+    return float(min(shares))
