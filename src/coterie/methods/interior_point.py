@@ -63,6 +63,12 @@ LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached, in units of the interval's length."""
 BARRIER_WEIGHT = 1.0
 """What the products of bounds weigh together, beside 2 of the samples."""
+CORRECTORS = 2
+"""How often at most the step along the path is made longer by aiming at outlying products (Gondzio)."""
+LONGER, GAIN = 0.3, 0.1
+"""By how much that shall lengthen a step, and which share of it is enough."""
+LEAST_PRODUCT, MOST_PRODUCT = 0.1, 10.0
+"""Between which products none is outlying, in units of μ."""
 NEGLIGIBLE = {True: 1e-7, False: 1e-13}
 """Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps; with a
 ridge more of them, because every direction has some curvature then."""
@@ -205,26 +211,33 @@ class InteriorPoint(Method):
 
     def _along(self, agent: Agent, state: State, terms: _Terms) -> Talk[State]:
         design = agent.centred
-        own = _Pair(terms.r, state.v, state.s, state.t, terms.lower, terms.upper, terms.weights)
+        own = _Samples(terms, state)
         # Predictor: as far as possible towards μ = 0.
-        theta, g = own.pull(0.0, own.nowhere)
-        slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * g)
-        total = yield Sum(terms.hessian(theta, *slopes, np.array([own.complementarity()])))
+        way = own.aimed(np.zeros(len(own.r)), np.zeros(len(own.r)))
+        slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * way.g)
+        total = yield Sum(terms.hessian(way.theta, *slopes, np.array([own.complementarity()])))
         first = once(total, "predictor", _predicted, agent, state, terms, total)
-        way = own.move(design.forward(first.step.dw), 0.0, theta, g, own.nowhere)
+        way = own.moved(way, design.forward(first.step.dw))
         told = yield Sum(np.concatenate([agent.one_hot(way.longest), [way.linear, way.quadratic]]))
         mu, target = once(told, "target", _target, agent, state, first, terms.barrier, told)
         if mu <= ROUNDING * agent.primal_at_zero:
             return state  # the end of the path, as far as float64 sees
-        # Corrector: back to the middle, with the predictor's second-order term.
-        theta, g = own.pull(target, way)
-        letter = yield Sum(design.adjoint(terms.weights * g))
-        step, longest = once(letter, "corrector", _stepped, agent, state, terms, first, letter, target, first.step)
-        way = own.move(design.forward(step.dw), target, theta, g, way)
-        told = yield Sum(agent.one_hot(way.longest))
-        alpha = min(1.0, INSIDE * min(longest, float(told.min())))
+        # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
+        aim, alpha = own.aimed(target + way.ds * way.dv, target - way.dt * way.dv), 0.0
+        for attempt in range(1 + CORRECTORS):
+            letter = yield Sum(design.adjoint(terms.weights * aim.g))
+            new, longest = once(letter, "corrector", _stepped, agent, state, terms, first, letter, target, first.step)
+            aim = own.moved(aim, design.forward(new.dw))
+            told = yield Sum(agent.one_hot(aim.longest))
+            reach = min(1.0, INSIDE * min(longest, float(told.min())))
+            if attempt and reach < alpha + GAIN * LONGER:
+                break
+            alpha, step, way = reach, new, aim
+            if alpha > 1 - LONGER:
+                break
+            aim = own.recentred(way, min(1.0, alpha + LONGER), target)
         if alpha < BLOCKED:
-            return State(state.w, mu, APPROACHING, *[np.empty(0)] * 4, state.lengths)
+            return State(state.w, mu, APPROACHING, *[np.empty(0)] * 4, lengths=state.lengths)
         w, x = once(told, "step", lambda: (sealed(state.w + alpha * step.dw), sealed(state.x + alpha * step.dx)))
         return State(w, mu, ON_PATH, *own.after(alpha, way), x, state.lengths)
 
@@ -365,8 +378,13 @@ class _Terms:
 
 
 class _Way(NamedTuple):
-    """Directions of v, s and t."""
+    """Where the samples go: to products s p = c and t q = e."""
 
+    c: FloatArray
+    e: FloatArray
+    theta: FloatArray
+    g: FloatArray
+    """Δv = θ Δr + g."""
     dv: FloatArray
     ds: FloatArray
     dt: FloatArray
@@ -377,41 +395,37 @@ class _Way(NamedTuple):
     quadratic: float = 0.0
 
 
-class _Pair:
-    """The samples: where they stand, and where they are going."""
+class _Samples:
+    """The own samples: where they stand, and where they are going."""
 
-    def __init__(
-        self,
-        r: FloatArray,
-        v: FloatArray,
-        s: FloatArray,
-        t: FloatArray,
-        lower: FloatArray,
-        upper: FloatArray,
-        weights: FloatArray,
-    ):
-        self.r, self.v, self.s, self.t = r, v, s, t
-        self.lower, self.upper, self.weights = lower, upper, weights
-        zeros = np.zeros(len(r))
-        self.nowhere = _Way(zeros, zeros, zeros)
+    def __init__(self, terms: _Terms, state: State):
+        self.r, self.v, self.s, self.t = terms.r, state.v, state.s, state.t
+        self.lower, self.upper, self.weights = terms.lower, terms.upper, terms.weights
 
     def complementarity(self) -> float:
         """Σ ω (s p + t q)."""
         return float(self.weights @ (self.s * (self.upper - self.v) + self.t * (self.v - self.lower)))
 
-    def pull(self, mu: float, last: _Way) -> tuple[FloatArray, FloatArray]:
-        """θ and g for that μ, corrected for the last direction."""
-        theta, g = np.empty(len(self.r)), np.empty(len(self.r))
+    def aimed(self, c: FloatArray, e: FloatArray) -> _Way:
+        """Towards those products, before the change of r is known."""
+        theta, g, unknown = np.empty(len(c)), np.empty(len(c)), np.empty(0)
         pull: Any = kernel.pull
-        pull(self.r, self.v, self.s, self.t, self.lower, self.upper, mu, *last[:3], theta, g)
-        return theta, g
+        pull(self.r, self.v, self.s, self.t, self.lower, self.upper, c, e, theta, g)
+        return _Way(c, e, theta, g, unknown, unknown, unknown)
 
-    def move(self, dr: FloatArray, mu: float, theta: FloatArray, g: FloatArray, last: _Way) -> _Way:
-        """The directions for a change of r, for the μ, θ and g of `pull`."""
+    def moved(self, way: _Way, dr: FloatArray) -> _Way:
+        """The same with the directions for that change of r."""
         here = self.v, self.s, self.t, self.lower, self.upper, self.weights
         dv, ds, dt = (np.empty(len(dr)) for _ in range(3))
         move: Any = kernel.move
-        return _Way(dv, ds, dt, *move(dr, *here, mu, theta, g, *last[:3], dv, ds, dt))
+        return _Way(*way[:4], dv, ds, dt, *move(dr, *here, *way[:4], dv, ds, dt))
+
+    def recentred(self, way: _Way, step: float, mu: float) -> _Way:
+        """Towards products that are not far from μ after that step."""
+        c, e, here = way.c.copy(), way.e.copy(), (self.v, self.s, self.t, self.lower, self.upper)
+        recentre: Any = kernel.recentre
+        recentre(*here, way.dv, way.ds, way.dt, step, LEAST_PRODUCT * mu, MOST_PRODUCT * mu, c, e)
+        return self.aimed(c, e)
 
     def after(self, alpha: float, way: _Way) -> tuple[FloatArray, FloatArray, FloatArray]:
         """v, s and t after the share α of the way."""
