@@ -4,9 +4,10 @@ A barrier stands for g, less its ridge, in g + μ·(logarithms). Its own variabl
 path they are a function of (w, μ), and off it they move by Newton's method on the equations of the class.
 
     force(x)                 what x pulls w by: on the path the slope of the smoothed g
-    direction(w, x, Δw, ..)  Δx for a change of w, affine in it, so that Δforce = C Δw + force(direction for Δw = 0)
+    products(w, x)           what shall become β μ, and 0 at the end
+    direction(w, x, Δw, a)   Δx for a change of w, affine in it, so that Δforce = C Δw + force(direction for Δw = 0);
+                             `a` is what the equations aim at: the products, and more where x has more equations
     add_curvature(w, x, H)   H ← H + C
-    complementarity(w, x)    the sum of products that shall become `weight` · μ, and 0 at the end
 
 `Barrier` itself is that of no penalty at all. All arrays are over w, where an intercept comes last and is free.
 """
@@ -23,19 +24,19 @@ from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["Ball", "Barrier", "Bounds", "Intervals", "Last", "Norms", "barrier_of"]
+__all__ = ["Ball", "Barrier", "Bounds", "Intervals", "Norms", "Step", "barrier_of"]
 
 LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached."""
 DEPTH = 0.25
 """Bounds are kept off by this share of their distance at the start, or by the length that is given."""
-FAR = 1e4
+FAR = 1e3
 """How far from a lonely bound a model may go for nothing, in units of the lengths that are given."""
 BALL_STEPS = 100
 
 
-class Last(NamedTuple):
-    """A predictor's direction, whose second-order term the corrector makes good (Mehrotra)."""
+class Step(NamedTuple):
+    """A direction of the model and the barrier's variables."""
 
     dw: FloatArray
     dx: FloatArray
@@ -45,7 +46,9 @@ class Barrier:
     """No penalty: no variables, no force."""
 
     weight: float = 0.0
-    """What the sum of products is on the central path, in units of μ."""
+    """What the weighted sum of products is on the central path, in units of μ."""
+    beta: float = 1.0
+    """What each product is there, in units of μ."""
 
     def __init__(self, width: int):
         self.width = width
@@ -72,15 +75,32 @@ class Barrier:
     def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
         pass
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+    def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
+        """What to aim at for that μ; corrected for the second-order term of a last direction (Mehrotra)."""
+        return np.empty(0)
+
+    def recentred(
+        self, aims: FloatArray, w: FloatArray, x: FloatArray, step: Step, share: float, least: float, most: float
+    ) -> FloatArray:
+        """Aims that bring products after that share of a step to between `least` and `most` times μ (Gondzio)."""
+        after = self.products(w + share * step.dw, x + share * step.dx)
+        least, most, aims = self.beta * least, self.beta * most, aims.copy()
+        aims[len(aims) - len(after) :] += np.maximum(np.clip(after, least, most) - after, -most)
+        return aims
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         return np.empty(0)
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         """The longest step that stays inside, at most 1."""
         return 1.0
 
+    def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
+        return np.empty(0)
+
     def complementarity(self, w: FloatArray, x: FloatArray) -> float:
-        return 0.0
+        """The weighted sum of the products."""
+        return float(self.products(w, x).sum())
 
 
 class Intervals(Barrier):
@@ -110,10 +130,14 @@ class Intervals(Barrier):
         u, s, t = np.split(x, 3)
         _diagonal(H)[: self.count] += self.threshold / (s / (1 - u) + t / (1 + u))
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
-        (u, s, t), (du, ds, dt) = np.split(x, 3), np.split(last.dx if last else np.zeros(len(x)), 3)
+    def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
+        du, ds, dt = np.split(last.dx if last else np.zeros(len(x)), 3)
+        return np.append(mu + ds * du, mu - dt * du)
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+        (u, s, t), (c, e) = np.split(x, 3), np.split(aims, 2)
         p, q = 1 - u, 1 + u
-        c, e = (mu + ds * du) / p, (mu - dt * du) / q
+        c, e = c / p, e / q
         du = ((w + dw)[: self.count] - c + e) / (s / p + t / q)
         return np.concatenate([du, c - s + s / p * du, e - t - t / q * du])
 
@@ -121,9 +145,12 @@ class Intervals(Barrier):
         (u, s, t), (du, ds, dt) = np.split(x, 3), np.split(dx, 3)
         return _longest((1 - u, -du), (1 + u, du), (s, ds), (t, dt))
 
-    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+    def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         u, s, t = np.split(x, 3)
-        return self.threshold * float(s @ (1 - u) + t @ (1 + u))
+        return np.append(s * (1 - u), t * (1 + u))
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        return self.threshold * super().complementarity(w, x)
 
 
 class Bounds(Barrier):
@@ -165,18 +192,21 @@ class Bounds(Barrier):
     def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
         _diagonal(H)[:] += _sums(self.at, x / self._room(w), self.width)
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+    def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
+        aims: FloatArray = np.full(len(x), self.beta * mu)
+        return aims + self.sign * last.dw[self.at] * last.dx if last else aims
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         p, dp = self._room(w), -self.sign * dw[self.at]
-        product = -self.sign * last.dw[self.at] * last.dx if last else 0.0
-        # (z + Δz)(p + Δp) = β μ
-        change: FloatArray = (self.beta * mu - product) / p - x - x / p * dp
+        # z p + p Δz + z Δp = aim
+        change: FloatArray = aims / p - x - x / p * dp
         return change
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         return _longest((self._room(w), -self.sign * dw[self.at]), (x, dx))
 
-    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
-        return float(x @ self._room(w))
+    def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
+        return x * self._room(w)
 
 
 class Norms(Barrier):
@@ -217,16 +247,20 @@ class Norms(Barrier):
             H[np.ix_(at, at)] -= scale[group] * np.outer(direction, direction)
         _diagonal(H)[: self.count] += scale[self.groups]
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+    def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
+        """What s u shall be less than w, and s π."""
         u, s = np.split(x, [self.count])
         du, ds = np.split(last.dx if last else np.zeros(len(x)), [self.count])
-        squares = self._sums(u * u)
+        return np.append(ds[self.groups] * du, mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du))
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
+        (u, s), (less, product) = np.split(x, [self.count]), np.split(aims, [self.count])
         pi = self._pi(u)
-        # π Δs − s uᵀΔu = k and s Δu + u Δs = w + Δw − s u, each less its second-order term
-        k = mu - s * pi + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du)
-        b = (w + dw)[: self.count] - (s + k / pi)[self.groups] * u - ds[self.groups] * du
-        along = self._sums(u * b) / (0.5 * (1 + squares))
-        return np.append((b - along[self.groups] * u) / s[self.groups], k / pi + along)
+        # Δs − s uᵀΔu / π = k and s Δu + u Δs = w + Δw − s u − less
+        k = product / pi - s
+        b = (w + dw)[: self.count] - (s + k)[self.groups] * u - less
+        along = self._sums(u * b) / (0.5 * (1 + self._sums(u * u)))
+        return np.append((b - along[self.groups] * u) / s[self.groups], k + along)
 
     def _pi(self, u: FloatArray) -> FloatArray:
         room: FloatArray = np.maximum(0.5 * (1 - self._sums(u * u)), np.finfo(float).tiny)
@@ -241,9 +275,12 @@ class Norms(Barrier):
             share = np.where(b > 0, c / (b + root), (root - b) / a)
         return min(_longest((s, ds)), float(np.nanmin(share, initial=1.0)))
 
-    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+    def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         u, s = np.split(x, [self.count])
-        return float(self.strengths @ (s * self._pi(u)))
+        return s * self._pi(u)
+
+    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+        return float(self.strengths @ self.products(w, x))
 
 
 class Ball(Barrier):
@@ -305,18 +342,23 @@ class Ball(Barrier):
         H[:d, :d] += np.outer(g, g) / (rest / tau + float((1 / (a + b)).sum()))
         _diagonal(H)[:d] += 4 * a * b / (a + b)
 
-    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, mu: float, last: Last | None) -> FloatArray:
+    def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
+        m: FloatArray = np.full(2 * self.count + 1, self.beta * mu)
+        if last is None:
+            return m
+        (de, ds, dt, dtau), dw = self._split(last.dx), last.dw[: self.count]
+        return m - np.concatenate([ds * (de - dw), dt * (de + dw), [-dtau * de.sum()]])
+
+    def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         e, s, t, tau = self._split(x)
         p, q, rest = self._rooms(w, e)
-        past, (de, ds, dt, dtau) = np.zeros(self.count), self._split(last.dx if last else np.zeros(len(x)))
-        if last:
-            past = last.dw[: self.count]
-        m, a, b, dw = self.beta * mu, s / p, t / q, dw[: self.count]
+        a, b, dw = s / p, t / q, dw[: self.count]
         # s⁺ = c − a (Δe − Δw), t⁺ = f − b (Δe + Δw), τ⁺ = h + (τ/rest) Σ Δe, and s⁺ + t⁺ = τ⁺
-        c, f, h = (m - ds * (de - past)) / p, (m - dt * (de + past)) / q, (m + dtau * float(de.sum())) / rest
+        (c, f), h = np.split(aims[:-1], 2), float(aims[-1]) / rest
+        c, f = c / p, f / q
         r = (c + f - h + (a - b) * dw) / (a + b)
         together = float(r.sum()) / (rest / tau + float((1 / (a + b)).sum()))
-        de = r - together / (a + b)
+        de: FloatArray = r - together / (a + b)
         return np.concatenate([de, c - s - a * (de - dw), f - t - b * (de + dw), [h - tau + tau / rest * de.sum()]])
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
@@ -325,10 +367,10 @@ class Ball(Barrier):
         ends = np.array([rest, tau]), np.array([-de.sum(), dtau])
         return _longest((p, de - dw), (q, de + dw), (s, ds), (t, dt), ends)
 
-    def complementarity(self, w: FloatArray, x: FloatArray) -> float:
+    def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         e, s, t, tau = self._split(x)
         p, q, rest = self._rooms(w, e)
-        return float(s @ p + t @ q) + tau * rest
+        return np.concatenate([s * p, t * q, [tau * rest]])
 
 
 def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: FloatArray) -> Barrier:

@@ -37,7 +37,7 @@ from coterie.arrays import FloatArray, once, sealed
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
-from coterie.methods.barriers import Barrier, Last, barrier_of
+from coterie.methods.barriers import Barrier, Step, barrier_of
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, packed, rounded, second_moment, solver, unpacked
@@ -49,9 +49,9 @@ __all__ = ["InteriorPoint", "State"]
 
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """Trial steps, after the value here."""
-FIRST_MU = 0.02
+FIRST_MU = 0.2
 """The first μ, in units of P(0)."""
-NEAR = 0.1
+NEAR = 1.0
 """The path is reached when a Newton step promises less than this share of μ."""
 BLOCKED = 1e-3
 """After a shorter step along the path it is approached anew."""
@@ -224,9 +224,10 @@ class InteriorPoint(Method):
             return state  # the end of the path, as far as float64 sees
         # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
         aim, alpha = own.aimed(target + way.ds * way.dv, target - way.dt * way.dv), 0.0
+        aims = once(told, "aims", terms.barrier.aims, target, state.w, state.x, first.step)
         for attempt in range(1 + CORRECTORS):
             letter = yield Sum(design.adjoint(terms.weights * aim.g))
-            new, longest = once(letter, "corrector", _stepped, agent, state, terms, first, letter, target, first.step)
+            new, longest = once(letter, "corrector", _stepped, agent, state, terms, first, letter, aims, target)
             aim = own.moved(aim, design.forward(new.dw))
             told = yield Sum(agent.one_hot(aim.longest))
             reach = min(1.0, INSIDE * min(longest, float(told.min())))
@@ -235,7 +236,9 @@ class InteriorPoint(Method):
             alpha, step, way = reach, new, aim
             if alpha > 1 - LONGER:
                 break
-            aim = own.recentred(way, min(1.0, alpha + LONGER), target)
+            share, least, most = min(1.0, alpha + LONGER), LEAST_PRODUCT * target, MOST_PRODUCT * target
+            aim = own.recentred(way, share, least, most)
+            aims = once(told, "aims", terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
         if alpha < BLOCKED:
             return State(state.w, mu, APPROACHING, *[np.empty(0)] * 4, lengths=state.lengths)
         w, x = once(told, "step", lambda: (sealed(state.w + alpha * step.dw), sealed(state.x + alpha * step.dx)))
@@ -245,7 +248,7 @@ class InteriorPoint(Method):
 class _Predicted(NamedTuple):
     """What all agents know after the first letter of a round along the path."""
 
-    step: Last
+    step: Step
     longest: float
     """How far the barrier lets it go, at most 1."""
     residual: FloatArray
@@ -258,21 +261,22 @@ class _Predicted(NamedTuple):
 def _predicted(agent: Agent, state: State, terms: _Terms, total: FloatArray) -> _Predicted:
     width = len(state.w)
     residual = total[-2 * width - 1 : -width - 1] / agent.total + terms.barrier.force(state.x) + terms.ridge * state.w
-    nowhere = Last(np.zeros(width), np.zeros(len(state.x)))
+    nowhere = Step(np.zeros(width), np.zeros(len(state.x)))
     first = _Predicted(nowhere, 1.0, residual, terms.equations(total, state.x), float(total[-1]))
-    step, longest = _stepped(agent, state, terms, first, total[-width - 1 : -1], 0.0, None)
+    aims = terms.barrier.aims(0.0, state.w, state.x)
+    step, longest = _stepped(agent, state, terms, first, total[-width - 1 : -1], aims, 0.0)
     return first._replace(step=step, longest=longest)
 
 
 def _stepped(
-    agent: Agent, state: State, terms: _Terms, first: _Predicted, letter: FloatArray, mu: float, last: Last | None
-) -> tuple[Last, float]:
-    """Δw and Δx for that μ, where the letter is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
+    agent: Agent, state: State, terms: _Terms, first: _Predicted, letter: FloatArray, aims: FloatArray, mu: float
+) -> tuple[Step, float]:
+    """Δw and Δx for those aims, where the letter is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
     w, x, barrier = state.w, state.x, terms.barrier
-    shift = barrier.force(barrier.direction(w, x, np.zeros(len(w)), mu, last))
+    shift = barrier.force(barrier.direction(w, x, np.zeros(len(w)), aims))
     dw = first.solve(-first.residual - letter / agent.total - shift - mu * terms.barrier.tilt)
-    dx = barrier.direction(w, x, dw, mu, last)
-    return Last(dw, dx), barrier.longest(w, x, dw, dx)
+    dx = barrier.direction(w, x, dw, aims)
+    return Step(dw, dx), barrier.longest(w, x, dw, dx)
 
 
 def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray) -> tuple[float, float]:
@@ -420,11 +424,11 @@ class _Samples:
         move: Any = kernel.move
         return _Way(*way[:4], dv, ds, dt, *move(dr, *here, *way[:4], dv, ds, dt))
 
-    def recentred(self, way: _Way, step: float, mu: float) -> _Way:
-        """Towards products that are not far from μ after that step."""
+    def recentred(self, way: _Way, step: float, least: float, most: float) -> _Way:
+        """Towards products between those after that step."""
         c, e, here = way.c.copy(), way.e.copy(), (self.v, self.s, self.t, self.lower, self.upper)
         recentre: Any = kernel.recentre
-        recentre(*here, way.dv, way.ds, way.dt, step, LEAST_PRODUCT * mu, MOST_PRODUCT * mu, c, e)
+        recentre(*here, way.dv, way.ds, way.dt, step, least, most, c, e)
         return self.aimed(c, e)
 
     def after(self, alpha: float, way: _Way) -> tuple[FloatArray, FloatArray, FloatArray]:
