@@ -30,7 +30,7 @@ LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached."""
 DEPTH = 0.25
 """Bounds are kept off by this share of their distance at the start, or by the length that is given."""
-FAR = 1e3
+FAR = 100.0
 """How far from a lonely bound a model may go for nothing, in units of the lengths that are given."""
 BALL_STEPS = 100
 
@@ -106,13 +106,16 @@ class Barrier:
 class Intervals(Barrier):
     """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = μ,  t (1 + u) = μ;  x = (u, s, t)."""
 
-    def __init__(self, width: int, count: int, threshold: float):
+    def __init__(self, width: int, count: int, threshold: float, unit: float):
         super().__init__(width)
-        self.count, self.threshold, self.weight = count, threshold, 2 * count * threshold
+        self.count, self.threshold = count, threshold
+        self.beta = (unit / (2 * count * threshold))
+        self.weight = 2 * count * threshold * self.beta
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
         w, u, theta, one = w[: self.count], np.empty(self.count), np.empty(self.count), np.ones(self.count)
         centre: Any = kernel.centre
+        mu = self.beta * mu
         centre(w, mu, -one, one, u, theta)
         u = np.clip(u, LEAST_ROOM - 1, 1 - LEAST_ROOM)
         return np.concatenate([u, mu / (1 - u), mu / (1 + u)])
@@ -120,7 +123,7 @@ class Intervals(Barrier):
     def value(self, w: FloatArray, mu: float) -> float:
         w, values, one = w[: self.count], np.zeros(1), np.ones(self.count)
         smoothed: Any = kernel.smoothed
-        smoothed(w, np.zeros(self.count), mu, -one, one, self.threshold * one, np.ones(1), values)
+        smoothed(w, np.zeros(self.count), self.beta * mu, -one, one, self.threshold * one, np.ones(1), values)
         return float(values[0])
 
     def force(self, x: FloatArray) -> FloatArray:
@@ -132,7 +135,7 @@ class Intervals(Barrier):
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
         du, ds, dt = np.split(last.dx if last else np.zeros(len(x)), 3)
-        return np.append(mu + ds * du, mu - dt * du)
+        return np.append(self.beta * mu + ds * du, self.beta * mu - dt * du)
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         (u, s, t), (c, e) = np.split(x, 3), np.split(aims, 2)
@@ -212,9 +215,11 @@ class Bounds(Barrier):
 class Norms(Barrier):
     """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u_G, w_G⟩:  w = s_G u,  s_G π_G = μ,  π = (1 − ‖u_G‖²)/2;  x = (u, s)."""
 
-    def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray):
+    def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray, unit: float):
         super().__init__(width)
-        self.groups, self.strengths, self.weight = groups, strengths, float(strengths.sum())
+        self.groups, self.strengths = groups, strengths
+        self.beta = (unit / float(strengths.sum()))
+        self.weight = self.beta * float(strengths.sum())
         self.count = len(groups)
 
     def _sums(self, values: FloatArray) -> FloatArray:
@@ -223,6 +228,7 @@ class Norms(Barrier):
 
     def _multiplier(self, w: FloatArray, mu: float) -> FloatArray:
         # s ‖u‖ = ‖w‖ and s (1 − ‖u‖²) = 2μ
+        mu = self.beta * mu
         multiplier: FloatArray = mu + np.sqrt(mu**2 + self._sums(w[: self.count] ** 2))
         return multiplier
 
@@ -232,7 +238,7 @@ class Norms(Barrier):
 
     def value(self, w: FloatArray, mu: float) -> float:
         s = self._multiplier(w, mu)
-        return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + mu * np.log(2 * mu / s)))
+        return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + self.beta * mu * np.log(2 * self.beta * mu / s)))
 
     def force(self, x: FloatArray) -> FloatArray:
         return _padded(self.strengths[self.groups] * x[: self.count], self.width)
@@ -251,7 +257,7 @@ class Norms(Barrier):
         """What s u shall be less than w, and s π."""
         u, s = np.split(x, [self.count])
         du, ds = np.split(last.dx if last else np.zeros(len(x)), [self.count])
-        return np.append(ds[self.groups] * du, mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du))
+        return np.append(ds[self.groups] * du, self.beta * mu + 0.5 * s * self._sums(du * du) + ds * self._sums(u * du))
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         (u, s), (less, product) = np.split(x, [self.count]), np.split(aims, [self.count])
@@ -383,12 +389,12 @@ def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: Flo
         case []:
             return Barrier(width)
         case ["l1"]:
-            return Intervals(width, count, pieces.threshold)
+            return Intervals(width, count, pieces.threshold, unit)
         case ["bounds"]:
             lower, upper = (np.broadcast_to(side, count).astype(float) for side in (pieces.lower, pieces.upper))
             return Bounds(width, lower, upper, lengths, unit / (2 * count))
         case ["groups"] if pieces.groups is not None and pieces.strengths is not None:
-            return Norms(width, pieces.groups, pieces.strengths)
+            return Norms(width, pieces.groups, pieces.strengths, unit)
         case ["ball"]:
             return Ball(width, count, pieces.radius, unit / (2 * count + 1))
     raise NotImplementedError(f"several barriers at once: {pieces.kinds}")

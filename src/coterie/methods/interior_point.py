@@ -61,7 +61,7 @@ ROUNDING = 1e-15
 """A smaller μ, in units of P(0), is 0; so is a smaller change of a value, in units of it."""
 LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached, in units of the interval's length."""
-BARRIER_WEIGHT = 1.0
+BARRIER_WEIGHT = 0.3
 """What the products of bounds weigh together, beside 2 of the samples."""
 CORRECTORS = 2
 """How often at most the step along the path is made longer by aiming at outlying products (Gondzio)."""
