@@ -109,7 +109,7 @@ class Intervals(Barrier):
     def __init__(self, width: int, count: int, threshold: float, unit: float):
         super().__init__(width)
         self.count, self.threshold = count, threshold
-        self.beta = (unit / (2 * count * threshold))
+        self.beta = unit / (2 * count * threshold)
         self.weight = 2 * count * threshold * self.beta
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
@@ -162,7 +162,7 @@ class Bounds(Barrier):
     def __init__(self, width: int, lower: FloatArray, upper: FloatArray, lengths: FloatArray, beta: float):
         super().__init__(width)
         moves, lengths = (lower < upper) & (lengths[: len(lower)] > 0), lengths[: len(lower)]
-        self.stuck = _padded(~moves, width) > 0
+        self.stuck[: len(moves)] = ~moves
         above, below = (np.flatnonzero(np.isfinite(side) & moves) for side in (upper, lower))
         self.at, self.bound = np.concatenate([above, below]), np.concatenate([upper[above], lower[below]])
         self.sign = np.repeat([1.0, -1.0], [len(above), len(below)])
@@ -218,9 +218,10 @@ class Norms(Barrier):
     def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray, unit: float):
         super().__init__(width)
         self.groups, self.strengths = groups, strengths
-        self.beta = (unit / float(strengths.sum()))
+        self.beta = unit / float(strengths.sum())
         self.weight = self.beta * float(strengths.sum())
         self.count = len(groups)
+        self.members = [np.flatnonzero(groups == group) for group in range(len(strengths))]
 
     def _sums(self, values: FloatArray) -> FloatArray:
         """Σ over the coefficients of every group."""
@@ -238,7 +239,9 @@ class Norms(Barrier):
 
     def value(self, w: FloatArray, mu: float) -> float:
         s = self._multiplier(w, mu)
-        return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + self.beta * mu * np.log(2 * self.beta * mu / s)))
+        return float(
+            self.strengths @ (self._sums(w[: self.count] ** 2) / s + self.beta * mu * np.log(2 * self.beta * mu / s))
+        )
 
     def force(self, x: FloatArray) -> FloatArray:
         return _padded(self.strengths[self.groups] * x[: self.count], self.width)
@@ -247,8 +250,7 @@ class Norms(Barrier):
         # C = λ/s (I − u uᵀ / (π + ‖u‖²)) in every group
         u, s = np.split(x, [self.count])
         scale = self.strengths / s
-        for group in range(len(s)):
-            at = np.flatnonzero(self.groups == group)
+        for group, at in enumerate(self.members):
             direction = u[at] / math.sqrt(0.5 * (1 + u[at] @ u[at]))
             H[np.ix_(at, at)] -= scale[group] * np.outer(direction, direction)
         _diagonal(H)[: self.count] += scale[self.groups]
@@ -349,11 +351,11 @@ class Ball(Barrier):
         _diagonal(H)[:d] += 4 * a * b / (a + b)
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
-        m: FloatArray = np.full(2 * self.count + 1, self.beta * mu)
-        if last is None:
-            return m
-        (de, ds, dt, dtau), dw = self._split(last.dx), last.dw[: self.count]
-        return m - np.concatenate([ds * (de - dw), dt * (de + dw), [-dtau * de.sum()]])
+        aims: FloatArray = np.full(2 * self.count + 1, self.beta * mu)
+        if last is not None:
+            (de, ds, dt, dtau), dw = self._split(last.dx), last.dw[: self.count]
+            aims -= np.concatenate([ds * (de - dw), dt * (de + dw), [-dtau * de.sum()]])
+        return aims
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         e, s, t, tau = self._split(x)
@@ -392,7 +394,7 @@ def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: Flo
             return Intervals(width, count, pieces.threshold, unit)
         case ["bounds"]:
             lower, upper = (np.broadcast_to(side, count).astype(float) for side in (pieces.lower, pieces.upper))
-            return Bounds(width, lower, upper, lengths, unit / (2 * count))
+            return Bounds(width, lower, upper, lengths, unit / max(2 * count, 1))
         case ["groups"] if pieces.groups is not None and pieces.strengths is not None:
             return Norms(width, pieces.groups, pieces.strengths, unit)
         case ["ball"]:

@@ -18,10 +18,12 @@ kind, with (u, w) in place of (v, r).
        (X̃ᵀ(ωθ)X̃/n + C + λ₂) Δw = −(residual of the first equation) − X̃ᵀ(ω∘g_v)/n − g_x.
 
    A round is one `Sum` of the triangle and two slopes, one of the corrector's slope, and two in which everybody says
-   how far it can go.
+   how far it can go. While that is not far, up to two further correctors aim at the products that are in the way, each
+   one `Sum` of a slope and one that says how far they reach.
 
-After S. Mehrotra, "On the implementation of a primal-dual interior point method" (1992), and M. Ferris and T. Munson,
-"Interior-point methods for massive support vector machines" (2002), who solve in d dimensions as is done here.
+After S. Mehrotra, "On the implementation of a primal-dual interior point method" (1992), M. Ferris and T. Munson,
+"Interior-point methods for massive support vector machines" (2002), who solve in d dimensions as is done here, and
+J. Gondzio, "Multiple centrality corrections in a primal-dual method for linear programming" (1996).
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import Barrier, Step, barrier_of
 from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.kinks import Samples
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, packed, rounded, second_moment, solver, unpacked
 from coterie.networks import Network
@@ -62,7 +65,7 @@ ROUNDING = 1e-15
 LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached, in units of the interval's length."""
 BARRIER_WEIGHT = 0.3
-"""What the products of bounds weigh together, beside 2 of the samples."""
+"""What the products of the barrier weigh together, beside 2 of the samples."""
 CORRECTORS = 2
 """How often at most the step along the path is made longer by aiming at outlying products (Gondzio)."""
 LONGER, GAIN = 0.3, 0.1
@@ -74,8 +77,9 @@ NEGLIGIBLE = {True: 1e-7, False: 1e-13}
 ridge more of them, because every direction has some curvature then."""
 WIDEST = 1500
 """Columns up to which Hessians are added up."""
-EXPECTED_ROUNDS = 22
+EXPECTED_ROUNDS, EXPECTED_SUMS = 16, 6
 OUTSIDE, APPROACHING, ON_PATH = range(3)
+EMPTY = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ class InteriorPoint(Method):
             return None
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
-        rounds = EXPECTED_ROUNDS
-        return worth(problem, network, sizes, rounds=rounds, sums=4, scalars=scalars, work=work, what="few rounds")
+        rounds, sums = EXPECTED_ROUNDS, EXPECTED_SUMS
+        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
@@ -137,9 +141,8 @@ class InteriorPoint(Method):
                 f"interior-point adds up Hessians of at most {WIDEST} columns; this problem has "
                 f"{agent.design.shape[1]}. Use proximal-1."
             )
-        empty = np.empty(0)
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
-        return State(w, FIRST_MU * (agent.primal_at_zero or 1.0), OUTSIDE, *[empty] * 5)
+        return State(w, FIRST_MU * (agent.primal_at_zero or 1.0), OUTSIDE, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
@@ -211,7 +214,7 @@ class InteriorPoint(Method):
 
     def _along(self, agent: Agent, state: State, terms: _Terms) -> Talk[State]:
         design = agent.centred
-        own = _Samples(terms, state)
+        own = Samples(terms.r, state.v, state.s, state.t, terms.lower, terms.upper, terms.weights)
         # Predictor: as far as possible towards μ = 0.
         way = own.aimed(np.zeros(len(own.r)), np.zeros(len(own.r)))
         slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * way.g)
@@ -240,7 +243,7 @@ class InteriorPoint(Method):
             aim = own.recentred(way, share, least, most)
             aims = once(told, "aims", terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
         if alpha < BLOCKED:
-            return State(state.w, mu, APPROACHING, *[np.empty(0)] * 4, lengths=state.lengths)
+            return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
         w, x = once(told, "step", lambda: (sealed(state.w + alpha * step.dw), sealed(state.x + alpha * step.dx)))
         return State(w, mu, ON_PATH, *own.after(alpha, way), x, state.lengths)
 
@@ -378,59 +381,4 @@ class _Terms:
         values += [
             self.barrier.value(w, mu) + float(0.5 * self.ridge @ w**2 + mu * self.barrier.tilt @ w) for w in ways
         ]
-        return float(shares[int(np.argmin(values))]), shares[-1] * promised <= ROUNDING * abs(values[0])
-
-
-class _Way(NamedTuple):
-    """Where the samples go: to products s p = c and t q = e."""
-
-    c: FloatArray
-    e: FloatArray
-    theta: FloatArray
-    g: FloatArray
-    """Δv = θ Δr + g."""
-    dv: FloatArray
-    ds: FloatArray
-    dt: FloatArray
-    longest: float = 0.0
-    """The longest step that stays inside, at most 1."""
-    linear: float = 0.0
-    """How Σ ω (s p + t q) changes along it."""
-    quadratic: float = 0.0
-
-
-class _Samples:
-    """The own samples: where they stand, and where they are going."""
-
-    def __init__(self, terms: _Terms, state: State):
-        self.r, self.v, self.s, self.t = terms.r, state.v, state.s, state.t
-        self.lower, self.upper, self.weights = terms.lower, terms.upper, terms.weights
-
-    def complementarity(self) -> float:
-        """Σ ω (s p + t q)."""
-        return float(self.weights @ (self.s * (self.upper - self.v) + self.t * (self.v - self.lower)))
-
-    def aimed(self, c: FloatArray, e: FloatArray) -> _Way:
-        """Towards those products, before the change of r is known."""
-        theta, g, unknown = np.empty(len(c)), np.empty(len(c)), np.empty(0)
-        pull: Any = kernel.pull
-        pull(self.r, self.v, self.s, self.t, self.lower, self.upper, c, e, theta, g)
-        return _Way(c, e, theta, g, unknown, unknown, unknown)
-
-    def moved(self, way: _Way, dr: FloatArray) -> _Way:
-        """The same with the directions for that change of r."""
-        here = self.v, self.s, self.t, self.lower, self.upper, self.weights
-        dv, ds, dt = (np.empty(len(dr)) for _ in range(3))
-        move: Any = kernel.move
-        return _Way(*way[:4], dv, ds, dt, *move(dr, *here, *way[:4], dv, ds, dt))
-
-    def recentred(self, way: _Way, step: float, least: float, most: float) -> _Way:
-        """Towards products between those after that step."""
-        c, e, here = way.c.copy(), way.e.copy(), (self.v, self.s, self.t, self.lower, self.upper)
-        recentre: Any = kernel.recentre
-        recentre(*here, way.dv, way.ds, way.dt, step, least, most, c, e)
-        return self.aimed(c, e)
-
-    def after(self, alpha: float, way: _Way) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """v, s and t after the share α of the way."""
-        return self.v + alpha * way.dv, self.s + alpha * way.ds, self.t + alpha * way.dt
+        return float(shares[int(np.argmin(values))]), not shares[-1] * promised > ROUNDING * abs(values[0])

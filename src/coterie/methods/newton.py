@@ -348,7 +348,8 @@ def _reached(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> Reached:
     full = agent.problem.primal(losses, agent.total, penalty_there)
     promised = float(aim.slope @ (aim.target - w)) + penalty_there - penalty
     rounding = ROUNDING * abs(before)
-    return Reached(before, full, full - before <= ENOUGH * promised + rounding, rounding / max(-promised, rounding))
+    shortest = rounding / -promised if promised < 0 else 1.0
+    return Reached(before, full, full - before <= ENOUGH * promised + rounding, shortest)
 
 
 def _best_share(
