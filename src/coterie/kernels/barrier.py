@@ -71,9 +71,9 @@ def move(
 ) -> tuple[float, float, float]:
     """Write the directions Δv, Δs, Δt that belong to a change Δr of the residuals; a term of weight 0 stays.
 
-    Returns the longest step that stays inside, at most 1, and the linear and quadratic change of Σ ω (s p + t q).
+    Returns the longest step that stays inside, at most 2, and the linear and quadratic change of Σ ω (s p + t q).
     """
-    longest, linear, quadratic = 1.0, 0.0, 0.0
+    longest, linear, quadratic = 2.0, 0.0, 0.0
     for i in range(dr.size):
         if weights[i] == 0.0:
             dv[i] = ds[i] = dt[i] = 0.0

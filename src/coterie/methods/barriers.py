@@ -32,6 +32,9 @@ DEPTH = 0.25
 """Bounds are kept off by this share of their distance at the start, or by the length that is given."""
 FAR = 100.0
 """How far from a lonely bound a model may go for nothing, in units of the lengths that are given."""
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
+"""What touches its bound by rounding is a hair's breadth away from it."""
+LONGEST = 2.0
 BALL_STEPS = 100
 
 
@@ -92,8 +95,8 @@ class Barrier:
         return np.empty(0)
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
-        """The longest step that stays inside, at most 1."""
-        return 1.0
+        """The longest step that stays inside, at most 2: one that ends before is a full step."""
+        return LONGEST
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         return np.empty(0)
@@ -104,13 +107,12 @@ class Barrier:
 
 
 class Intervals(Barrier):
-    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = μ,  t (1 + u) = μ;  x = (u, s, t)."""
+    """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = t (1 + u) = β μ;  x = (u, s, t)."""
 
     def __init__(self, width: int, count: int, threshold: float, unit: float):
         super().__init__(width)
         self.count, self.threshold = count, threshold
-        self.beta = unit / (2 * count * threshold)
-        self.weight = 2 * count * threshold * self.beta
+        self.beta, self.weight = unit / (2 * count * threshold), unit
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
         w, u, theta, one = w[: self.count], np.empty(self.count), np.empty(self.count), np.ones(self.count)
@@ -131,7 +133,11 @@ class Intervals(Barrier):
 
     def add_curvature(self, w: FloatArray, x: FloatArray, H: FloatArray) -> None:
         u, s, t = np.split(x, 3)
-        _diagonal(H)[: self.count] += self.threshold / (s / (1 - u) + t / (1 + u))
+        p, q = self._rooms(u)
+        _diagonal(H)[: self.count] += self.threshold / (s / p + t / q)
+
+    def _rooms(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.maximum(1 - u, EPS), np.maximum(1 + u, EPS)
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
         du, ds, dt = np.split(last.dx if last else np.zeros(len(x)), 3)
@@ -139,7 +145,7 @@ class Intervals(Barrier):
 
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         (u, s, t), (c, e) = np.split(x, 3), np.split(aims, 2)
-        p, q = 1 - u, 1 + u
+        p, q = self._rooms(u)
         c, e = c / p, e / q
         du = ((w + dw)[: self.count] - c + e) / (s / p + t / q)
         return np.concatenate([du, c - s + s / p * du, e - t - t / q * du])
@@ -179,9 +185,8 @@ class Bounds(Barrier):
         return np.append(np.clip(w[:d], *self.start), w[d:])
 
     def _room(self, w: FloatArray) -> FloatArray:
-        # A model that touches its bound by rounding is a hair's breadth away from it.
-        room: FloatArray = self.sign * (self.bound - w[self.at])
-        return np.maximum(room, np.finfo(float).tiny)
+        room: FloatArray = np.maximum(self.sign * (self.bound - w[self.at]), EPS * np.abs(self.bound) + TINY)
+        return room
 
     def centred(self, w: FloatArray, mu: float) -> FloatArray:
         return self.beta * mu / self._room(w)
@@ -213,13 +218,12 @@ class Bounds(Barrier):
 
 
 class Norms(Barrier):
-    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u_G, w_G⟩:  w = s_G u,  s_G π_G = μ,  π = (1 − ‖u_G‖²)/2;  x = (u, s)."""
+    """λ_G ‖w_G‖ = max over ‖u_G‖ ≤ 1 of λ_G ⟨u, w_G⟩:  w = s_G u,  s_G π_G = β μ,  π = (1 − ‖u_G‖²)/2;  x = (u, s)."""
 
     def __init__(self, width: int, groups: npt.NDArray[np.intp], strengths: FloatArray, unit: float):
         super().__init__(width)
         self.groups, self.strengths = groups, strengths
-        self.beta = unit / float(strengths.sum())
-        self.weight = self.beta * float(strengths.sum())
+        self.beta, self.weight = unit / float(strengths.sum()), unit
         self.count = len(groups)
         self.members = [np.flatnonzero(groups == group) for group in range(len(strengths))]
 
@@ -238,10 +242,8 @@ class Norms(Barrier):
         return np.append(w[: self.count] / s[self.groups], s)
 
     def value(self, w: FloatArray, mu: float) -> float:
-        s = self._multiplier(w, mu)
-        return float(
-            self.strengths @ (self._sums(w[: self.count] ** 2) / s + self.beta * mu * np.log(2 * self.beta * mu / s))
-        )
+        s, m = self._multiplier(w, mu), self.beta * mu
+        return float(self.strengths @ (self._sums(w[: self.count] ** 2) / s + m * np.log(2 * m / s)))
 
     def force(self, x: FloatArray) -> FloatArray:
         return _padded(self.strengths[self.groups] * x[: self.count], self.width)
@@ -271,7 +273,7 @@ class Norms(Barrier):
         return np.append((b - along[self.groups] * u) / s[self.groups], k + along)
 
     def _pi(self, u: FloatArray) -> FloatArray:
-        room: FloatArray = np.maximum(0.5 * (1 - self._sums(u * u)), np.finfo(float).tiny)
+        room: FloatArray = np.maximum(0.5 * (1 - self._sums(u * u)), EPS)
         return room
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
@@ -279,9 +281,9 @@ class Norms(Barrier):
         # ‖u + α Δu‖ = 1
         a, b, c = self._sums(du * du), self._sums(u * du), 2 * self._pi(u)
         root = np.sqrt(b * b + a * c)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(b > 0, c / (b + root), (root - b) / a)
-        return min(_longest((s, ds)), float(np.nanmin(share, initial=1.0)))
+        return min(_longest((s, ds)), float(np.nanmin(share, initial=LONGEST)))
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         u, s = np.split(x, [self.count])
@@ -335,8 +337,8 @@ class Ball(Barrier):
         return e, s, t, float(x[-1])
 
     def _rooms(self, w: FloatArray, e: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-        w, tiny = w[: self.count], float(np.finfo(float).tiny)
-        return np.maximum(e - w, tiny), np.maximum(e + w, tiny), max(self.radius - float(e.sum()), tiny)
+        w, least = w[: self.count], EPS * e + TINY
+        return np.maximum(e - w, least), np.maximum(e + w, least), max(self.radius - float(e.sum()), EPS * self.radius)
 
     def force(self, x: FloatArray) -> FloatArray:
         _, s, t, _ = self._split(x)
@@ -348,7 +350,7 @@ class Ball(Barrier):
         a, b, d = s / p, t / q, self.count
         g = (a - b) / (a + b)
         H[:d, :d] += np.outer(g, g) / (rest / tau + float((1 / (a + b)).sum()))
-        _diagonal(H)[:d] += 4 * a * b / (a + b)
+        _diagonal(H)[:d] += 4 * a * (b / (a + b))
 
     def aims(self, mu: float, w: FloatArray, x: FloatArray, last: Step | None = None) -> FloatArray:
         aims: FloatArray = np.full(2 * self.count + 1, self.beta * mu)
@@ -384,8 +386,8 @@ class Ball(Barrier):
 def barrier_of(pieces: Pieces, width: int, count: int, unit: float, lengths: FloatArray) -> Barrier:
     """That of those pieces, of one kind at most, for `count` coefficients among the `width` entries of w.
 
-    The products of bounds have no scale of their own: they weigh `unit` together. Neither has the way from one bound
-    to a model: `lengths` are steps on the model's scale, and 0 for coefficients that do not matter.
+    Its products weigh `unit` together, whatever the strength. The way from a lonely bound to a model has no scale of
+    its own: `lengths` are steps on the model's, and 0 for coefficients that do not matter.
     """
     match pieces.kinds:
         case []:
@@ -425,6 +427,6 @@ def _logarithms(mu: float, rooms: FloatArray) -> float:
 
 
 def _longest(*pairs: tuple[FloatArray, FloatArray]) -> float:
-    """The largest α ≤ 1 for which x + α Δx ≥ 0 in all of those pairs."""
-    shares = [np.min(x[dx < 0] / -dx[dx < 0], initial=1.0) for x, dx in pairs]
+    """The largest α ≤ 2 for which x + α Δx ≥ 0 in all of those pairs."""
+    shares = [np.min(x[dx < 0] / -dx[dx < 0], initial=LONGEST) for x, dx in pairs]
     return float(min(shares))

@@ -253,7 +253,7 @@ class _Predicted(NamedTuple):
 
     step: Step
     longest: float
-    """How far the barrier lets it go, at most 1."""
+    """How far the barrier lets it go, at most 2."""
     residual: FloatArray
     """Of the first equation."""
     solve: Callable[[FloatArray], FloatArray]
@@ -284,7 +284,7 @@ def _stepped(
 
 def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray) -> tuple[float, float]:
     """μ now, and μ to go for: the better the predictor would do, the smaller."""
-    n, alpha, step = agent.total, min(first.longest, float(told[:-2].min())), first.step
+    n, alpha, step = agent.total, min(1.0, first.longest, float(told[:-2].min())), first.step
     before = first.samples + n * barrier.complementarity(state.w, state.x)
     after = first.samples + alpha * told[-2] + alpha**2 * told[-1]
     after += n * barrier.complementarity(state.w + alpha * step.dw, state.x + alpha * step.dx)

@@ -24,7 +24,7 @@ class Way(NamedTuple):
     ds: FloatArray
     dt: FloatArray
     longest: float = 0.0
-    """The longest step that stays inside, at most 1."""
+    """The longest step that stays inside, at most 2."""
     linear: float = 0.0
     """How Σ ω (s p + t q) changes along it."""
     quadratic: float = 0.0
