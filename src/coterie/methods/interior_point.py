@@ -66,6 +66,8 @@ LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached, in units of the interval's length."""
 BARRIER_WEIGHT = 0.3
 """What the products of the barrier weigh together, beside 2 of the samples."""
+BALANCED, LEAST_SHARE = 1e-5, 0.03
+"""As long as the first equation's residual, times w, is larger in units of μ, μ is lowered to that share at most."""
 CORRECTORS = 2
 """How often at most the step along the path is made longer by aiming at outlying products (Gondzio)."""
 LONGER, GAIN = 0.3, 0.1
@@ -289,7 +291,10 @@ def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, tol
     after = first.samples + alpha * told[-2] + alpha**2 * told[-1]
     after += n * barrier.complementarity(state.w + alpha * step.dw, state.x + alpha * step.dx)
     mu = before / (n * (2 + barrier.weight))
-    return mu, mu * min(1.0, max(float(after) / before, 0.0) ** 3)
+    share = min(1.0, max(float(after) / before, 0.0) ** 3)
+    if float(np.abs(first.residual) @ np.abs(state.w)) > BALANCED * mu:
+        share = max(share, LEAST_SHARE)  # only a full step ends the residual, and towards 0 there is none
+    return mu, mu * share
 
 
 class _Fixed(NamedTuple):
