@@ -74,6 +74,8 @@ LONGER, GAIN = 0.3, 0.1
 """By how much that shall lengthen a step, and which share of it is enough."""
 LEAST_PRODUCT, MOST_PRODUCT = 0.1, 10.0
 """Between which products none is outlying, in units of μ."""
+POOR = 0.5
+"""If the corrector reaches less than this share of what the predictor did, it is tried without that."""
 NEGLIGIBLE = {True: 1e-7, False: 1e-13}
 """Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps; with a
 ridge more of them, because every direction has some curvature then."""
@@ -224,7 +226,7 @@ class InteriorPoint(Method):
         first = once(total, "predictor", _predicted, agent, state, terms, total)
         way = own.moved(way, design.forward(first.step.dw))
         told = yield Sum(np.concatenate([agent.one_hot(way.longest), [way.linear, way.quadratic]]))
-        mu, target = once(told, "target", _target, agent, state, first, terms.barrier, told)
+        mu, target, predicted = once(told, "target", _target, agent, state, first, terms.barrier, told)
         if mu <= ROUNDING * agent.primal_at_zero:
             return state  # the end of the path, as far as float64 sees
         # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
@@ -241,6 +243,11 @@ class InteriorPoint(Method):
             alpha, step, way = reach, new, aim
             if alpha > 1 - LONGER:
                 break
+            if attempt == 0 and alpha < POOR * predicted:
+                # Where w goes far for nothing, the second-order term is worse than none.
+                aim = own.aimed(*[np.full(len(own.r), target)] * 2)
+                aims = once(told, "aims", terms.barrier.aims, target, state.w, state.x)
+                continue
             share, least, most = min(1.0, alpha + LONGER), LEAST_PRODUCT * target, MOST_PRODUCT * target
             aim = own.recentred(way, share, least, most)
             aims = once(told, "aims", terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
@@ -284,8 +291,8 @@ def _stepped(
     return Step(dw, dx), barrier.longest(w, x, dw, dx)
 
 
-def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray) -> tuple[float, float]:
-    """μ now, and μ to go for: the better the predictor would do, the smaller."""
+def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray) -> tuple[float, float, float]:
+    """μ now, μ to go for, the smaller the better the predictor would do, and how far that could go."""
     n, alpha, step = agent.total, min(1.0, first.longest, float(told[:-2].min())), first.step
     before = first.samples + n * barrier.complementarity(state.w, state.x)
     after = first.samples + alpha * told[-2] + alpha**2 * told[-1]
@@ -294,7 +301,7 @@ def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, tol
     share = min(1.0, max(float(after) / before, 0.0) ** 3)
     if float(np.abs(first.residual) @ np.abs(state.w)) > BALANCED * mu:
         share = max(share, LEAST_SHARE)  # only a full step ends the residual, and towards 0 there is none
-    return mu, mu * share
+    return mu, mu * share, alpha
 
 
 class _Fixed(NamedTuple):
