@@ -34,6 +34,8 @@ FAR = 100.0
 """How far from a lonely bound a model may go for nothing, in units of the lengths that are given."""
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 """What touches its bound by rounding is a hair's breadth away from it."""
+LEAST_PRODUCT = 0.1
+"""What the product of a bound is at least after a step, in units of β μ."""
 LONGEST = 2.0
 BALL_STEPS = 100
 
@@ -97,6 +99,10 @@ class Barrier:
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         """The longest step that stays inside, at most 2: one that ends before is a full step."""
         return LONGEST
+
+    def kept(self, w: FloatArray, x: FloatArray, mu: float) -> FloatArray:
+        """x, or what it has to be for no product to be far below β μ: what vanishes early no longer holds w."""
+        return x
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         return np.empty(0)
@@ -212,6 +218,9 @@ class Bounds(Barrier):
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         return _longest((self._room(w), -self.sign * dw[self.at]), (x, dx))
+
+    def kept(self, w: FloatArray, x: FloatArray, mu: float) -> FloatArray:
+        return np.maximum(x, LEAST_PRODUCT * self.beta * mu / self._room(w))
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         return x * self._room(w)

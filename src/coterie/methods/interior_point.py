@@ -253,7 +253,8 @@ class InteriorPoint(Method):
             aims = once(told, "aims", terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
         if alpha < BLOCKED:
             return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
-        w, x = once(told, "step", lambda: (sealed(state.w + alpha * step.dw), sealed(state.x + alpha * step.dx)))
+        w = once(told, "step", lambda: sealed(state.w + alpha * step.dw))
+        x = once(told, "kept", lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target)))
         return State(w, mu, ON_PATH, *own.after(alpha, way), x, state.lengths)
 
 
@@ -291,7 +292,9 @@ def _stepped(
     return Step(dw, dx), barrier.longest(w, x, dw, dx)
 
 
-def _target(agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray) -> tuple[float, float, float]:
+def _target(
+    agent: Agent, state: State, first: _Predicted, barrier: Barrier, told: FloatArray
+) -> tuple[float, float, float]:
     """μ now, μ to go for, the smaller the better the predictor would do, and how far that could go."""
     n, alpha, step = agent.total, min(1.0, first.longest, float(told[:-2].min())), first.step
     before = first.samples + n * barrier.complementarity(state.w, state.x)
