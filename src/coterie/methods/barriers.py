@@ -220,7 +220,8 @@ class Bounds(Barrier):
         return _longest((self._room(w), -self.sign * dw[self.at]), (x, dx))
 
     def kept(self, w: FloatArray, x: FloatArray, mu: float) -> FloatArray:
-        return np.maximum(x, LEAST_PRODUCT * self.beta * mu / self._room(w))
+        least: FloatArray = LEAST_PRODUCT * self.beta * mu / self._room(w)
+        return np.maximum(x, least)
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
         return x * self._room(w)
