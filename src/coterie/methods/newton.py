@@ -13,7 +13,8 @@
 | `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and one of the triangle of H on the columns in play     |
 
 and then, in each case, a `Sum` of f(z). Unless P falls by a quarter of ⟨∇f(w), z − w⟩ + g(z) − g(w), a half of which is
-what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken.
+what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken; if
+none is better than to stay, seven that are 1024 times as short follow, until rounding hides what they could gain.
 
 Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows are there, their ℓ''
 is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's. Their ℓ'' is
@@ -181,8 +182,8 @@ class Newton(Method):
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H.
 
-        Sparse columns might be missed, and are cheap; with weights n is no count; and for other penalties z is found by
-        small steps, which might not end if H lacked a direction.
+        Sparse columns might be missed, and are cheap; with weights n is no count; and other penalties have not been
+        measured.
         """
         n, width, problem = agent.total, agent.design.shape[1], agent.problem
         suits = problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(problem.loss)
