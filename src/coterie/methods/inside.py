@@ -40,22 +40,29 @@ def minimum_inside(
         A = H.copy()
         barrier.add_curvature(z, x, A)
         solve, residual = solver(A), slope + H @ (z - w) + ridge * z + barrier.force(x)
-
-        def step(aims: FloatArray) -> Step:
-            shift = barrier.force(barrier.direction(z, x, np.zeros(len(z)), aims))  # noqa: B023
-            dz = solve(-residual - shift)  # noqa: B023
-            return Step(dz, barrier.direction(z, x, dz, aims))  # noqa: B023
-
         mu = barrier.complementarity(z, x) / barrier.weight
         left = mu + float(np.abs(residual).max()) * float(np.abs(z).max())
         if left < best[0]:
             best = left, z
         if mu <= ROUNDING * scale or not left < 1e6 * best[0]:
             break
-        way = step(barrier.aims(0.0, z, x))
+        way = _step(barrier, z, x, residual, barrier.aims(0.0, z, x), solve)
         alpha = min(1.0, barrier.longest(z, x, *way))
         after = barrier.complementarity(z + alpha * way.dw, x + alpha * way.dx) / barrier.weight
-        way = step(barrier.aims(mu * min(1.0, after / mu) ** 3, z, x, way))
+        aims = barrier.aims(mu * min(1.0, after / mu) ** 3, z, x, way)
+        way = _step(barrier, z, x, residual, aims, solve)
         alpha = min(1.0, INSIDE * barrier.longest(z, x, *way))
         z, x = z + alpha * way.dw, x + alpha * way.dx
     return best[1]
+
+
+def _step(
+    barrier: Barrier,
+    z: FloatArray,
+    x: FloatArray,
+    residual: FloatArray,
+    aims: FloatArray,
+    solve: Callable[[FloatArray], FloatArray],
+) -> Step:
+    dz = solve(-residual - barrier.force(barrier.direction(z, x, np.zeros(len(z)), aims)))
+    return Step(dz, barrier.direction(z, x, dz, aims))

@@ -4,8 +4,8 @@
 
 What `gram` and `newton` do between two letters. Linear equations for `l2` and `none`; for what falls apart into
 coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which coordinates are free, and then linear
-equations for those; for groups and balls a way through the interior, and for any other penalty none, and then
-accelerated proximal gradients with restarts. Nothing is random, so agents with the same numbers come to the same
+equations for those; for any other penalty accelerated proximal gradients with restarts and, for groups and balls, a way
+through the interior if these creep. Nothing is random, so agents with the same numbers come to the same
 answer.
 """
 
@@ -39,8 +39,8 @@ SWEEPS = 22
 """Sweeps of coordinate descent between two attempts to solve for the free coordinates."""
 ATTEMPTS = 200
 GRADIENT_STEPS = 50_000
-POLISH = 200
-"""Steps that are left where the minimum is known but for the last digits: they make zeros of what is nearly 0."""
+EASY = 300
+"""Steps that are tried before the way through the interior, and after it: they make zeros of what is nearly 0."""
 FIRM = 1e-3
 """The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
 LEAST_SINGLE = 1e-30
@@ -177,13 +177,15 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
     if pieces is not None and pieces.separable:
         bounds = (np.append(side, free) if intercept else side for side, free in _sides(pieces, len(w) - intercept))
         return _by_coordinates(H, slope, w, *bounds), False
-    if pieces is None or len(pieces.kinds) > 1:
-        return _by_gradients(agent, H, slope, w, w, GRADIENT_STEPS), False
+    inside = pieces is not None and len(pieces.kinds) == 1
+    z, found = _by_gradients(agent, H, slope, w, w, EASY if inside else GRADIENT_STEPS)
+    if pieces is None or not inside or found:
+        return z, False
     ridge = np.full(len(w), pieces.ridge)
     ridge[len(w) - intercept :] = 0.0
     barrier = barrier_of(pieces, len(w), len(w) - intercept, 1.0, np.ones(len(w)))
     start = minimum_inside(H, ridge, slope, w, barrier, lambda A: solver(A, ridge, least_pivot=0.0)[0])
-    return _by_gradients(agent, H, slope, w, start, POLISH), False
+    return _by_gradients(agent, H, slope, w, start, EASY)[0], False
 
 
 def rounded(agent: Agent, w: FloatArray) -> FloatArray:
@@ -302,21 +304,21 @@ def _to_the_face_minimum(
 
 def _by_gradients(
     agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, start: FloatArray, steps: int
-) -> FloatArray:
-    """FISTA with restarts from some start: any penalty with a `prox`."""
+) -> tuple[FloatArray, bool]:
+    """FISTA with restarts from some start: any penalty with a `prox`. And whether it came to its end."""
     steepest = float(scipy.linalg.eigvalsh(H, subset_by_index=[len(H) - 1, len(H) - 1])[0]) if len(H) else 0.0
     if steepest <= 0:
-        return agent.problem.prox(w, 1.0)
+        return agent.problem.prox(w, 1.0), True
     step, momentum = 1.0 / (steepest * (1 + 1e-12)), 1.0
     point = lead = agent.problem.prox(start, 0.0)
     enough = ROUNDING * max(float(np.linalg.norm(slope - H @ w)), 1e-300)
     for _ in range(steps):
         new = agent.problem.prox(lead - step * (slope + H @ (lead - w)), step)
         if steepest * float(np.linalg.norm(new - lead)) <= enough:
-            return new
+            return new, True
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0
         following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
         point, lead = new, new + (momentum - 1) / following * (new - point)
         momentum = following
-    return point
+    return point, False
