@@ -38,6 +38,11 @@ def cases() -> Iterator[Case]:
         for penalty in ("l2", "l1"):
             title, problem = f"hinge {penalty}, {name}, {data.n} × {data.d}", co.Problem("hinge", penalty, 1 / data.n)
             yield title, problem, (data.X, data.y), ["interior-point", "proximal-1"]
+        title, problem = (
+            f"hinge box ±0.3, {name}, {data.n} × {data.d}",
+            co.Problem("hinge", "box", lower=-0.3, upper=0.3),
+        )
+        yield title, problem, (data.X, data.y), ["interior-point", "proximal-1"]
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
     error = _score_error(agent, w) + _label_error(agent, here.scores, w)
     first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
-    length = (agent.design.roundings[1] + agent.count + FEW) * _norm(agent, v)
+    length = (agent.design.roundings[1] + agent.count + 2) * _norm(agent, v)
     own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
@@ -166,7 +166,7 @@ def _of_rows(
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
         bounded=tuple(_bounded(penalty, coefficients, u, off, radii)) if radii else (),
-        bounded_errors=tuple(2.0 * most * float(np.linalg.norm(off)) for most in radii),
+        bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
         radii=radii,
         room=room if problem.intercept else None,
     )
@@ -186,7 +186,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
-    roundings = 2 * (agent.design.roundings[1] + FEW)
+    roundings = 2 * (agent.design.roundings[1] + 2)
     off = agent.column_norms * (SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
@@ -209,7 +209,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         penalty.fenchel_young(coefficients, c * u, c * off),
         penalty.conjugate(0.0 * u),
         *_bounded(penalty, coefficients, u, off, radii),
-        2.0 * float(np.linalg.norm(off)),
+        float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
         _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
     ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 
-__all__ = ["centre", "move", "pull", "smoothed"]
+__all__ = ["centre", "move", "pull", "recentre", "smoothed"]
 
 TINY = 1e-300
 
@@ -44,17 +44,12 @@ def smoothed(r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: An
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def pull(
-    r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, mu: float, dv: Any, ds: Any, dt: Any, theta: Any, g: Any
-) -> None:
-    """θ = 1/(s/p + t/q) and g = θ (r − c/p + e/q): for Δr = 0, the change of v that leads to s p = c and t q = e.
-
-    c = μ + Δs Δv and e = μ − Δt Δv correct for the last direction (Mehrotra); 0 directions are none.
-    """
+def pull(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, c: Any, e: Any, theta: Any, g: Any) -> None:
+    """θ = 1/(s/p + t/q) and g = θ (r − c/p + e/q): for Δr = 0, the change of v that leads to s p = c and t q = e."""
     for i in range(r.size):
         p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
         theta[i] = 1.0 / (s[i] / p + t[i] / q)
-        g[i] = theta[i] * (r[i] - (mu + ds[i] * dv[i]) / p + (mu - dt[i] * dv[i]) / q)
+        g[i] = theta[i] * (r[i] - c[i] / p + e[i] / q)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -66,30 +61,27 @@ def move(
     lower: Any,
     upper: Any,
     weights: Any,
-    mu: float,
+    c: Any,
+    e: Any,
     theta: Any,
     g: Any,
-    last_dv: Any,
-    last_ds: Any,
-    last_dt: Any,
     dv: Any,
     ds: Any,
     dt: Any,
 ) -> tuple[float, float, float]:
     """Write the directions Δv, Δs, Δt that belong to a change Δr of the residuals; a term of weight 0 stays.
 
-    Returns the longest step that stays inside, at most 1, and the linear and quadratic change of Σ ω (s p + t q).
+    Returns the longest step that stays inside, at most 2, and the linear and quadratic change of Σ ω (s p + t q).
     """
-    longest, linear, quadratic = 1.0, 0.0, 0.0
+    longest, linear, quadratic = 2.0, 0.0, 0.0
     for i in range(dr.size):
         if weights[i] == 0.0:
             dv[i] = ds[i] = dt[i] = 0.0
             continue
         p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
-        c, e = mu + last_ds[i] * last_dv[i], mu - last_dt[i] * last_dv[i]
         dv[i] = theta[i] * dr[i] + g[i]
-        ds[i] = c / p - s[i] + s[i] / p * dv[i]
-        dt[i] = e / q - t[i] - t[i] / q * dv[i]
+        ds[i] = c[i] / p - s[i] + s[i] / p * dv[i]
+        dt[i] = e[i] / q - t[i] - t[i] / q * dv[i]
         if dv[i] > 0.0:
             longest = min(longest, p / dv[i])
         elif dv[i] < 0.0:
@@ -101,3 +93,30 @@ def move(
         linear += weights[i] * (ds[i] * p - s[i] * dv[i] + dt[i] * q + t[i] * dv[i])
         quadratic += weights[i] * (dt[i] - ds[i]) * dv[i]
     return longest, linear, quadratic
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def recentre(
+    v: Any,
+    s: Any,
+    t: Any,
+    lower: Any,
+    upper: Any,
+    dv: Any,
+    ds: Any,
+    dt: Any,
+    step: float,
+    least: float,
+    most: float,
+    c: Any,
+    e: Any,
+) -> None:
+    """Add to c and e what brings the products s p and t q after that step to between `least` and `most` (Gondzio).
+
+    Large products are lowered by `most` at most: they do not shorten steps.
+    """
+    for i in range(v.size):
+        after = v[i] + step * dv[i]
+        high, low = (s[i] + step * ds[i]) * (upper[i] - after), (t[i] + step * dt[i]) * (after - lower[i])
+        c[i] += max(min(max(high, least), most) - high, -most)
+        e[i] += max(min(max(low, least), most) - low, -most)

@@ -13,7 +13,8 @@
 | `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and one of the triangle of H on the columns in play     |
 
 and then, in each case, a `Sum` of f(z). Unless P falls by a quarter of ⟨∇f(w), z − w⟩ + g(z) − g(w), a half of which is
-what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken.
+what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken; if
+none is better than to stay, seven that are 1024 times as short follow, until rounding hides what they could gain.
 
 Losses may be flat far from the minimum (`huber`, `squared_hinge`): where most of an agent's rows are there, their ℓ''
 is raised to a floor, which falls tenfold with every full step, so that the last steps are Newton's. Their ℓ'' is
@@ -113,6 +114,8 @@ class Reached(NamedTuple):
     """P at the target."""
     enough: bool
     """Whether the full step is taken without looking at shorter ones."""
+    shortest: float
+    """Of a shorter step the decrease of P would be lost in rounding."""
 
 
 NOTHING = np.empty(0)
@@ -178,8 +181,8 @@ class Newton(Method):
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H.
 
-        Sparse columns might be missed, and are cheap; with weights n is no count; and for other penalties z is found by
-        small steps, which might not end if H lacked a direction.
+        Sparse columns might be missed, and are cheap; with weights n is no count; and other penalties have not been
+        measured.
         """
         n, width, problem = agent.total, agent.design.shape[1], agent.problem
         suits = problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(problem.loss)
@@ -202,11 +205,12 @@ class Newton(Method):
         there = agent.at(aim.target, agent.centred)
         losses = yield Sum(np.array([there.losses]))
         reached = once(losses, "reached", _reached, agent, w, aim, float(losses[0]))
-        theta = 1.0
-        if not reached.enough:
+        theta, shares = 1.0 if reached.enough else 0.0, TRIALS
+        while theta == 0.0 and shares[0] > reached.shortest:
             image, s = there.scores - here.scores, agent.data.weights
-            losses = yield Sum(np.array([loss.value(here.scores + share * image, here.y, s) for share in TRIALS]))
-            theta = once(losses, "shorter", _best_share, agent, w, aim, reached, losses)
+            losses = yield Sum(np.array([loss.value(here.scores + share * image, here.y, s) for share in shares]))
+            theta = once(losses, "shorter", _best_share, agent, w, aim, reached, shares, losses)
+            shares = shares * TRIALS[-1]
         floor = state.floor / 10 if theta == 1.0 else state.floor
         if theta <= 1 / 8:
             floor = min(1.0, 10 * max(floor, 1e-6))
@@ -345,16 +349,20 @@ def _reached(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> Reached:
     before = agent.problem.primal(aim.losses, agent.total, penalty)
     full = agent.problem.primal(losses, agent.total, penalty_there)
     promised = float(aim.slope @ (aim.target - w)) + penalty_there - penalty
-    return Reached(before, full, full - before <= ENOUGH * promised + ROUNDING * abs(before))
+    rounding = ROUNDING * abs(before)
+    shortest = rounding / -promised if promised < 0 else 1.0
+    return Reached(before, full, full - before <= ENOUGH * promised + rounding, shortest)
 
 
-def _best_share(agent: Agent, w: FloatArray, aim: Aim, reached: Reached, losses: FloatArray) -> float:
+def _best_share(
+    agent: Agent, w: FloatArray, aim: Aim, reached: Reached, shares: FloatArray, losses: FloatArray
+) -> float:
     """The longest of the steps that are best, up to rounding; 0 if none is better than to stay."""
     before, way = reached.before, aim.target - w
-    pairs = zip(losses, (_penalty(agent, w + share * way) for share in TRIALS), strict=True)
+    pairs = zip(losses, (_penalty(agent, w + share * way) for share in shares), strict=True)
     after = np.array([reached.full, *(agent.problem.primal(float(f), agent.total, g) for f, g in pairs)])
     good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
-    return float([1.0, *TRIALS][good[0]]) if good.size else 0.0
+    return float([1.0, *shares][good[0]]) if good.size else 0.0
 
 
 def _has_curvature(loss: Loss) -> bool:

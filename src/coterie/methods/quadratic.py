@@ -4,9 +4,10 @@
 
 What `gram` and `newton` do between two letters. Linear equations for `l2` and `none`; for what falls apart into
 coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which coordinates are free, and then linear
-equations for those; for any other penalty accelerated proximal gradients with restarts. Nothing is random, so agents
-with the same numbers come to the same answer. An answer that the clock cut short is one that only one process has, and
-there it is computed once: call `minimiser` inside `once`.
+equations for those; for any other penalty accelerated proximal gradients with restarts and, for groups and balls, a way
+through the interior if these creep. Nothing is random, so agents with the same numbers come to the same answer. An
+answer that the clock cut short is one that only one process has, and there it is computed once: call `minimiser` inside
+`once`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.coordinate_descent import coordinate_descent
 from coterie.kernels.second_moment import add_second_moment, add_squares, pack, unpack
-from coterie.penalties import Penalty
+from coterie.methods.barriers import barrier_of
+from coterie.methods.inside import minimum_inside
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["diagonal", "minimiser", "packed", "proven", "rounded", "second_moment", "solver", "unpacked"]
 
@@ -37,6 +40,8 @@ SWEEPS = 22
 """Sweeps of coordinate descent between two attempts to solve for the free coordinates."""
 ATTEMPTS = 200
 GRADIENT_STEPS = 50_000
+EASY = 300
+"""Steps that are tried before the way through the interior, and after it: they make zeros of what is nearly 0."""
 FIRM = 1e-3
 """The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
 LEAST_SINGLE = 1e-30
@@ -169,11 +174,20 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
         ridge[len(w) - intercept :] = 0.0
         solve, pivot = solver(H, ridge)
         return w + solve(-slope - ridge * w), pivot > FIRM
-    sides = _sides(penalty, len(w) - intercept)
-    if sides is None:
-        return _by_gradients(agent, H, slope, w), False
-    bounds = (np.append(side, free) if intercept else side for side, free in sides)
-    return _by_coordinates(agent, H, slope, w, *bounds), False
+    pieces = penalty.pieces
+    if pieces is not None and pieces.separable:
+        bounds = (np.append(side, free) if intercept else side for side, free in _sides(pieces, len(w) - intercept))
+        return _by_coordinates(agent, H, slope, w, *bounds), False
+    inside = pieces is not None and len(pieces.kinds) == 1
+    z, found = _by_gradients(agent, H, slope, w, w, EASY if inside else GRADIENT_STEPS)
+    if pieces is None or not inside or found:
+        return z, False
+    ridge = np.full(len(w), pieces.ridge)
+    ridge[len(w) - intercept :] = 0.0
+    barrier = barrier_of(pieces, len(w), len(w) - intercept, 1.0, np.ones(len(w)))
+    equations = H, ridge, slope, w, barrier
+    start = minimum_inside(*equations, lambda A: solver(A, ridge, least_pivot=0.0)[0], agent.should_stop)
+    return _by_gradients(agent, H, slope, w, start, EASY)[0], False
 
 
 def rounded(agent: Agent, w: FloatArray) -> FloatArray:
@@ -191,23 +205,10 @@ def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
     return single, agent.at(w, agent.centred).slopes
 
 
-def _sides(penalty: Penalty, d: int) -> list[tuple[FloatArray, float]] | None:
-    """(λ₂, λ₁, lower, upper) per coordinate, each with what a free intercept has; None for another kind of penalty."""
-    ridge, threshold, lower, upper = 0.0, 0.0, np.full(d, -np.inf), np.full(d, np.inf)
-    settings = penalty.settings()
-    match penalty.name:
-        case "l1":
-            threshold = settings["strength"]
-        case "elasticnet":
-            ridge = penalty.strong_convexity
-            threshold = settings["strength"] * settings["l1_ratio"]
-        case "box":
-            lower[:], upper[:] = settings["lower"], settings["upper"]
-        case "nonnegative":
-            lower[:] = 0.0
-        case _:
-            return None
-    return [(np.full(d, ridge), 0.0), (np.full(d, threshold), 0.0), (lower, -np.inf), (upper, np.inf)]
+def _sides(pieces: Pieces, d: int) -> list[tuple[FloatArray, float]]:
+    """(λ₂, λ₁, lower, upper) per coordinate, each with what a free intercept has."""
+    parts = (pieces.ridge, 0.0), (pieces.threshold, 0.0), (pieces.lower, -np.inf), (pieces.upper, np.inf)
+    return [(np.broadcast_to(part, d).astype(float), free) for part, free in parts]
 
 
 def solver(
@@ -262,42 +263,65 @@ def _by_coordinates(
     before, best = np.zeros(len(z), bool), math.inf
     for _ in range(ATTEMPTS):
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
-        sign = np.sign(z) * (threshold > 0)
-        free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
-        if left <= tolerance or (np.array_equal(free, before) and left > 0.5 * best) or agent.should_stop():
+        if left <= tolerance or agent.should_stop():
+            break
+        free = _to_the_face_minimum(H, slope, w, z, ridge, threshold, lower, upper)
+        if np.array_equal(free, before) and left > 0.5 * best:
             break
         before, best = free, left
-        # The free coordinates solve equations, and go there as far as they keep their signs and bounds.
-        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
-        solve, _ = solver(H[np.ix_(free, free)], ridge[free])
-        way = solve(pull[free])
-        z[free] += _room(z[free], way, sign[free], lower[free], upper[free]) * way
     return z
 
 
-def _room(z: FloatArray, way: FloatArray, sign: FloatArray, lower: FloatArray, upper: FloatArray) -> float:
-    """The largest share ≤ 1 of the way on which signs and bounds are kept."""
+def _to_the_face_minimum(
+    H: FloatArray,
+    slope: FloatArray,
+    w: FloatArray,
+    z: FloatArray,
+    ridge: FloatArray,
+    threshold: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+) -> npt.NDArray[np.bool_]:
+    """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
+
+    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is.
+    """
+    sign = np.sign(z) * (threshold > 0)
     low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        shares = np.where(way > 0, (high - z) / way, np.where(way < 0, (low - z) / way, np.inf))
-    return float(min(1.0, np.nanmin(shares, initial=1.0)))
+    free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
+    while free.any():
+        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
+        way = solver(H[np.ix_(free, free)], ridge[free])[0](pull[free])
+        end = np.where(way > 0, high[free], low[free])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = np.where(way == 0, np.inf, (end - z[free]) / way)
+        share = min(1.0, float(shares.min()))
+        met = shares <= share
+        z[free] = np.where(met, end, z[free] + share * way)
+        if share == 1.0:
+            break
+        free[np.flatnonzero(free)[met]] = False
+    still: npt.NDArray[np.bool_] = free
+    return still
 
 
-def _by_gradients(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> FloatArray:
-    """FISTA with restarts: any penalty with a `prox`."""
+def _by_gradients(
+    agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, start: FloatArray, steps: int
+) -> tuple[FloatArray, bool]:
+    """FISTA with restarts from some start: any penalty with a `prox`. And whether it came to its end."""
     steepest = float(scipy.linalg.eigvalsh(H, subset_by_index=[len(H) - 1, len(H) - 1])[0]) if len(H) else 0.0
     if steepest <= 0:
-        return agent.problem.prox(w, 1.0)
+        return agent.problem.prox(w, 1.0), True
     step, momentum = 1.0 / (steepest * (1 + 1e-12)), 1.0
-    point = lead = agent.problem.prox(w, step)
+    point = lead = agent.problem.prox(start, 0.0)
     enough = ROUNDING * max(float(np.linalg.norm(slope - H @ w)), 1e-300)
-    for _ in range(GRADIENT_STEPS):
+    for _ in range(steps):
         new = agent.problem.prox(lead - step * (slope + H @ (lead - w)), step)
         if steepest * float(np.linalg.norm(new - lead)) <= enough or agent.should_stop():
-            return new
+            return new, True
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0
         following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
         point, lead = new, new + (momentum - 1) / following * (new - point)
         momentum = following
-    return point
+    return point, False

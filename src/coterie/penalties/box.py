@@ -14,6 +14,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, ROUNDING, Penalty, Step, norm
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["Box"]
 
@@ -60,6 +61,11 @@ class Box(Penalty):
     def coercive(self) -> bool:
         return all(bool(np.isfinite(side).all()) for side in self._sides)
 
+    @property
+    def pieces(self) -> Pieces:
+        lower, upper = self._sides
+        return Pieces(lower=lower, upper=upper)
+
     def value(self, w: FloatArray) -> float:
         lower, upper = self._rounded_sides(w)
         slack = FEASIBILITY_TOLERANCE * np.abs(lower), FEASIBILITY_TOLERANCE * np.abs(upper)
@@ -87,7 +93,9 @@ class Box(Penalty):
     def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
         terms, unbounded = self._terms(w, u, error)
         free, off = u[unbounded], np.broadcast_to(np.asarray(error, float), u.shape)[unbounded]
-        rest = radius * norm(free) - float(free @ w[unbounded]) + 2.0 * radius * (norm(off) + ROUNDING * norm(free))
+        rest = (
+            radius * norm(free) - float(free @ w[unbounded]) + (radius + norm(w)) * (norm(off) + ROUNDING * norm(free))
+        )
         return math.inf if math.isinf(self.value(w)) else float(terms.sum()) + max(rest, 0.0)
 
     def _terms(self, w: FloatArray, u: FloatArray, error: Step) -> tuple[FloatArray, npt.NDArray[np.bool_]]:

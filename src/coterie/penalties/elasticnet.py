@@ -12,6 +12,7 @@ from coterie.errors import InvalidProblem
 from coterie.penalties.l1 import L1, l1_norm, slack, soft_threshold
 from coterie.penalties.l2 import half_square
 from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["ElasticNet"]
 
@@ -40,6 +41,10 @@ class ElasticNet(Penalty):
     @property
     def _threshold(self) -> float:
         return self.strength * self.l1_ratio
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(ridge=self.strong_convexity, threshold=self._threshold)
 
     def value(self, w: FloatArray) -> float:
         return self._threshold * l1_norm(w) + 0.5 * self.strong_convexity * norm(w) ** 2

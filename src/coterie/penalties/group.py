@@ -14,6 +14,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
 from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, inside, norm, positive, shrink_factor
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["Group"]
 
@@ -46,6 +47,10 @@ class Group(Penalty):
         """λ_G, one per group."""
         strengths: npt.NDArray[np.float64] = self.strength * np.sqrt(self._layout[2])
         return strengths
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(groups=self._layout[1], strengths=self._strengths)
 
     def value(self, w: FloatArray) -> float:
         return float(self._strengths @ self._norms(w))

@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, inside, norm, positive, shrink_factor
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["L1", "l1_norm", "slack", "soft_threshold"]
 
@@ -24,6 +25,10 @@ class L1(Penalty):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "strength", positive(self.strength, "l1 strength", "for 0 use 'none'"))
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(threshold=self.strength)
 
     def value(self, w: FloatArray) -> float:
         return self.strength * l1_norm(w)

@@ -14,6 +14,7 @@ from coterie.penalties.atoms import OneHot
 from coterie.penalties.ball import Ball
 from coterie.penalties.l1 import l1_norm, slack
 from coterie.penalties.penalty import ROUNDING, Step
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["L1Ball", "onto_l1_ball"]
 
@@ -23,6 +24,10 @@ class L1Ball(Ball):
     """Lasso as a constraint: ‖w‖₁ ≤ radius."""
 
     name: ClassVar[str] = "l1ball"
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(radius=self.radius)
 
     def norm(self, w: FloatArray) -> float:
         return l1_norm(w)

@@ -9,6 +9,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, norm, positive, spread
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["L2", "half_square"]
 
@@ -27,6 +28,10 @@ class L2(Penalty):
     @property
     def strong_convexity(self) -> float:
         return self.strength
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces(ridge=self.strength)
 
     def value(self, w: FloatArray) -> float:
         size = norm(w)

@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.penalties.penalty import Penalty, Step, norm
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["NoPenalty"]
 
@@ -24,6 +25,10 @@ class NoPenalty(Penalty):
     @property
     def coercive(self) -> bool:
         return False
+
+    @property
+    def pieces(self) -> Pieces:
+        return Pieces()
 
     def value(self, w: FloatArray) -> float:
         return 0.0

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
+from coterie.penalties.pieces import Pieces
 
 __all__ = ["ROUNDING", "Penalty", "Step", "ball_supremum", "inside", "norm", "positive", "shrink_factor", "spread"]
 
@@ -66,6 +67,11 @@ class Penalty(ABC):
         """Whether g grows in every direction, so that `scale_into_domain` never has to go down to 0."""
         return True
 
+    @property
+    def pieces(self) -> Pieces | None:
+        """What g is made of, for methods of second order; None if it is made of anything else."""
+        return None
+
     @abstractmethod
     def value(self, w: FloatArray) -> float:
         """g(w), +∞ where it is not allowed."""
@@ -101,7 +107,7 @@ class Penalty(ABC):
     def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
         """The same as `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: nothing cancels then."""
         sure = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
-        return max(sure, 0.0) + 2.0 * radius * spread(error, w) + ROUNDING * radius * norm(u)
+        return max(sure, 0.0) + (radius + norm(w)) * spread(error, w) + ROUNDING * radius * norm(u)
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
         """The part of this penalty that acts on those columns (for data split by features)."""
