@@ -95,7 +95,7 @@ class Entries(Mapping[str, E], Generic[E]):
 
     def unknown(self, name: object) -> UnknownName:
         """The error for a name that is not there."""
-        return UnknownName(self._kind, name, self, " ".join([REGISTER, *EXTENSIONS.failures]))
+        return UnknownName(self._kind, name, self, REGISTER, " ".join(EXTENSIONS.failures))
 
     def __contains__(self, name: object) -> bool:
         if name not in self._own and name not in self._added:
@@ -216,7 +216,7 @@ def _catalogue_of(entry: object) -> Entries[Any]:
     )
 
 
-REGISTER = "If a package defines it that is not installed here, install it, or register it: co.register(...)."
+REGISTER = "If it is your own or another package's, install that package, or register it: co.register(...)."
 
 
 class _Extensions:

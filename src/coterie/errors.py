@@ -101,13 +101,13 @@ class MissingData(InvalidInput):
 
 
 class UnknownName(InvalidInput):
-    """No such name in a catalogue; the message lists the close ones, or all, and then what else may help."""
+    """No such name in a catalogue; the message lists the close ones, or all with the advice, and what went wrong."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str], advice: str = ""):
+    def __init__(self, kind: str, name: object, known: Iterable[str], advice: str = "", wrong: str = ""):
         known = sorted(known)
         hint = did_you_mean(name, known) or f"Known: {', '.join(known) or 'none'}. {advice}".rstrip()
-        super().__init__(f"there is no {kind} called {name!r}. {hint}")
-        self.kind, self.name, self.advice = kind, name, advice
+        super().__init__(f"there is no {kind} called {name!r}. {hint} {wrong}".rstrip())
+        self.kind, self.name, self.advice = kind, name, f"{advice} {wrong}".strip()
 
 
 class MissingExtra(CoterieError, ImportError):

@@ -36,6 +36,8 @@ class Loss(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """"regression" (any label) or "classification" (labels −1 and +1)."""
+    moves_with_labels: ClassVar[bool] = False
+    """Whether ℓ(u + c; y + c) = ℓ(u; y): then labels far from 0 are lowered, beside an intercept."""
 
     @property
     @abstractmethod
