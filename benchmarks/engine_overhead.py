@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.networks import complete, star
+from coterie.transport.in_process import InProcess
 from coterie.words import Mix, Sum
 
 

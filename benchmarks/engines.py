@@ -239,10 +239,10 @@ class BareStreams:
 
 
 def _bare_place(place: int, inbox: Any, outbox: Any) -> None:
-    from coterie.carriers.links import Tag
-    from coterie.carriers.streams import Streams, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+    from coterie.transport.links import Tag
 
-    links = Streams(place, range(AGENTS), "bare", TrustedCluster(), 60.0)
+    links = GrpcMesh(place, range(AGENTS), "bare", TrustedCluster(), 60.0)
     outbox.put((place, links.address))
     links.connect(inbox.get())
     links.wait()

@@ -24,13 +24,13 @@ import numpy as np
 import coterie as co
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.methods import method
 from coterie.networks import Network, complete, erdos_renyi, lattice, path, ring, star
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 
 class LeastSquares:

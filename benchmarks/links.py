@@ -24,11 +24,13 @@ import grpc.aio
 import numpy as np
 
 from coterie.bill import Bill
-from coterie.carriers.frames import Header, Kind, decode, encode
-from coterie.carriers.keys import load_keys, provide_all
-from coterie.carriers.linked import Linked, partners
-from coterie.carriers.streams import Streams, TrustedCluster
 from coterie.networks import Network, complete, expander, star
+from coterie.transport.driver import Driver
+from coterie.transport.frames import Header, Kind, decode, encode
+from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+from coterie.transport.keys import load_keys, provide_all
+from coterie.transport.layout import Layout
+from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Exchange, Sum
 
 
@@ -94,7 +96,7 @@ class Bare:
             self.ready.acquire()
 
     def send(self, to: int, letter, tag) -> None:
-        frame = encode(Header(Kind.LETTER, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), letter)
+        frame = encode(Header(Kind.MESSAGE, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), letter)
         self.loop.call_soon_threadsafe(self.outboxes[to].put_nowait, frame)
 
     def receive(self, source: int, tag):
@@ -114,19 +116,19 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
     """One process: open both sets of links, then measure."""
     network = network_of(word, len(names))
     homes = range(len(names))
-    neighbours = partners(network, homes, me)
+    neighbours = Layout(network, homes, me).partners
     carriers = []
     for security in (TrustedCluster(), keys):
         if security is None:
             links = Bare(me, neighbours)
         else:
-            links = Streams(me, neighbours, "benchmark", security, 60.0, names=names)
+            links = GrpcMesh(me, neighbours, "benchmark", security, 60.0, names=names)
         pipe.send(links.address)
         links.connect(pipe.recv())
         links.wait()
-        carriers.append(Linked(network, Bill(network), links, homes, me, names))
+        carriers.append(Driver(Bill(network), PointToPoint(network, links, homes, me, names)))
     if keys is not None:
-        carriers[1].transcript = hashlib.sha256()  # as between organisations
+        carriers[1].collectives.transcript = hashlib.sha256()  # as between organisations
     kind = Sum if word == "Sum" else Exchange
     for size in sizes:
         x = np.random.default_rng(me).standard_normal(size)

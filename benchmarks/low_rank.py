@@ -30,11 +30,11 @@ import pyarrow.parquet as pq
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.data import Table
 from coterie.methods import method
 from coterie.rounds import introduced
 from coterie.solve import make_agents, prepared
+from coterie.transport.in_process import InProcess
 
 Shards = list[tuple[Any, Any]]
 

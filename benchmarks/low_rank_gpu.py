@@ -24,11 +24,11 @@ import torch
 import coterie as co
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import certify
 from coterie.data import Table
 from coterie.methods import method
 from coterie.rounds import introduced
+from coterie.transport.in_process import InProcess
 
 FULL = (1_281_167, 2048, 1000)
 QUICK = (1281, 64, 50)

@@ -20,12 +20,12 @@ import numpy as np
 
 from coterie import Problem
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
 from coterie.data import datasets, encode_labels, validated_all
 from coterie.methods import method as find_method
 from coterie.networks import Network, ring
 from coterie.solve import gather, make_agents
+from coterie.transport.in_process import InProcess
 
 AGENTS = 8
 PIXEL_ROWS = (4, 4, 4, 4, 3, 3, 3, 3)

@@ -17,8 +17,6 @@ from scipy.optimize import minimize
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip
-from coterie.carriers.in_process import InProcess
 from coterie.data import Table, datasets
 from coterie.data import split as split_table
 from coterie.kernels.boosting import log_sum
@@ -27,6 +25,8 @@ from coterie.networks import star
 from coterie.personal import Personal, confidence, margins
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, prepared
+from coterie.transport.gossip import Gossip
+from coterie.transport.in_process import InProcess
 from papers.p001 import PAPER, SETTLED, fit
 from papers.study import Claim, Curve, Numbers, Study
 

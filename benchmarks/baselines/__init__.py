@@ -16,11 +16,11 @@ import coterie as co
 from benchmarks.problems import Case
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.data import Table, split
 from coterie.networks import Network
 from coterie.rounds import introduced
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 __all__ = ["local_slope", "local_smoothness", "run"]
 

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, whole_number
 from coterie.bill import Bill, Cost
-from coterie.carriers.in_process import InProcess
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import gather, make_agents, points_of, prepared, solve
+from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
 
 __all__ = ["Path", "deal_folds", "path"]

@@ -23,7 +23,7 @@ from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
 from coterie.steps import Steps
-from coterie.words import Letter, Talk
+from coterie.words import Publication, Talk
 
 __all__ = ["Carrier", "Keep", "Limits", "Outcome", "Record", "Watch", "introduced", "run"]
 
@@ -58,7 +58,7 @@ class Carrier(Protocol):
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
         ...
 
-    def publish(self, agent: int, letter: FloatArray | Letter) -> None:
+    def publish(self, agent: int, letter: FloatArray | Publication) -> None:
         """Put a letter where others can `Ask` for it."""
         ...
 
@@ -77,9 +77,14 @@ class Carrier(Protocol):
         ...
 
     def roam(
-        self, agents: Sequence[Agent], states: list[Any], steps: Steps, span: tuple[int, int], wish: Callable[[], int]
+        self,
+        agents: Sequence[Agent],
+        states: list[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """The clocks run from one round to another, or until there is a wish to stop: the States, and which round."""
+        """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
         ...
 
     def memory(self) -> dict[str, Any]:
@@ -90,8 +95,8 @@ class Carrier(Protocol):
         """Go on from the `memory` of a snapshot."""
         ...
 
-    def agreed(self, t: int, wish: int) -> int:
-        """The wish to stop that takes effect after round t, or 0: the same in every process of the run."""
+    def agreed(self, t: int, stop_reason: int) -> int:
+        """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
         ...
 
     def least(self, number: int) -> int:

@@ -25,7 +25,7 @@ from coterie.certificate import Certificate, Participant, Point, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, encode_labels, read, validated_all
 from coterie.data import split as split_table
-from coterie.engines import Engine
+from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName, did_you_mean
 from coterie.factors import apart, stacked
@@ -169,7 +169,7 @@ def solve(
     saved = None if checkpoint is None else Checkpoint(checkpoint, identity)
     with progress_watch(progress if runner.speaks else False, chosen.name) as watch:
         LOGGER.info("%s on %s, %d parties", chosen.name, described, len(members))
-        outcome = runner.run(members, steps, carrying, limits, saved, warm, followed(watch, callback))
+        outcome = runner.run(Run(members, steps, carrying, limits, saved, warm, followed(watch, callback)))
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
 
     model = make_model(outcome, members, problem, classes)

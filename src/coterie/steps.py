@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.words import Letter, Talk
+from coterie.words import Publication, Talk
 
 __all__ = ["Coordinate", "Steps"]
 
@@ -64,12 +64,12 @@ class Steps(Protocol):
         """The State after round t = 1, 2, ..."""
         ...
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:
+    def publish(self, agent: Agent, state: Any) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends, if anything."""
         ...
 
     def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
-        """The State after a note of another agent's `Letter` arrived."""
+        """The State after a note of another agent's `Publication` arrived."""
         ...
 
     def point(self, agent: Agent, state: Any) -> Point:

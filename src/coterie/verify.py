@@ -12,7 +12,6 @@ from typing import Any
 from coterie.agent import Facts
 from coterie.arrays import digest
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Bound, Certificate, Participant, certify, participants, sentence
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.methods import METHODS
@@ -22,6 +21,7 @@ from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, points_of, prepared
+from coterie.transport.in_process import InProcess
 
 __all__ = ["Verification", "contradictions", "described", "differences", "verify"]
 

@@ -10,6 +10,7 @@ All agents say the same word at the same step. Replies are read-only.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix
 
-__all__ = ["Ask", "Exchange", "Letter", "Mix", "Sum", "Talk", "Word"]
+__all__ = ["Ask", "Exchange", "Mix", "Publication", "Sum", "Talk", "Word"]
 
 T = TypeVar("T")
 IndexArray: TypeAlias = npt.NDArray[np.intp]
@@ -58,7 +59,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """Whether to be sent what one has read before, too."""
 
 
-class Letter(msgspec.Struct, frozen=True, gc=False):
+class Publication(msgspec.Struct, frozen=True, gc=False):
     """What an agent publishes between two wake-ups, where agents wake up at times of their own.
 
     `x` is the whole: `head` plain numbers, then a vector that is mostly zeros (or, if not `sparse`, is not). It is what
@@ -78,3 +79,10 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
 Word: TypeAlias = Sum | Mix | Exchange | Ask
 Talk: TypeAlias = Generator[Word, Any, T]
 """A conversation: yields words, is sent replies, and returns a T."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Letter":
+        warnings.warn("coterie.words.Letter is now Publication.", DeprecationWarning, stacklevel=2)
+        return Publication
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,10 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.carriers.keys import provide_all
 from coterie.errors import CoterieError
 from coterie.peers.agent import fit_together
 from coterie.peers.study import load_party
+from coterie.transport.keys import provide_all
 
 NAMES = ("ada", "bea", "cyd")
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1}

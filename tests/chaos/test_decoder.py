@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from coterie.carriers.frames import Header, Kind, decode, encode
 from coterie.errors import ProtocolError
+from coterie.transport.frames import Header, Kind, decode, encode
 
 pytestmark = pytest.mark.chaos
 
@@ -46,12 +46,12 @@ ODD = [
 """What may stand in a place of a header."""
 
 
-def genuine(kind=Kind.LETTER, size=5, dtype="<f8"):
+def genuine(kind=Kind.MESSAGE, size=5, dtype="<f8"):
     return encode(Header(kind, "run", 0, 1, 2, 3, "rounds", 4, "Sum", ""), np.ones(size, dtype))
 
 
 GENUINE = [genuine(kind, size, dtype) for kind in Kind for size in (0, 1, 5, 20) for dtype in ("<f8", "<f4", "|u1")]
-FIELDS = list(msgspec.structs.astuple(Header(Kind.LETTER, "run", 0, 1, 2, 3, "rounds", 4, "Sum", "")))
+FIELDS = list(msgspec.structs.astuple(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, "rounds", 4, "Sum", "")))
 
 
 def changed(frame, script):
@@ -73,7 +73,7 @@ def changed(frame, script):
 
 def sealed(header, payload):
     """A frame with the right magic, lengths and checksum around a header that is any bytes."""
-    prefix = struct.pack("<4sIII", b"COT1", len(header), len(payload), zlib.crc32(payload, zlib.crc32(header)))
+    prefix = struct.pack("<4sIII", b"COT2", len(header), len(payload), zlib.crc32(payload, zlib.crc32(header)))
     return prefix + header + bytes(-(len(prefix) + len(header)) % 64) + payload
 
 
@@ -89,7 +89,7 @@ def sealed_nonsense(changes, missing, payload):
 CHANGES = st.lists(st.tuples(st.integers(0, len(FIELDS)), st.sampled_from(ODD)), max_size=3)
 FRAMES = st.one_of(
     st.binary(max_size=300),
-    st.binary(min_size=12, max_size=200).map(lambda rest: b"COT1" + rest),
+    st.binary(min_size=12, max_size=200).map(lambda rest: b"COT2" + rest),
     st.builds(changed, st.sampled_from(GENUINE), st.binary(max_size=16)),
     st.builds(sealed_nonsense, CHANGES, st.integers(0, 2), st.binary(max_size=64)),
     st.builds(sealed, st.binary(max_size=80), st.binary(max_size=64)),
@@ -164,8 +164,8 @@ def test_a_changed_bit_is_always_noticed():
 
 @pytest.mark.parametrize("announced", [CAP + 1, 2**31, 2**32 - 1])
 def test_sizes_are_checked_before_memory_is_taken(announced):
-    header = msgspec.msgpack.encode(Header(Kind.LETTER, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,)))
-    frame = struct.pack("<4sIII", b"COT1", len(header), announced, 0) + header
+    header = msgspec.msgpack.encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8", shape=(announced // 8,)))
+    frame = struct.pack("<4sIII", b"COT2", len(header), announced, 0) + header
     tracemalloc.start()
     try:
         with pytest.raises(ProtocolError, match="at most 4096 are accepted"):
@@ -178,14 +178,14 @@ def test_sizes_are_checked_before_memory_is_taken(announced):
 @pytest.mark.parametrize("dtype", ["object", ">i8", "complex128", "U3", "float16", "bool"])
 def test_only_floats_and_bytes_are_sent(dtype):
     with pytest.raises(ProtocolError, match="float64 or float32"):
-        encode(Header(Kind.LETTER, "run", 0, 1, 2, 3), np.zeros(2, dtype))
+        encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3), np.zeros(2, dtype))
 
 
 ATHERIS = """
 import sys, resource
 import atheris
-with atheris.instrument_imports(include=["coterie.carriers.frames"]):
-    from coterie.carriers.frames import decode
+with atheris.instrument_imports(include=["coterie.transport.frames"]):
+    from coterie.transport.frames import decode
 from coterie.errors import ProtocolError
 resource.setrlimit(resource.RLIMIT_DATA, (2**31, 2**31))
 

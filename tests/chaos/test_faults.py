@@ -14,11 +14,11 @@ import pytest
 
 import coterie as co
 from coterie import rounds
-from coterie.carriers import streams
 from coterie.errors import InvalidInput, PartyLost
 from coterie.peers.chaos import Chaos
 from coterie.result import Result
 from coterie.statuses import Status
+from coterie.transport import edge, grpc_mesh
 from tests.chaos.parties import NAMES, Network, data, processes, together, write_data, write_study
 
 pytestmark = pytest.mark.chaos
@@ -199,7 +199,7 @@ def test_clocks_that_jump_by_hours_change_nothing(tmp_path, monkeypatch):
     jumping = SimpleNamespace(
         time=lambda: time.time() + dice.choice([-3600, 0, 3600]), monotonic=time.monotonic, sleep=time.sleep
     )
-    for module in (streams, rounds):
+    for module in (edge, grpc_mesh, rounds):
         monkeypatch.setattr(module, "time", jumping)
     write_study(tmp_path, deadline=20.0, **settings)
     assert_same_bits(together(tmp_path, tables), local)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import grpc
+import msgspec
 import numpy as np
 import pytest
 from cryptography import x509
 
-from coterie.bill import Bill
-from coterie.carriers.frames import Header, Kind, decode, encode
-from coterie.carriers.keys import load_keys, make_authority, make_request, provide_all, sign
-from coterie.carriers.linked import Linked, _packed, _unpacked
-from coterie.carriers.links import Tag
-from coterie.carriers.streams import METHOD, MutualTLS, Restarted, Streams, TrustedCluster, server_name
 from coterie.errors import CorruptFile, InvalidInput, PartyLost, ProtocolError
 from coterie.networks import path
+from coterie.transport.frames import MAGIC, PREFIX, Header, Kind, decode, encode
+from coterie.transport.grpc_mesh import METHOD, GrpcMesh, MutualTLS, Restarted, TrustedCluster, server_name
+from coterie.transport.keys import load_keys, make_authority, make_request, provide_all, sign
+from coterie.transport.links import Stop, Tag
+from coterie.transport.point_to_point import PointToPoint
 
 pytestmark = pytest.mark.chaos
 
@@ -39,8 +41,8 @@ def keys(tmp_path_factory):
 
 @pytest.fixture
 def opened():
-    """Streams that are closed when the test is over."""
-    made: list[Streams] = []
+    """GrpcMesh that are closed when the test is over."""
+    made: list[GrpcMesh] = []
     yield made
     for streams in made:
         streams.deadline = 0.2
@@ -49,7 +51,9 @@ def opened():
 
 def places(opened, edges=PATH, security=None, deadline=5.0, connect=True, **more):
     made = [
-        Streams(j, edges[j], "run", security[NAMES[j]] if security else TrustedCluster(), deadline, names=NAMES, **more)
+        GrpcMesh(
+            j, edges[j], "run", security[NAMES[j]] if security else TrustedCluster(), deadline, names=NAMES, **more
+        )
         for j in edges
     ]
     opened += made
@@ -182,7 +186,7 @@ def test_after_a_restart_everybody_begins_again(opened):
     c.drop(1)
     c._closing.set()
     c._server.stop(0).wait()
-    again = Streams(2, [1], "run", TrustedCluster(), 5.0, names=NAMES, listen=c.address)
+    again = GrpcMesh(2, [1], "run", TrustedCluster(), 5.0, names=NAMES, listen=c.address)
     opened.append(again)
     again.connect(addresses)
 
@@ -263,8 +267,8 @@ def test_an_expired_certificate_is_refused_on_both_sides(opened, keys, tmp_path)
     assert (answers, code) == ([], grpc.StatusCode.UNAVAILABLE)
     assert not a.rejected
     # And as a server: the dialling side refuses it too, and never falls back to plaintext.
-    server = Streams(0, [1], "run", expired, 1.0, names=["bea", "ada"])
-    caller = Streams(1, [0], "run", good, 0.8, names=["bea", "ada"])
+    server = GrpcMesh(0, [1], "run", expired, 1.0, names=["bea", "ada"])
+    caller = GrpcMesh(1, [0], "run", good, 0.8, names=["bea", "ada"])
     opened += [server, caller]
     caller.connect([server.address, caller.address])
     with pytest.raises(ProtocolError, match="cannot prove that it is bea"):
@@ -286,8 +290,8 @@ def test_a_party_cannot_speak_for_another(opened, keys, certificate, claims, rea
 
 
 def test_a_server_with_another_partys_certificate_is_not_talked_to(opened, keys):
-    impostor = Streams(0, [1], "run", keys["cyd"], 1.0, names=NAMES)
-    b = Streams(1, [0], "run", keys["bea"], 60.0, names=NAMES)
+    impostor = GrpcMesh(0, [1], "run", keys["cyd"], 1.0, names=NAMES)
+    b = GrpcMesh(1, [0], "run", keys["bea"], 60.0, names=NAMES)
     opened += [impostor, b]
     b.connect([impostor.address, b.address])
     began = time.monotonic()
@@ -312,7 +316,7 @@ def test_who_is_no_neighbour_is_refused_before_it_says_anything(opened, keys):
     assert a.rejected == {"no neighbour": 1}
 
 
-def letter(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.LETTER, size=2):
+def letter(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.MESSAGE, size=2):
     return encode(Header(kind, run, epoch, sender, sequence, heard, "rounds", 0, "Sum"), np.full(size, 66.0))
 
 
@@ -378,7 +382,7 @@ def test_a_message_beyond_the_cap_ends_the_connection_before_it_is_read(opened, 
 def test_parties_that_mean_different_studies_see_the_difference(opened):
     texts = ["loss = squared\ntol = 1e-6\ncoterie = 0.1.0", "loss = squared\ntol = 1e-4\ncoterie = 0.2.0"]
     made = [
-        Streams(j, [1 - j], "run", TrustedCluster(), 3.0, names=NAMES[:2], agreement=text)
+        GrpcMesh(j, [1 - j], "run", TrustedCluster(), 3.0, names=NAMES[:2], agreement=text)
         for j, text in enumerate(texts)
     ]
     opened += made
@@ -461,7 +465,7 @@ def test_only_parties_of_the_study_are_signed_for(tmp_path):
 
 
 def test_frames_survive_the_round_trip():
-    header = Header(Kind.LETTER, "run", 1, 2, 3, 4, "rounds", 5, "Sum")
+    header = Header(Kind.MESSAGE, "run", 1, 2, 3, 4, "rounds", 5, "Sum")
     x = np.arange(6.0).reshape(2, 3)
     frame = encode(header, x)
     assert (len(frame) - x.nbytes) % 64 == 0
@@ -472,37 +476,52 @@ def test_frames_survive_the_round_trip():
 
 
 @pytest.mark.parametrize(
-    "flat",
+    ("field", "value"),
     [
-        [4, 1, 1, 1, 1, 5],
-        [-1, 3],
-        [np.nan],
-        [np.inf, 2],
-        [1, -2, 7],
-        [1, 3, 7],
-        [2, 1e30, 1e30],
-        [2, 0, np.nan],
-        [3, 1],
+        ("stop_at", -1),
+        ("stop_at", 2**62),
+        ("stop_at", 1.5),
+        ("stop_at", math.nan),
+        ("stop_reason", 3),
+        ("stop_reason", -1),
+        ("shape", (-1,)),
+        ("shape", (math.inf,)),
+        ("shape", (1.0,)),
+        ("shape", (1, 1, 1, 0)),
+        ("shape", (2**61, 0)),
+        ("shape", (7,)),
     ],
 )
-def test_packed_letters_that_cannot_be_are_refused(flat):
-    with pytest.raises(ProtocolError, match="Exchange"):
-        _unpacked(np.array(flat, float))
+def test_stops_and_shapes_that_cannot_be_are_refused(field, value):
+    """Also with a checksum that is right: whoever is in the study can send what it likes."""
+    fields = msgspec.structs.asdict(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, dtype="<f8")) | {field: value}
+    header = msgspec.msgpack.encode(list(fields.values()))
+    frame = PREFIX.pack(MAGIC, len(header), 0, zlib.crc32(header)) + header
+    with pytest.raises(ProtocolError):
+        decode(frame + bytes(-len(frame) % 64))
+    decode(encode(Header(Kind.MESSAGE, "run", 0, 1, 2, 3, stop_at=2**53 + 1, stop_reason=2), np.empty((2**24 + 1, 0))))
 
 
-def test_packed_letters_come_back():
-    letters = [np.array(4.0), np.arange(6.0).reshape(2, 3), np.empty((0, 2)), np.ones((1, 2, 2))]
-    found = _unpacked(_packed(letters))
-    assert [x.tolist() for x in found] == [x.tolist() for x in letters]
+def test_the_stop_is_heard_with_the_next_letter(opened):
+    a, b, c = places(opened)
+    a.stop = Stop(2**53 + 1, 2)
+    a.send(1, np.ones(3, np.float32), SUM)
+    assert b.stop == Stop(0, 0)
+    assert b.receive(0, SUM).tolist() == [1, 1, 1]
+    assert b.stop == a.stop
+    b.stop, a.stop = Stop(4, 1), Stop(9, 2)
+    a.send(1, np.ones(3), SUM)
+    b.receive(0, SUM)
+    assert b.stop == Stop(4, 1), "the first one counts"
+    assert c.stop.reason == 0
 
 
-@pytest.mark.parametrize("wire", [np.empty(0), np.ones(3, np.uint8)])
-def test_a_letter_that_is_not_numbers_is_refused(opened, wire):
+def test_a_letter_that_is_not_numbers_is_refused(opened):
     a, b, _ = places(opened)
-    carrier = Linked(path(3), Bill(path(3)), a, range(3), 0, NAMES)
-    b.send(0, wire, SUM)
-    with pytest.raises(ProtocolError, match="none of ours"):
-        carrier._receive(1, SUM)
+    collectives = PointToPoint(path(3), a, range(3), 0, NAMES)
+    b.send(0, np.ones(3, np.uint8), SUM)
+    with pytest.raises(ProtocolError, match="unexpected payload of type uint8"):
+        collectives.receive(1, SUM)
 
 
 def test_certificates_end_with_their_authority(tmp_path):

@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.carriers.in_process import InProcess
 from coterie.engines.peers import Peers
 from coterie.engines.ray import Ray
 from coterie.errors import CoterieError, InvalidData
 from coterie.estimators import LinearRegressor, PersonalizedClassifier
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((20, 3))

@@ -54,7 +54,7 @@ def test_a_deadline_is_for_parties_in_other_processes(run, patients, tmp_path):
     assert code == 0, out
     assert find_engine("peers", 20).deadline == 20
     for engine, deadline, fix in (
-        ("local", 20, "leave the deadline out"),
+        ("local", 20, "takes no deadline"),
         ("peers", 0, "a number of seconds above 0"),
         ("peers", "inf", "a number of seconds above 0"),
     ):

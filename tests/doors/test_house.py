@@ -22,15 +22,18 @@ LAYERS = [
     {"losses", "penalties", "networks", "data", "predictors", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
-    {"methods", "engines", "carriers"},
+    {"transport", "carriers"},
+    {"methods", "engines"},
     {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
-STRANGERS = [("methods", "engines"), ("methods", "carriers"), ("engines", "methods"), ("carriers", "methods")]
-STRANGERS += [("losses", "penalties"), ("penalties", "losses"), ("carriers", "engines")]
+STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
+STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
+OLD_NAMES = ["coterie.carriers"]
+SMALL_ROOMS, MOST_LINES = ("transport", "engines"), 450
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 
@@ -63,6 +66,52 @@ def test_only_commands_reach_for_the_whole_package():
     for path in MODULES:
         whole = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Import) for n in n.names]
         assert room_of(path) == "commands" or "coterie" not in [name.name for name in whole], path
+
+
+def loaded_with(path: Path) -> set[Path]:
+    """The modules that Python loads with this one: imports at its top level, not those inside functions."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            names |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
+    files = {ROOT.parent / (name.replace(".", "/") + ".py") for name in names}
+    return files & set(MODULES)
+
+
+def test_no_module_imports_itself_in_the_end():
+    above = {path: loaded_with(path) for path in MODULES}
+    while free := [path for path, below in above.items() if not below & above.keys()]:
+        for path in free:
+            del above[path]
+    assert not above, f"these import each other in a circle: {sorted(str(path.relative_to(ROOT)) for path in above)}"
+
+
+@pytest.mark.parametrize("room", SMALL_ROOMS)
+def test_files_are_short(room):
+    for path in (ROOT / room).glob("*.py"):
+        assert len(path.read_text().splitlines()) <= MOST_LINES, f"{path.name} wants to be two files"
+
+
+def test_transports_are_siblings():
+    """A driver has collectives, and no transport is another one with parts replaced."""
+    from coterie.transport.collectives import Collectives, OneProcess
+    from coterie.transport.mpi_collectives import MpiCollectives
+    from coterie.transport.point_to_point import PointToPoint
+
+    for transport in (OneProcess, PointToPoint, MpiCollectives):
+        assert transport.__bases__ == (Collectives,)
+        assert not transport.__abstractmethods__
+
+
+@pytest.mark.parametrize("room", ["transport", "peers"])
+def test_nothing_from_another_organisation_is_unpickled(room):
+    for path in (ROOT / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {alias.name for alias in node.names} | {getattr(node, "module", "")}
+                assert not names & {"pickle", "cloudpickle", "marshal", "shelve"}, f"{path.name} can unpickle"
 
 
 def test_public_names_are_complete_and_sorted():
@@ -106,9 +155,27 @@ def all_modules():
 def test_every_module_says_what_it_is_for(name):
     if name == "coterie.kernels.half_precision":
         pytest.importorskip("triton", reason="needs PyTorch with CUDA")
+    if name in OLD_NAMES:
+        pytest.skip("an old name, which warns")
     module = importlib.import_module(name)
     assert (module.__doc__ or "").strip()
     exported = getattr(module, "__all__", [])
     assert list(exported) == sorted(exported, key=lambda n: (not n.isupper(), not n[0].isupper(), n)), f"{name}.__all__"
     for entry in exported:
         assert hasattr(module, entry)
+
+
+def test_old_names_are_found_with_a_warning(monkeypatch):
+    monkeypatch.delitem(sys.modules, "coterie.carriers", raising=False)
+    from coterie import words
+    from coterie.transport.gossip import Gossip
+    from coterie.transport.in_process import InProcess
+
+    with pytest.warns(DeprecationWarning, match=r"coterie\.carriers is now coterie\.transport"):
+        carriers = importlib.import_module("coterie.carriers")
+    assert importlib.import_module("coterie.carriers.in_process").InProcess is InProcess
+    assert carriers.gossip.Gossip is Gossip
+    with pytest.warns(DeprecationWarning, match="Letter is now Publication"):
+        assert words.Letter is words.Publication
+    with pytest.raises(AttributeError, match="Word_"):
+        words.Word_  # noqa: B018

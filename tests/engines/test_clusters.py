@@ -27,9 +27,11 @@ from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_f
 
 import coterie as co
 from coterie.engines import ENGINES
-from coterie.engines.places import Desk, job_of
+from coterie.engines.engine import Run
+from coterie.engines.processes import OutcomeStore, RunSpec
 from coterie.engines.ray import Ray
-from coterie.engines.spark import Spark, _reception, _session
+from coterie.engines.reception import reception
+from coterie.engines.spark import Spark, _session
 from coterie.methods import METHODS
 from coterie.networks import star
 from coterie.solve import gather, make_agents, make_limits, prepared
@@ -368,7 +370,7 @@ def actor_of_place_1(engine):
     import ray
 
     long_fit(engine, 1)
-    return ray.get(engine._actors[0].process.remote())
+    return ray.get(engine._actors[0].pid.remote())
 
 
 @needs("ray")
@@ -505,7 +507,7 @@ MPI_SCRIPT = """
 import os, pickle, signal, sys
 from pathlib import Path
 from tests.engines.cluster_cases import Murder, long_fit
-from coterie.carriers import roll_call
+from coterie.transport import watchdog
 from coterie.engines.mpi import Mpi, _world
 
 def endless(name, value, round):
@@ -517,7 +519,7 @@ settings = {"checkpoint": folder / "saved"} if checkpoint else {}
 if fate != "peaceful" and _world().rank == 1:
     how = {"deadly": signal.SIGKILL, "frozen": signal.SIGSTOP}
     settings["callback"] = endless if fate == "endless" else Murder(os.getpid, how=how[fate])
-roll_call.LONG = 1
+watchdog.LONG = 1
 result = long_fit(Mpi(deadline=4.0), **settings)
 if Mpi().speaks:
     (folder / "result.pickle").write_bytes(pickle.dumps(result))
@@ -597,7 +599,8 @@ import sys
 import numpy as np
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.ranks import Ranks
+from coterie.transport.driver import Driver
+from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
 
 def words(rank):
@@ -609,7 +612,7 @@ def sizes(rank):
         yield co.Sum(np.ones(size))
 
 world, path, talk = _world(), co.networks.path(2), {"words": words, "sizes": sizes}[sys.argv[1]]
-Ranks(path, Bill(path), world, [0, 1], None, 4.0, _end_all).converse([talk(world.rank)], "rounds")
+Driver(Bill(path), MpiCollectives(path, world, [0, 1], None, 4.0, _end_all)).converse([talk(world.rank)], "rounds")
 """
 
 
@@ -633,17 +636,19 @@ import sys
 import numpy as np
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
-from coterie.carriers.ranks import Ranks
+from coterie.transport.in_process import InProcess
+from coterie.transport.driver import Driver
+from coterie.transport.mpi_collectives import MpiCollectives
 from coterie.engines.mpi import _end_all, _world
-from coterie.engines.places import homes_of
+from coterie.engines.processes import assigned
 from coterie.networks import complete, expander, ring, star
 from coterie.words import Exchange, Mix, Sum
 
-world = _world()
+world, MANY = _world(), 2**24 + 1  # the first round that float32 does not have
 
 def ranks(network, judge):
-    return Ranks(network, Bill(network), world, homes_of(network.agents, world.size), None, 30.0, judge)
+    mpi = MpiCollectives(network, world, assigned(network.agents, world.size), None, 30.0, judge)
+    return Driver(Bill(network), mpi)
 
 def words(agent, network, dtype):
     rng, heard = np.random.default_rng(agent), []
@@ -656,11 +661,11 @@ def words(agent, network, dtype):
             heard += (yield Exchange(x[:agent])).values()
     return heard
 
-def until_told(carrier):
+def until_told(carrier, dtype):
     def say():
-        yield (Sum if carrier.network.server else Mix)(np.ones(2))
+        yield (Sum if carrier.network.server else Mix)(np.ones(2, dtype))
     for t in range(50):
-        if wish := carrier.agreed(t, 2 if carrier.place == 0 and t >= 4 else 1 if carrier.place == 2 else 0):
+        if wish := carrier.agreed(MANY + t, 2 if carrier.process == 0 and t >= 4 else 1 if carrier.process == 2 else 0):
             return t, wish
         carrier.converse([say() for _ in carrier.here], "rounds")
 
@@ -679,19 +684,19 @@ for network in (star(8, server=True), ring(8), complete(7), complete(16), expand
                 assert (x.shape, x.dtype, x.tobytes()) == (y.shape, y.dtype, y.tobytes())
                 assert not x.flags.writeable
         assert carrier.bill == expected.bill
-        ((round, wish),) = set(carrier.gathered(until_told(carrier)))
+        ((round, wish),) = set(carrier.collectives.gathered(until_told(carrier, dtype)))
         assert wish == 2 and 4 < round <= 4 + (1 if network.server else network.diameter)
-        carrier.leave()
+        carrier.collectives.leave()
     for word in (Sum,) if network.server else (Sum, Mix):
         carrier = ranks(network, _end_all)
         try:
             carrier.converse([ill(a, word) for a in carrier.here], "rounds")
         except co.errors.NumericalError as error:
             who = str(error)
-        told = {str(line) for line in carrier.gathered(who)}
+        told = {str(line) for line in carrier.collectives.gathered(who)}
         assert "agent 5 said %s with 1 of 2 numbers not finite." % word.__name__ in told, told
         assert word is Mix or len(told) == 1, told
-        carrier.leave()
+        carrier.collectives.leave()
 print("all is well")
 """
 
@@ -704,15 +709,16 @@ def test_mpi_has_the_bits_of_one_process_for_letters_of_all_sizes():
     assert output.count("all is well") == 3
 
 
-def test_the_drivers_door_lets_everybody_in(on_spark):
+def test_the_drivers_door_lets_everybody_in():
     """Places that knock all at once, after one without the key, are heard; and nobody waits at the door afterwards."""
     agents = 40
     X = np.ones((agents, 1))
     problem, network = co.Problem("squared", "l2", 1.0), star(agents, server=True)
     tables, _ = prepared(gather((X, X[:, 0]), "samples", agents), problem, "samples")
     members = make_agents(tables, problem, "samples", network, 0)
-    desk = Desk(job_of(members, METHODS["consensus"](), network, make_limits(1e-6, 1, None, None, None), None, agents))
-    with _reception(desk, lambda *_: None, threading.Event(), _session().sparkContext) as (address, key):
+    limits = make_limits(1e-6, 1, None, None, None)
+    store = OutcomeStore(RunSpec.of(Run(members, METHODS["consensus"](), network, limits), agents))
+    with reception(store, lambda *_: None, threading.Event(), "127.0.0.1") as (address, key):
         with pytest.raises(AuthenticationError):
             Client(address, authkey=b"another key")
         with ThreadPoolExecutor(agents) as pool:

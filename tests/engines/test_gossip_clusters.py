@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from tests.chaos.parties import processes, together, write_data, write_study
-from tests.engines.test_linked import Queues
+from tests.engines.test_point_to_point import Queues
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.carriers.linked import Linked
 from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
-from coterie.engines.places import job_of, put_together, tasks_of, work
+from coterie.engines.processes import RunSpec, driver_on, put_together, work
 from coterie.engines.ray import Ray
 from coterie.methods.personal import Dada
 from coterie.peers.chaos import Chaos
@@ -114,21 +112,21 @@ class Threads(Engine):
     stops: tuple[int, ...] = ()
     """The places that wish to stop at once."""
 
-    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
-        job = job_of(agents, steps, network, limits, checkpoint, self.places)
+    def run(self, run):
+        spec = RunSpec.of(run, self.places)
         if self.dealt:
-            job = replace(job, homes=tuple(agent % self.places for agent in range(len(agents))))
+            spec = replace(spec, process_of=tuple(agent % self.places for agent in range(len(run.agents))))
 
-        def one(task, links):
-            links.partners = range(job.places)
-            carrier = Linked(network, Bill(network), links, job.homes, task.place, job.names)
-            return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
+        def one(own, links):
+            links.partners = range(spec.processes)
+            carrier = driver_on(spec, own.process, links)
+            return work(spec, own, carrier, stop_wished=lambda: own.process in self.stops)
 
-        with ThreadPoolExecutor(job.places) as pool:
-            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.homes)))
+        with ThreadPoolExecutor(spec.processes) as pool:
+            outcomes = list(pool.map(one, spec.shared_out(run), Queues.mesh(run.network, spec.process_of)))
         assert all(outcome.status == outcomes[0].status for outcome in outcomes)
         assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
-        return put_together(outcomes, job)
+        return put_together(outcomes, spec)
 
 
 @pytest.mark.parametrize("case", CASES)

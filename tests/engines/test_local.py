@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
 from coterie.networks import Network, complete, expander, path, ring, star
+from coterie.transport.in_process import InProcess
 from coterie.words import Ask, Exchange, Mix, Sum
 
 

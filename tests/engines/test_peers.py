@@ -21,10 +21,6 @@ from typer.testing import CliRunner
 
 import coterie as co
 from coterie import cli
-from coterie.carriers.keys import load_keys, provide_all
-from coterie.carriers.linked import partners
-from coterie.carriers.links import Tag
-from coterie.carriers.streams import Streams
 from coterie.certificate import Certificate
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
 from coterie.methods import METHODS
@@ -34,6 +30,10 @@ from coterie.peers.disclosure import LETTERS, disclosure
 from coterie.peers.study import load_party, load_study
 from coterie.peers.tell import Family, Word
 from coterie.result import Result
+from coterie.transport.grpc_mesh import GrpcMesh
+from coterie.transport.keys import load_keys, provide_all
+from coterie.transport.layout import Layout
+from coterie.transport.links import Tag
 
 LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
 
@@ -413,7 +413,7 @@ def keys(tmp_path_factory):
 def conversation(keys, kind):
     """What each of three parties on a path hears of the others' names, twice, or the error that it ends with."""
     network = co.networks.path(3)
-    links = [Streams(j, partners(network, range(3), j), "run", keys[j], 3.0, names=NAMES) for j in range(3)]
+    links = [GrpcMesh(j, Layout(network, range(3), j).partners, "run", keys[j], 3.0, names=NAMES) for j in range(3)]
     for one in links:
         one.connect([other.address for other in links])
 
@@ -473,7 +473,7 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
     assert "what cyd said came back as something else" in str(ends[2])
 
 
-class Bent(Streams):
+class Bent(GrpcMesh):
     """Bea's links, over which cyd hears other sums than bea did, by a hair."""
 
     def send(self, to, letter, tag):

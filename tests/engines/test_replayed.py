@@ -16,7 +16,6 @@ from coterie.engines.replayed import Replayed
 from coterie.errors import InvalidProblem, ProtocolError
 from coterie.methods import METHODS
 from coterie.networks import ring
-from coterie.rounds import run
 from coterie.words import Mix, Sum
 
 LONG = {"vrd2", "diffusion", "pvrd2", "dynamic-diffusion", "global", "until it is optimal"}
@@ -31,9 +30,8 @@ def visited(questions):
 class Visits(Local):
     """The embedded engine, visiting agents word by word."""
 
-    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
-        carrier = Replayed(network, Bill(network), [agent.data.name for agent in agents], visited)
-        return run(agents, steps, carrier, limits, checkpoint=checkpoint, warm=warm, watch=watch)
+    def run(self, run):
+        return run.on(Replayed(run.network, Bill(run.network), run.names, visited))
 
 
 @pytest.mark.parametrize(

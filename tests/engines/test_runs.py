@@ -17,14 +17,14 @@ import pytest
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Bound, Point
 from coterie.checkpoint import Checkpoint
 from coterie.engines.local import Local
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.files import read_archive
 from coterie.methods import Method
-from coterie.rounds import Record, _verdict, run
+from coterie.rounds import Record, _verdict
+from coterie.transport.in_process import InProcess
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
@@ -110,11 +110,10 @@ class Impatient(Local):
         super().__init__()
         self.patience = patience
 
-    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
+    def run(self, run):
         questions = itertools.count()
-        carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents])
-        wish = lambda: next(questions) >= self.patience  # noqa: E731
-        return run(agents, steps, carrier, limits, warm=warm, stop_wished=wish, watch=watch)
+        carrier = InProcess(run.network, Bill(run.network), run.names)
+        return run.on(carrier, lambda: next(questions) >= self.patience)
 
 
 @pytest.mark.parametrize("patience", [1, 2, 3, 5, 8, 13, 21])

@@ -15,13 +15,13 @@ from tests.reference import pooled_optimum
 import coterie as co
 from coterie.arrays import sealed
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.losses import LOSSES
 from coterie.rounds import introduced
 from coterie.solve import make_agents, points_of
+from coterie.transport.in_process import InProcess
 
 PENALTIES = {
     "none": {},

@@ -10,10 +10,10 @@ from tests.reference import pooled_optimum
 import coterie as co
 from coterie.arrays import CentredDesign
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.networks import network as find_network
 from coterie.rounds import introduced
 from coterie.solve import gather, make_agents, prepared
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 N, D = 90, 6

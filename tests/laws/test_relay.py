@@ -11,7 +11,6 @@ from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
 from coterie.data import Table, split
 from coterie.errors import InvalidProblem
@@ -21,6 +20,7 @@ from coterie.methods.dual_block import knows, shuffled
 from coterie.methods.relay import PARTS, SETTLED
 from coterie.networks import star
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 8, 4

@@ -15,7 +15,6 @@ from tests.reference import pooled_optimum
 import coterie as co
 from coterie.arrays import CentredDesign, Design
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.data import Table, datasets, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
@@ -26,6 +25,7 @@ from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.rounds import introduced
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 N, D, K = 80, 8, 4

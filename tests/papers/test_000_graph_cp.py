@@ -16,7 +16,6 @@ from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
 from coterie.data import read
 from coterie.data import split as split_table
@@ -40,6 +39,7 @@ from coterie.methods.graph_cp import (
 from coterie.methods.tree import Tree
 from coterie.networks import Network, complete, erdos_renyi, lattice, network, path, ring, star
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
 N, D, M = 60, 12, 6

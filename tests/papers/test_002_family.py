@@ -13,7 +13,6 @@ from tests.reference import pooled_optimum
 import coterie as co
 from coterie.acceleration import Anderson, Halpern, Relaxation, accelerated
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
 from coterie.data import Table, split
 from coterie.errors import InvalidProblem, UnknownName
@@ -22,6 +21,7 @@ from coterie.methods import method
 from coterie.methods.dual_block import solve_block
 from coterie.networks import star
 from coterie.solve import make_agents
+from coterie.transport.in_process import InProcess
 
 RULES = ["consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa"]
 RNG = np.random.default_rng(0)

@@ -15,7 +15,6 @@ from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import introduce
 from coterie.data import Table
 from coterie.kernels.pipeline import U, V
@@ -23,6 +22,7 @@ from coterie.losses import LOSSES
 from coterie.methods import METHODS
 from coterie.methods.diffusion import _chebyshev, _filter, _power, _response
 from coterie.networks import complete, path, ring, star
+from coterie.transport.in_process import InProcess
 
 bench = pytest.importorskip("benchmarks.pvrd2", reason="this copy of the repository has no benchmarks")
 Run, correlated, epochs_to, minimiser = bench.Run, bench.correlated, bench.epochs_to, bench.minimiser

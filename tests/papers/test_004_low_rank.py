@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import coterie as co
 from coterie.backends import backend
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
 from coterie.certificate import Point, certify, low_rank
 from coterie.data import Table
 from coterie.errors import CorruptFile, CoterieError
@@ -30,6 +29,7 @@ from coterie.models import load_model
 from coterie.rounds import introduced
 from coterie.solve import make_agents
 from coterie.tasks import TASKS
+from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(4)
 N, D, M, MU, AGENTS = 90, 7, 6, 3.0, 3

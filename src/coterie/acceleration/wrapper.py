@@ -12,7 +12,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.steps import Coordinate, Steps
-from coterie.words import Letter, Talk
+from coterie.words import Publication, Talk
 
 __all__ = ["Wrapper", "own_residual", "relaxed"]
 
@@ -78,7 +78,7 @@ class Wrapper(ABC):
                 return self.refreshed(agent, state, tuned)
         return (yield from self.advance(agent, state, state.image, t))
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:
+    def publish(self, agent: Agent, state: Any) -> FloatArray | Publication | None:
         """What the method itself publishes of the image."""
         return self.steps.publish(agent, state.image)
 

@@ -70,9 +70,14 @@ class Best:
 
 def _better(new: Bound, old: Bound) -> bool:
     """Whether a claim replaces another; one about models of bounded norm is smaller than one about all of them."""
-    if (new.radius is None) == (old.radius is None):
+    if new.radius is None and old.radius is None:
         return new.gap <= old.gap
-    return new.primal <= old.primal or (new.radius is None and new.gap <= old.gap)
+    if new.radius is None or old.radius is None:
+        return new.primal <= old.primal or (new.radius is None and new.gap <= old.gap)
+    # A model that beats another by more than its gap lies outside of the norm which that claim was about.
+    if abs(new.primal - old.primal) > (old.gap if new.primal < old.primal else new.gap):
+        return new.primal < old.primal
+    return new.gap <= old.gap
 
 
 def as_people_know_it(agent: Agent, point: Point) -> Point:

@@ -30,10 +30,10 @@ def provision(
     """Make keys and certificates; private keys never move."""
     if not (all_local or party is not None or sign):
         raise typer.BadParameter("say what to make: --party NAME, --sign request.pem, or --all-local")
-    from coterie.carriers.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, make_request, provide_all
-    from coterie.carriers.keys import sign as sign_request
     from coterie.peers.example import write_example
     from coterie.peers.study import load_study
+    from coterie.transport.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, make_request, provide_all
+    from coterie.transport.keys import sign as sign_request
 
     if example and study.exists():
         raise InvalidInput(f"{study} is there already; the example would overwrite it.")

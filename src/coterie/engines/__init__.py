@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from coterie.catalogue import Catalogue
-from coterie.engines.engine import Engine
+from coterie.engines.engine import Engine, Run
 from coterie.errors import InvalidInput
 
-__all__ = ["ENGINES", "Engine", "engine"]
+__all__ = ["ENGINES", "Engine", "Run", "engine"]
 
 ENGINES: Catalogue[Engine] = Catalogue("coterie.engines", Engine, "engine")
 
@@ -21,9 +21,7 @@ def engine(name: str | Engine, deadline: float | None = None) -> Engine:
     if deadline is None:
         return cast(Engine, chosen)
     if not hasattr(chosen, "deadline"):
-        raise InvalidInput(
-            f"the engine {chosen.name} is one process, where nobody falls silent: leave the deadline out."
-        )
+        raise InvalidInput(f"engine {chosen.name!r} takes no deadline.")
     if not 0 < deadline < math.inf:
         raise InvalidInput(f"the deadline is a number of seconds above 0, not {deadline:g}.")
     return cast(Engine, replace(chosen, deadline=deadline))

@@ -1,10 +1,12 @@
-"""What every engine can do: take agents and a method, and bring back an outcome."""
+"""What every engine can do: take a `Run`, and bring back its outcome."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, ClassVar, TypeVar
 
 from coterie.agent import Agent
@@ -13,32 +15,61 @@ from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch
+from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
+from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Run"]
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Run:
+    """All that an engine is told."""
+
+    agents: Sequence[Agent]
+    steps: Steps
+    network: Network
+    limits: Limits
+    checkpoint: Checkpoint | None = None
+    warm: Sequence[Point] | None = None
+    """Where each agent starts, if not at the beginning."""
+    watch: Watch = lambda t, record: None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each agent is called."""
+        return tuple(agent.data.name for agent in self.agents)
+
+    def on(
+        self, carrier: Carrier, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
+    ) -> Outcome:
+        """Take the rounds, with the agents of this process and a carrier for their words; see `rounds.run`."""
+        return take_rounds(
+            self.agents,
+            self.steps,
+            carrier,
+            self.limits,
+            checkpoint=self.checkpoint,
+            warm=self.warm,
+            stop_wished=stop_wished,
+            watch=self.watch,
+            keep=keep,
+        )
+
+
 class Engine(ABC):
-    """Places agents somewhere and runs the rounds there."""
+    """Puts agents somewhere and runs the rounds there."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for tables and `--help`."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Packages without which it does not work; those of this library's engines come with the extra of its name."""
 
     @abstractmethod
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         """Run until a limit is reached."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
@@ -66,7 +97,8 @@ class Engine(ABC):
     @classmethod
     def missing(cls) -> str | None:
         """What has to be installed before this engine works, or None."""
-        return None
+        absent = next((package for package in cls.needs if find_spec(package) is None), None)
+        return None if absent is None else f"{absent} is needed: pip install 'coterie[{cls.name}]'"
 
 
 def _given(part: Any) -> Any:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, ClassVar
 
-from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.gossip import Gossip
-from coterie.carriers.in_process import InProcess
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
 from coterie.data.distant import Rows
-from coterie.engines.engine import Engine
-from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch, run
-from coterie.steps import Steps
+from coterie.engines.engine import Engine, Run
+from coterie.rounds import Outcome
+from coterie.transport.gossip import Gossip
+from coterie.transport.in_process import InProcess
 
 __all__ = ["Local", "ctrl_c"]
 
@@ -39,28 +34,10 @@ class Local(Engine):
         if isinstance(data, Rows):
             super().hosting(data, agents)
 
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
-        carrier = InProcess(network, Bill(network), [agent.data.name for agent in agents], self.gossip)
+    def run(self, run: Run) -> Outcome:
+        carrier = InProcess(run.network, Bill(run.network), run.names, self.gossip)
         with ctrl_c() as pressed:
-            return run(
-                agents,
-                steps,
-                carrier,
-                limits,
-                checkpoint=checkpoint,
-                warm=warm,
-                stop_wished=pressed.is_set,
-                watch=watch,
-            )
+            return run.on(carrier, pressed.is_set)
 
 
 @contextmanager

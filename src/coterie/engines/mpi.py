@@ -4,7 +4,7 @@
     mpiexec -n 8 python my_script.py            # in which co.solve(..., engine="mpi") is called
 
 With fewer ranks than agents, ranks have several agents each. Where a rank dies, mpiexec ends the run and names it;
-where one is frozen for longer than the deadline, the others do (see `roll_call`). The same command continues the run
+where one is frozen for longer than the deadline, the others do (see `watchdog`). The same command continues the run
 from `checkpoint=`. With `mpiexec --with-ft ulfm` (Open MPI 5) the others go on, and the run ends with the status
 party_lost, the best model so far, and the name of the party.
 """
@@ -21,26 +21,22 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
-from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.ranks import Ranks
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
-from coterie.engines.engine import Engine
+from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, at_home, homes_of, job_of, put_together, tasks_of, unless_error, work
+from coterie.engines.processes import OutcomeStore, RunSpec, assigned, put_together, unless_error, with_data, work
 from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
-from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch
+from coterie.rounds import Outcome
 from coterie.statuses import Status
-from coterie.steps import Steps
+from coterie.transport.driver import Driver
+from coterie.transport.mpi_collectives import MpiCollectives
 
 __all__ = ["Mpi", "prepare_environment"]
 
 T = TypeVar("T")
 
 EAGER_BYTES = 32768
-"""Letters up to so long are handed over within a machine without asking: ranks that share a core would wait for it."""
+"""Messages up to so long are handed over within a machine without asking: ranks that share a core would wait for it."""
 LAST_SECONDS = 2.0
 """For the other ranks, to end what they are doing, before all are ended."""
 
@@ -78,10 +74,9 @@ class Mpi(Engine):
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         """Every rank answers for the agents that will live there, and all are told all answers, or the first error."""
         world = _world()
-        homes = homes_of(len(questions), world.size)
         answers: dict[int, T | CoterieError] = {}
-        for agent, home in enumerate(homes):
-            if home == world.rank:
+        for agent, owner in enumerate(assigned(len(questions), world.size)):
+            if owner == world.rank:
                 try:
                     answers[agent] = questions[agent]()
                 except CoterieError as error:
@@ -89,49 +84,39 @@ class Mpi(Engine):
         everybodys = {agent: answer for own in world.allgather(answers) for agent, answer in own.items()}
         return [unless_error(everybodys[agent]) for agent in range(len(questions))]
 
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         world = _world()
-        if world.size > len(agents):
+        if world.size > len(run.agents):
             raise InvalidInput(
-                f"{world.size} ranks for {len(agents)} agents: start with mpiexec -n {len(agents)}, or give "
+                f"{world.size} ranks for {len(run.agents)} agents: start with mpiexec -n {len(run.agents)}, or give "
                 f"agents={world.size}."
             )
-        job = job_of(agents, steps, network, limits, checkpoint, world.size)
-        task = tasks_of(job, agents, warm)[world.rank]
-        desk = Desk(job)
+        spec = RunSpec.of(run, world.size)
+        own = spec.shared_out(run)[world.rank]
+        store = OutcomeStore(spec)
         try:
             # Data is read before anybody waits for a word: it may be far away.
-            task = replace(task, agents=tuple(at_home(agent) for agent in task.agents))
+            own = replace(own, agents=tuple(with_data(agent) for agent in own.agents))
             judge = None if _survives() else _end_all
-            with (
-                closing(Ranks(network, Bill(network), world, job.homes, job.names, self.deadline, judge)) as carrier,
-                ctrl_c() as pressed,
-            ):
+            ranks = MpiCollectives(run.network, world, spec.process_of, spec.names, self.deadline, judge)
+            with closing(ranks), ctrl_c() as pressed:
 
                 def keep(outcome: Outcome) -> None:
                     if judge is None:
-                        for place, other in enumerate(carrier.gathered(outcome)):
-                            desk.keep(place, other)
+                        for process, other in enumerate(ranks.gathered(outcome)):
+                            store.keep(process, other)
 
                 try:
-                    outcome = work(job, task, carrier, stop_wished=pressed.is_set, watch=watch, keep=keep)
+                    carrier = Driver(Bill(run.network), ranks)
+                    outcome = work(spec, own, carrier, stop_wished=pressed.is_set, watch=run.watch, keep=keep)
                     if isinstance(outcome.error, PartyLost):
                         raise outcome.error
-                    everything = put_together(carrier.gathered(outcome), job)
-                    carrier.leave()
+                    everything = put_together(ranks.gathered(outcome), spec)
+                    ranks.leave()
                     return everything
                 except PartyLost as lost:
-                    atexit.register(_leave, carrier.left)
-                    return desk.ended(lost)
+                    atexit.register(_leave, ranks.left)
+                    return store.ended(lost)
         except (NumericalError, PartyLost):
             raise
         except Exception as error:

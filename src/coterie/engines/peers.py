@@ -7,30 +7,27 @@ a program that has all the data and wants to know how that would go; keys are ma
 from __future__ import annotations
 
 import multiprocessing as mp
+import signal
 import tempfile
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar
 
-from coterie.agent import Agent
 from coterie.arrays import whole_number
-from coterie.bill import Bill
-from coterie.carriers.linked import Linked, partners
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
-from coterie.engines.engine import Engine
-from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, pace_of, put_together, root_cause, tasks_of, work
-from coterie.errors import MissingExtra, NumericalError, PartyLost
-from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch
-from coterie.steps import Steps
+from coterie.engines.engine import Engine, Run
+from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
+from coterie.engines.supervisor import Event, report, supervise
+from coterie.errors import MissingExtra, PartyLost
+from coterie.rounds import Outcome
 
 __all__ = ["Peers"]
+
+LAST_SECONDS = 2.0
+"""For a process to end by itself, after a run in which all went well."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,7 @@ class Peers(Engine):
 
     name: ClassVar[str] = "peers"
     summary: ClassVar[str] = "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    needs: ClassVar[tuple[str, ...]] = ("cryptography", "grpc")
 
     deadline: float = 30.0
     """Seconds of silence after which a process is lost."""
@@ -52,152 +50,83 @@ class Peers(Engine):
     def __post_init__(self) -> None:
         whole_number("restarts", self.restarts, least=0)
 
-    @classmethod
-    def missing(cls) -> str | None:
-        try:
-            import cryptography  # noqa: F401
-            import grpc  # noqa: F401
-        except ImportError as error:
-            return f"{error.name} is needed: pip install 'coterie[peers]'"
-        return None
-
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         if self.missing():
             raise MissingExtra("the peers engine", "peers")
-        pace = pace_of(self.clock, self.pace)
-        job = job_of(agents, steps, network, limits, checkpoint, len(agents), pace)
-        tasks = tasks_of(job, agents, warm)
-        with ctrl_c() as pressed:
-            for remaining in reversed(range(self.restarts + 1)):
-                desk = Desk(job)
-                try:
-                    return self._attempt(job, tasks, desk, watch, pressed)
-                except PartyLost as lost:
-                    if checkpoint is None or not remaining:
-                        return desk.ended(lost)
-                except NumericalError as error:
-                    return desk.ended(error)
-        raise AssertionError("every attempt ends in one way or another")
+        spec = RunSpec.of(run, len(run.agents), pace_of(self.clock, self.pace))
+        own = spec.shared_out(run)
+        return supervise(spec, run.watch, self.restarts, lambda: _Children(spec, own, self.deadline))
 
-    def _attempt(self, job: Job, tasks: Sequence[Task], desk: Desk, watch: Watch, pressed: threading.Event) -> Outcome:
-        """One start of all processes, until they are done or one is lost."""
-        from coterie.carriers.keys import load_keys, provide_all
 
+class _Children:
+    """Processes of this machine, each at the other end of a pipe."""
+
+    def __init__(self, spec: RunSpec, specs: Sequence[ProcessSpec], deadline: float):
+        from coterie.transport.keys import load_keys, provide_all
+
+        self._spec = spec
         with tempfile.TemporaryDirectory() as folder:
-            made = provide_all(folder, "run", list(job.names))
-            keys = [load_keys(made[name], name) for name in job.names]
+            made = provide_all(folder, "run", list(spec.names))
+            keys = [load_keys(made[name], name) for name in spec.names]
         context, run_id = mp.get_context("spawn"), uuid.uuid4().hex
-        pipes, processes = [], []
-        for task, own in zip(tasks, keys, strict=True):
+        self._pipes: list[Connection] = []
+        self._children = []
+        for own, key in zip(specs, keys, strict=True):
             here, there = context.Pipe()
-            process = context.Process(target=_place, args=(there, job, task, run_id, self.deadline, own), daemon=True)
-            process.start()
+            child = context.Process(target=_child, args=(there, spec, own, run_id, deadline, key), daemon=True)
+            child.start()
             there.close()
-            pipes.append(here)
-            processes.append(process)
-        try:
-            return _followed(job, pipes, desk, watch, pressed)
-        finally:
-            for process in processes:
-                process.join(2.0)
-                if process.is_alive():
-                    process.kill()
-                    process.join()
-            for pipe in pipes:
-                pipe.close()
+            self._pipes.append(here)
+            self._children.append(child)
 
+    def __enter__(self) -> _Children:
+        return self
 
-def _followed(job: Job, pipes: Sequence[Connection], desk: Desk, watch: Watch, pressed: threading.Event) -> Outcome:
-    """Hear what the places say until all have come to an end."""
-    addresses: dict[int, str] = {}
-    ends: dict[int, Outcome] = {}
-    errors: list[Exception] = []
-    place_of = {pipe: place for place, pipe in enumerate(pipes)}
-    talking = set(pipes)
-    told_to_stop = False
-    while talking:
-        ready: list[Any] = wait(talking, timeout=0.2)
-        if pressed.is_set() and not told_to_stop and len(addresses) == job.places:
-            pipes[0].send("stop")
-            told_to_stop = True
-        for pipe in ready:
-            place = place_of[pipe]
+    def __exit__(self, kind: object, *_: object) -> None:
+        for child in self._children:
+            child.join(LAST_SECONDS if kind is None else 0)
+            if child.is_alive():
+                child.kill()
+                child.join()
+        for pipe in self._pipes:
+            pipe.close()
+
+    def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
+        by_pipe = {self._pipes[process]: process for process in talking}
+        for pipe in wait(list(by_pipe), timeout=seconds):
+            assert isinstance(pipe, Connection)
+            process = by_pipe[pipe]
             try:
-                kind, thing = pipe.recv()
+                yield (process, *pipe.recv())
             except (EOFError, OSError):
-                talking.discard(pipe)
-                name = job.names[place]
-                errors.append(PartyLost(f"{name} stopped answering: its process died.", name))
-                if len(addresses) < job.places:
-                    raise errors[-1] from None
-                continue
-            match kind:
-                case "address":
-                    addresses[place] = thing
-                    if len(addresses) == job.places:
-                        for other in pipes:
-                            with suppress(OSError):
-                                other.send([addresses[k] for k in range(job.places)])
-                case "kept":
-                    desk.keep(place, thing)
-                    if place == 0 and watch(thing.history[-1].round, thing.history[-1]) is True:
-                        pipe.send("stop")
-                case "end" if thing.error is None:
-                    ends[place] = thing
-                    talking.discard(pipe)
-                case "end":
-                    errors.append(thing.error)
-                    talking.discard(pipe)
-                case "error":
-                    errors.append(thing)
-                    talking.discard(pipe)
-    if errors:
-        raise root_cause(errors)
-    return put_together([ends[place] for place in range(job.places)], job)
+                name = self._spec.names[process]
+                yield process, "lost", PartyLost(f"{name} stopped answering: its process died.", name)
+
+    def introduce(self, addresses: Sequence[str]) -> None:
+        for pipe in self._pipes:
+            with suppress(OSError):
+                pipe.send(addresses)
+
+    def stop(self) -> None:
+        with suppress(OSError):
+            self._pipes[0].send("stop")
 
 
-def _place(pipe: Connection, job: Job, task: Task, run_id: str, deadline: float, keys: Any) -> None:
+def _child(pipe: Connection, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, keys: Any) -> None:
     """The whole run, as one process sees it."""
-    import signal
-
-    from coterie.carriers.streams import Streams
-
     # Ctrl-C reaches all processes of a terminal; the one that started the run decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stop, place = threading.Event(), task.place
-    talk = threading.Lock()
-
-    def tell(kind: str, thing: object) -> None:
-        with talk:
-            pipe.send((kind, thing))
+    stop = threading.Event()
 
     def hear() -> None:
         with suppress(EOFError, OSError):
             while pipe.recv() == "stop":
                 stop.set()
 
-    # Who may wake up alone may ask anybody.
-    neighbours = range(job.places) if job.steps.asynchronous else partners(job.network, job.homes, place)
-    links = Streams(place, neighbours, run_id, keys, deadline, names=job.names)
-    try:
-        tell("address", links.address)
-        links.connect(pipe.recv())
+    def addresses() -> Sequence[str]:
+        found: Sequence[str] = pipe.recv()
         threading.Thread(target=hear, daemon=True).start()
-        links.wait()
-        carrier = Linked(job.network, Bill(job.network), links, job.homes, place, job.names, job.pace)
-        outcome = work(job, task, carrier, stop_wished=stop.is_set, keep=lambda outcome: tell("kept", outcome))
-        lost = outcome.error
-        links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")
-        tell("end", outcome)
-    except Exception as error:
-        links.close(str(error), error.party if isinstance(error, PartyLost) else "")
-        tell("error", error)
+        return found
+
+    how = {"run_id": run_id, "deadline": deadline, "keys": keys, "stop_wished": stop.is_set}
+    report(lambda *said: pipe.send(said), addresses, spec, own, **how)

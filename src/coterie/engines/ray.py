@@ -1,6 +1,6 @@
-"""Ray: agents live in actors, which Ray places and restarts; words travel on streams between the actors.
+"""Ray: agents live in actors, which Ray starts and restarts; words travel on streams between the actors.
 
-Ray carries nothing but the start, what each place has come to at every certificate, and the end. Where an actor dies
+Ray carries nothing but the start, what each process has come to at every certificate, and the end. Where an actor dies
 and there is a checkpoint, all actors are started anew and go on from the newest snapshot that all of them have.
 """
 
@@ -11,23 +11,18 @@ import os
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from coterie.agent import Agent
 from coterie.arrays import whole_number
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
 from coterie.data import Table
 from coterie.data.distant import Rows, Source, table_of
-from coterie.engines.engine import Engine
-from coterie.engines.local import ctrl_c
-from coterie.engines.places import Desk, Job, Task, job_of, linked, pace_of, put_together, root_cause, tasks_of, work
-from coterie.errors import CoterieError, InvalidData, MissingExtra, NumericalError, PartyLost
-from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch
-from coterie.steps import Steps
+from coterie.engines.engine import Engine, Run
+from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
+from coterie.engines.supervisor import Event, report, supervise
+from coterie.errors import InvalidData, MissingExtra, PartyLost
+from coterie.rounds import Outcome
 
 __all__ = ["Ray"]
 
@@ -47,6 +42,7 @@ class Ray(Engine):
 
     name: ClassVar[str] = "ray"
     summary: ClassVar[str] = "in actors of a Ray cluster, on this machine or an existing one"
+    needs: ClassVar[tuple[str, ...]] = ("grpc", "ray")
 
     address: str | None = None
     """None: the cluster this process is connected to, or else a new one on this machine; "auto", or "ray://host:port"."""
@@ -76,15 +72,6 @@ class Ray(Engine):
     def __exit__(self, *_: object) -> None:
         """Nothing to do: the actors end with the last reference to them."""
 
-    @classmethod
-    def missing(cls) -> str | None:
-        try:
-            import grpc  # noqa: F401
-            import ray  # noqa: F401
-        except ImportError as error:
-            return f"{error.name} is needed: pip install 'coterie[ray]'"
-        return None
-
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
         if not isinstance(data, Rows):
             return super().hosting(data, agents)
@@ -96,77 +83,76 @@ class Ray(Engine):
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         ray = _connected(self.address)
-        asked = ray.remote(_answered).options(num_cpus=0, scheduling_strategy="SPREAD")
+        asked = ray.remote(lambda question: question()).options(num_cpus=0, scheduling_strategy="SPREAD")
         try:
             answers: list[T] = ray.get([asked.remote(question) for question in questions])
             return answers
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
 
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         pace = pace_of(self.clock, self.pace)
         ray = _connected(self.address)
         processors = int(ray.cluster_resources().get("CPU", 1))
         workers = self.workers or max(1, processors)
-        job = job_of(agents, steps, network, limits, checkpoint, workers, pace)
-        tasks = tasks_of(job, agents, warm)
-        occupies = dict(self.resources) or {"CPU": min(1.0, processors / (job.places + 1))}
-        with ctrl_c() as pressed:
-            for remaining in reversed(range(self.restarts + 1)):
-                desk = Desk(job)
-                try:
-                    return self._attempt(ray, job, tasks, desk, occupies, watch, pressed)
-                except PartyLost as lost:
-                    if checkpoint is None or not remaining:
-                        return desk.ended(lost)
-                except NumericalError as error:
-                    return desk.ended(error)
-        raise AssertionError("every attempt ends in one way or another")
+        spec = RunSpec.of(run, workers, pace)
+        own = spec.shared_out(run)
+        occupies = dict(self.resources) or {"CPU": min(1.0, processors / (spec.processes + 1))}
 
-    def _attempt(
+        def start() -> _Actors:
+            return _Actors(ray, spec, own, occupies, self.deadline, self._actors)
+
+        return supervise(spec, run.watch, self.restarts, start)
+
+
+class _Actors:
+    """Actors at work; those that are done are kept for the next run, if there is a list to `keep` them in."""
+
+    def __init__(
         self,
         ray: Any,
-        job: Job,
-        tasks: Sequence[Task],
-        desk: Desk,
+        spec: RunSpec,
+        specs: Sequence[ProcessSpec],
         occupies: Mapping[str, float],
-        watch: Watch,
-        pressed: threading.Event,
-    ) -> Outcome:
-        """One start of all actors, until they are done or one is lost."""
+        deadline: float,
+        keep: list[Any] | None,
+    ):
+        self._ray, self._spec, self._keep = ray, spec, keep
         nodes = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
         host = "127.0.0.1" if len(nodes) == 1 else ""
         run_id = uuid.uuid4().hex
-        waiting = self._actors if self._actors is not None else []
-        workers = [waiting.pop() if waiting else _actor(ray, occupies) for _ in tasks]
-        whole = False
-        try:
-            streams = [
-                worker.work.remote(job, task, run_id, self.deadline, host)
-                for worker, task in zip(workers, tasks, strict=True)
-            ]
-            outcome = _followed(ray, job, workers, streams, desk, watch, pressed)
-            whole = True
-            return outcome
-        finally:
-            if whole and self._actors is not None:
-                self._actors.extend(workers)
-            else:
-                for worker in workers:
-                    ray.kill(worker)
+        self._workers = [keep.pop() if keep else _actor(ray, occupies) for _ in specs]
+        pairs = zip(self._workers, specs, strict=True)
+        self._streams = [worker.work.remote(spec, own, run_id, deadline, host) for worker, own in pairs]
 
+    def __enter__(self) -> _Actors:
+        return self
 
-def _answered(question: Callable[[], T]) -> T:
-    return question()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and self._keep is not None:
+            self._keep.extend(self._workers)
+        else:
+            for worker in self._workers:
+                self._ray.kill(worker)
+
+    def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
+        by_stream = {self._streams[process]: process for process in talking}
+        ready, _ = self._ray.wait(list(by_stream), timeout=seconds)
+        for stream in ready:
+            process = by_stream[stream]
+            try:
+                yield (process, *self._ray.get(next(stream)))
+            except self._ray.exceptions.RayActorError as error:
+                lost = PartyLost(f"{self._spec.called(process)} stopped answering: the actor died.")
+                lost.__cause__ = error
+                yield process, "lost", lost
+
+    def introduce(self, addresses: Sequence[str]) -> None:
+        for worker in self._workers:
+            worker.meet.remote(addresses)
+
+    def stop(self) -> None:
+        self._workers[self._spec.process_of[0]].stop.remote()
 
 
 class _Part:
@@ -183,49 +169,31 @@ class _Part:
 
 
 class _Worker:
-    """One place, as an actor."""
+    """One process, as an actor."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
         self._addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
 
-    def process(self) -> int:
+    def pid(self) -> int:
         """The number of this process."""
         return os.getpid()
 
     def stop(self) -> None:
-        """Wish that the run ends after the current round."""
+        """End the run after the current round."""
         self._stop.set()
 
     def meet(self, addresses: Sequence[str]) -> None:
-        """Tell this place where the others are."""
+        """Tell this process where the others are."""
         self._addresses.put(addresses)
 
-    def work(self, job: Job, task: Task, run_id: str, deadline: float, host: str) -> Iterator[Any]:
-        """The run, as this place sees it: its address, then each outcome so far, and at last the end or an error."""
+    def work(self, spec: RunSpec, own: ProcessSpec, run_id: str, deadline: float, host: str) -> Iterator[Any]:
+        """The run, as this process sees it: its address, then each outcome so far, and at last the end or an error."""
         self._stop.clear()
-        host = host or _own_address()
         news: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-        def meet(address: str) -> Sequence[str]:
-            news.put(("address", address))
-            return self._addresses.get()
-
-        def whole() -> None:
-            try:
-                with linked(job, task.place, run_id, deadline, host, meet) as carrier:
-                    outcome = work(
-                        job,
-                        task,
-                        carrier,
-                        stop_wished=self._stop.is_set,
-                        keep=lambda outcome: news.put(("kept", outcome)),
-                    )
-                news.put(("end", outcome))
-            except Exception as error:
-                news.put(("error", error))
-
-        threading.Thread(target=whole, daemon=True).start()
+        how = {"run_id": run_id, "deadline": deadline, "host": host or _own_address(), "stop_wished": self._stop.is_set}
+        given = (lambda *said: news.put(said), self._addresses.get, spec, own)
+        threading.Thread(target=report, args=given, kwargs=how, daemon=True).start()
         kind = ""
         while kind not in ("end", "error"):
             kind, thing = news.get()
@@ -254,58 +222,3 @@ def _actor(ray: Any, occupies: Mapping[str, float]) -> Any:
     others = {name: amount for name, amount in occupies.items() if name not in ("CPU", "GPU")}
     options = {"num_cpus": occupies.get("CPU", 0), "num_gpus": occupies.get("GPU", 0), "resources": others or None}
     return ray.remote(_Worker).options(**options, scheduling_strategy="SPREAD", max_concurrency=4).remote()
-
-
-def _followed(
-    ray: Any,
-    job: Job,
-    workers: Sequence[Any],
-    streams: Sequence[Any],
-    desk: Desk,
-    watch: Watch,
-    pressed: threading.Event,
-) -> Outcome:
-    """Hear what the places say until all have come to an end."""
-    addresses: dict[int, str] = {}
-    ends: dict[int, Outcome] = {}
-    errors: list[CoterieError] = []
-    place_of = {stream: place for place, stream in enumerate(streams)}
-    open_streams = list(streams)
-    while open_streams:
-        ready, _ = ray.wait(open_streams, timeout=0.2)
-        if pressed.is_set():
-            workers[job.homes[0]].stop.remote()
-        for stream in ready:
-            place = place_of[stream]
-            try:
-                kind, thing = ray.get(next(stream))
-            except StopIteration:
-                open_streams.remove(stream)
-                continue
-            except ray.exceptions.RayActorError as error:
-                lost = PartyLost(f"{job.called(place)} stopped answering: the actor died.")
-                if job.pace is None or len(addresses) < job.places:
-                    raise lost from error
-                # In real time the others go on, and find out by themselves.
-                errors.append(lost)
-                open_streams.remove(stream)
-                continue
-            match kind:
-                case "address":
-                    addresses[place] = thing
-                    if len(addresses) == job.places:
-                        for worker in workers:
-                            worker.meet.remote([addresses[other] for other in range(job.places)])
-                case "kept":
-                    desk.keep(place, thing)
-                    if place == job.homes[0] and watch(thing.history[-1].round, thing.history[-1]) is True:
-                        workers[place].stop.remote()
-                case "end" if thing.error is None:
-                    ends[place] = thing
-                case "end":
-                    errors.append(thing.error)
-                case "error":
-                    errors.append(thing)
-    if errors:
-        raise root_cause(errors)
-    return put_together([ends[place] for place in range(job.places)], job)

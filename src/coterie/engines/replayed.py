@@ -17,11 +17,11 @@ from threadpoolctl import threadpool_limits
 
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
-from coterie.engines.places import at_home
+from coterie.engines.processes import with_data
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.transport.in_process import InProcess
 from coterie.words import Talk, Word
 
 __all__ = ["Replayed"]
@@ -51,7 +51,7 @@ class Replayed(InProcess):
             words: list[Word] = [word for ended, word in said if not ended]
             if not words:
                 return [end for _, end in said]
-            silent = [place for place, (ended, _) in enumerate(said) if ended]
+            silent = [k for k, (ended, _) in enumerate(said) if ended]
             if silent or any(type(word) is not type(words[0]) for word in words):
                 raise self._disagreement(words, silent)
             answers = self._answers[type(words[0])](words, purpose)
@@ -67,7 +67,7 @@ def _said(step: Callable[..., Talk[T]], row: Sequence[Any], replies: Sequence[An
     """What that agent says after those replies: a word, or, with True, what it came to."""
     agent, *others = row
     with threadpool_limits(1):
-        talk = step(at_home(agent), *others)
+        talk = step(with_data(agent), *others)
         try:
             word = next(talk)
             for reply in replies:

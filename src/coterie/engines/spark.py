@@ -2,7 +2,7 @@
 
 Spark starts all tasks together, next to their data, and tells each where the others are (`allGather`, once, because
 each call sleeps a second). Where a task dies and there is a checkpoint, Spark itself starts the stage again, which goes
-on from the newest snapshot that all places have. For that, a shuffle stands behind the stage: a barrier stage whose
+on from the newest snapshot that all processes have. For that, a shuffle stands behind the stage: a barrier stage whose
 result is collected directly is never retried.
 
 Where barrier stages are not to be had (dynamic allocation forbids them), `Spark(barrier=False)` makes every word a job
@@ -11,57 +11,38 @@ of its own, see `replayed`: slow, and as robust as Spark's own jobs.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import re
-import secrets
 import shutil
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from coterie.agent import Agent
 from coterie.arrays import whole_number
 from coterie.bill import Bill
-from coterie.certificate import Point
-from coterie.checkpoint import Checkpoint
 from coterie.data import Table
 from coterie.data.distant import Distant, Rows, Source, table_of
-from coterie.engines.engine import Engine
+from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
-from coterie.engines.places import (
-    Desk,
-    Job,
-    Task,
-    job_of,
-    linked,
-    put_together,
-    root_cause,
-    tasks_of,
-    unless_error,
-    work,
-)
+from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause, unless_error
+from coterie.engines.reception import Door, at_reception, reception
 from coterie.engines.replayed import Replayed
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
-from coterie.networks import Network
-from coterie.rounds import Limits, Outcome, Watch, run
-from coterie.steps import Steps
+from coterie.rounds import Outcome
 
 __all__ = ["SETTINGS", "Spark", "prepare_environment"]
 
 T = TypeVar("T")
 
-QUEUE = 128
-"""How many places may knock at the driver's door at the same time, at least."""
+RESULT = "process int, thing binary"
+"""The columns that a task on a DataFrame hands back."""
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -80,6 +61,7 @@ class Spark(Engine):
 
     name: ClassVar[str] = "spark"
     summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None
     """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
@@ -94,14 +76,8 @@ class Spark(Engine):
 
     @classmethod
     def missing(cls) -> str | None:
-        try:
-            import grpc  # noqa: F401
-            import pyspark  # noqa: F401
-        except ImportError as error:
-            return f"{error.name} is needed: pip install 'coterie[spark]'"
-        return (
-            None if _java() else "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
-        )
+        no_java = "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
+        return super().missing() or (None if _java() else no_java)
 
     _frame: Any = field(default=None, repr=False, compare=False)
     """A DataFrame whose partitions are the agents' data."""
@@ -130,121 +106,88 @@ class Spark(Engine):
             answers = _session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
             found = dict(answers.collect())
         else:
-            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), "place int, thing binary"))
+            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), RESULT))
         return [unless_error(found[agent]) for agent in range(len(questions))]
 
-    def run(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def run(self, run: Run) -> Outcome:
         context = _session().sparkContext
         if not self.barrier:
-            return self._run_jobs(agents, steps, network, limits, checkpoint, warm, watch)
-        slots = context.defaultParallelism if self._frame is None else len(agents)
+            return self._run_jobs(run)
+        slots = context.defaultParallelism if self._frame is None else len(run.agents)
         if self.workers is not None and not 1 <= self.workers <= slots:
             raise InvalidInput(
                 f"workers={self.workers!r}, but this Spark runs {slots} tasks at the same time: give 1 to {slots}."
             )
-        job = job_of(agents, steps, network, limits, checkpoint, self.workers or slots)
-        tasks = tasks_of(job, agents, warm)
-        desk = Desk(job)
-        with ctrl_c() as pressed, _reception(desk, watch, pressed, context) as reception:
-            place = _Place(job, uuid.uuid4().hex, self.deadline, reception, context.master.startswith("local"))
+        spec = RunSpec.of(run, self.workers or slots)
+        specs = spec.shared_out(run)
+        store = OutcomeStore(spec)
+        host = context.getConf().get("spark.driver.host", "127.0.0.1")
+        with ctrl_c() as pressed, reception(store, run.watch, pressed, host) as door:
+            task = _Task(spec, uuid.uuid4().hex, self.deadline, door, context.master.startswith("local"))
             try:
                 if self._frame is None:
-                    stage = context.parallelize(tasks, job.places).barrier().mapPartitions(place)
-                    found = dict((stage if checkpoint is None else stage.repartition(1)).collect())
+                    stage = context.parallelize(specs, spec.processes).barrier().mapPartitions(task)
+                    found = dict((stage if run.checkpoint is None else stage.repartition(1)).collect())
                 else:
-                    there = self._frame.mapInArrow(_PlaceThere(place, tasks), "place int, thing binary", barrier=True)
-                    found = _collected(there if checkpoint is None else there.repartition(1))
+                    there = self._frame.mapInArrow(_TaskThere(task, specs), RESULT, barrier=True)
+                    found = _collected(there if run.checkpoint is None else there.repartition(1))
             except Exception as error:
                 if not _is_sparks(error):
                     raise
-                return desk.ended(_lost(error, job))
+                return store.ended(_lost(error, spec))
         troubles = [end.error if isinstance(end, Outcome) else end for end in found.values()]
         if errors := [trouble for trouble in troubles if trouble is not None]:
             cause = root_cause(errors)
             if isinstance(cause, NumericalError | PartyLost):
-                return desk.ended(cause)
+                return store.ended(cause)
             raise cause
-        return put_together([found[place] for place in range(job.places)], job)
+        return put_together([found[process] for process in range(spec.processes)], spec)
 
-    def _run_jobs(
-        self,
-        agents: Sequence[Agent],
-        steps: Steps,
-        network: Network,
-        limits: Limits,
-        checkpoint: Checkpoint | None,
-        warm: Sequence[Point] | None,
-        watch: Watch,
-    ) -> Outcome:
+    def _run_jobs(self, run: Run) -> Outcome:
         """The run at the driver, which visits agents by one job for each word."""
-        job = job_of(agents, steps, network, limits, None, len(agents))
+        spec = RunSpec.of(replace(run, checkpoint=None), len(run.agents))
 
         def visit(questions: Sequence[Callable[[], Any]]) -> list[Any]:
             try:
                 return self.ask(questions)
             except Exception as error:
-                raise _lost(error, job) if _is_sparks(error) else error from None
+                raise _lost(error, spec) if _is_sparks(error) else error from None
 
-        carrier = Replayed(network, Bill(network), job.names, visit)
-        there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in agents]
+        carrier = Replayed(run.network, Bill(run.network), run.names, visit)
+        there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in run.agents]
         with ctrl_c() as pressed:
-            return run(
-                there,
-                steps,
-                carrier,
-                limits,
-                checkpoint=checkpoint,
-                warm=warm,
-                stop_wished=pressed.is_set,
-                watch=watch,
-            )
+            return replace(run, agents=there).on(carrier, pressed.is_set)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """One place, as a task of the barrier stage."""
+class _Task:
+    """One process, as a task of the barrier stage."""
 
-    job: Job
+    spec: RunSpec
     run_id: str
     deadline: float
-    reception: tuple[tuple[str, int], bytes]
+    door: Door
     one_machine: bool
 
-    def __call__(self, tasks: Iterable[Task]) -> Iterator[tuple[int, Outcome | Exception]]:
+    def __call__(self, specs: Iterable[ProcessSpec]) -> Iterator[tuple[int, Outcome | Exception]]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
-        (task,) = tasks
-        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[task.place].address.rpartition(":")[0]
+        (own,) = specs
+        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[own.process].address.rpartition(":")[0]
         stop = threading.Event()
         try:
-            with (
-                _desk_of(self.reception) as desk,
-                linked(self.job, task.place, self.run_id, self.deadline, host, context.allGather) as carrier,
-            ):
-
-                def keep(outcome: Outcome) -> None:
-                    if desk is not None:
-                        desk.send((task.place, outcome))
-                        if desk.recv():
-                            stop.set()
-
-                end: Outcome | Exception = work(self.job, task, carrier, stop_wished=stop.is_set, keep=keep)
+            with at_reception(self.door, own.process, stop) as keep:
+                known: dict[str, Any] = {"run_id": self.run_id, "deadline": self.deadline, "host": host}
+                end: Outcome | Exception = live(
+                    self.spec, own, context.allGather, stop_wished=stop.is_set, keep=keep, **known
+                )
         except CoterieError as error:
             end = error
         trouble = end.error if isinstance(end, Outcome) else end
-        if isinstance(trouble, PartyLost) and self.job.folder is not None:
+        if isinstance(trouble, PartyLost) and self.spec.folder is not None:
             raise trouble  # Spark starts the stage again.
-        yield task.place, end
+        yield own.process, end
 
 
 # -- data of jobs that come again --------------------------------------------------------------------------------------
@@ -299,14 +242,14 @@ def _sent(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
     """Numbered things as Arrow batches, which are all that such a task may return."""
     import pyarrow as pa
 
-    for place, thing in pairs:
-        columns = [pa.array([place], pa.int32()), pa.array([pickle.dumps(thing)], pa.binary())]
-        yield pa.record_batch(columns, ["place", "thing"])
+    for process, thing in pairs:
+        columns = [pa.array([process], pa.int32()), pa.array([pickle.dumps(thing)], pa.binary())]
+        yield pa.record_batch(columns, ["process", "thing"])
     _Partition.at_hand = None
 
 
 def _collected(frame: Any) -> dict[int, Any]:
-    return {row.place: pickle.loads(row.thing) for row in frame.collect()}
+    return {row.process: pickle.loads(row.thing) for row in frame.collect()}
 
 
 @dataclass(frozen=True)
@@ -314,18 +257,18 @@ class _AnsweredThere:
     questions: Sequence[Callable[[], Any]]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        place = _taken(batches)
-        return _sent([_answered((place, self.questions[place]))])
+        process = _taken(batches)
+        return _sent([_answered((process, self.questions[process]))])
 
 
 @dataclass(frozen=True)
-class _PlaceThere:
-    place: _Place
-    tasks: Sequence[Task]
+class _TaskThere:
+    task: _Task
+    specs: Sequence[ProcessSpec]
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         number = _taken(batches)
-        return _sent(self.place([self.tasks[number]]))
+        return _sent(self.task([self.specs[number]]))
 
 
 def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:
@@ -347,73 +290,18 @@ def _with_arrays(frame: Any) -> Any:
     return frame
 
 
-# -- the driver's reception --------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _reception(
-    desk: Desk, watch: Watch, pressed: threading.Event, context: Any
-) -> Iterator[tuple[tuple[str, int], bytes]]:
-    """A door at the driver where places hand in what they have come to; its address and key."""
-    host = context.getConf().get("spark.driver.host", "127.0.0.1")
-    key = secrets.token_bytes(32)
-    # A place that finds the queue full would wait for ever: there is room for all.
-    listener = Listener((host, 0), backlog=max(QUEUE, desk.job.places), authkey=key)
-    chief, over = desk.job.homes[0], threading.Event()
-
-    def hear(connection: Connection) -> None:
-        with contextlib.suppress(EOFError, OSError), connection:
-            while True:
-                place, outcome = connection.recv()
-                desk.keep(place, outcome)
-                if place == chief and watch(outcome.history[-1].round, outcome.history[-1]) is True:
-                    pressed.set()
-                connection.send(pressed.is_set())
-
-    def welcome() -> None:
-        while not over.is_set():
-            # Who leaves again, or does not know the key, is no reason to close the door.
-            with contextlib.suppress(OSError, EOFError, AuthenticationError):
-                threading.Thread(target=hear, args=(listener.accept(),), daemon=True).start()
-
-    porter = threading.Thread(target=welcome, daemon=True)
-    porter.start()
-    try:
-        yield listener.address, key
-    finally:
-        over.set()
-        # A last visitor wakes the porter up: closing alone would leave it waiting.
-        with contextlib.suppress(OSError, EOFError, AuthenticationError):
-            Client(listener.address, authkey=key).close()
-        porter.join(1.0)
-        listener.close()
-
-
-@contextlib.contextmanager
-def _desk_of(reception: tuple[tuple[str, int], bytes]) -> Iterator[Any]:
-    """A connection to the driver's reception, or None if it cannot be reached from here: then nothing is kept."""
-    address, key = reception
-    try:
-        connection = Client(address, authkey=key)
-    except OSError:
-        yield None
-        return
-    with connection:
-        yield connection
-
-
 def _is_sparks(error: Exception) -> bool:
     return type(error).__name__ in ("Py4JJavaError", "PySparkException", "SparkRuntimeException")
 
 
-def _lost(error: Exception, job: Job) -> PartyLost:
+def _lost(error: Exception, spec: RunSpec) -> PartyLost:
     """Spark's report of a task that died, as the party that was lost."""
     found = re.search(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)", str(error))
     found = found or re.search(r"Task (\d+) in stage", str(error)) or re.search(r"Lost task (\d+)\.", str(error))
     if found is None or "PYTHON_EXCEPTION" in str(error):
         raise error
     reason = "its Python process died" if "exited unexpectedly" in str(error) else "its task failed"
-    lost = PartyLost(f"{job.called(int(found[1]))} stopped answering: {reason}.")
+    lost = PartyLost(f"{spec.called(int(found[1]))} stopped answering: {reason}.")
     lost.__cause__ = error
     return lost
 

@@ -19,7 +19,7 @@ from coterie.methods.costs import Sizes
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
-from coterie.words import Letter, Talk
+from coterie.words import Publication, Talk
 
 __all__ = ["Method"]
 
@@ -103,12 +103,12 @@ class Method(ABC):
         """The same State with better parameters."""
         raise NotImplementedError
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | Letter | None:
+    def publish(self, agent: Agent, state: Any) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends; nothing, unless a method says otherwise."""
         return None
 
     def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
-        """The State after a note of another agent's `Letter` arrived."""
+        """The State after a note of another agent's `Publication` arrived."""
         return state
 
     @property

@@ -42,7 +42,7 @@ from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.problem import Problem
-from coterie.words import Ask, Letter, Sum, Talk
+from coterie.words import Ask, Publication, Sum, Talk
 
 __all__ = ["Dada", "Global", "GlobalState", "Local", "PersoLinear", "State"]
 
@@ -308,11 +308,11 @@ class Dada(Method):
         x[0] = values.sum()
         return State(x, keys, values, heard, views, together=state.together)
 
-    def publish(self, agent: Agent, state: State) -> Letter:
+    def publish(self, agent: Agent, state: State) -> Publication:
         assert isinstance(agent.problem, Personal)
         sparse = agent.problem.norm == "l1"
         if state.told is None:
-            return Letter(state.x, HEAD, sparse, state.changed, state.peers)
+            return Publication(state.x, HEAD, sparse, state.changed, state.peers)
         peers, weights, trials, new = state.told
         numbers = (
             zip(weights.tolist(), trials.tolist(), strict=True)
@@ -320,7 +320,7 @@ class Dada(Method):
             else weights[:, None].tolist()
         )
         notes = {int(peer): tuple(note) for peer, note in zip(peers, numbers, strict=True)}
-        return Letter(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
+        return Publication(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))

@@ -21,13 +21,10 @@ import scipy.sparse as sp
 from coterie.acceleration import accelerated
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, digest, product
-from coterie.carriers.linked import Linked
-from coterie.carriers.links import Tag
-from coterie.carriers.streams import Restarted
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
-from coterie.engines.places import VERSIONS
+from coterie.engines.processes import VERSIONS
 from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.files import write_atomically
 from coterie.kernels.boosting import log_sum
@@ -55,6 +52,9 @@ from coterie.personal import Personal, margins
 from coterie.result import History, Result
 from coterie.rounds import Outcome, Watch, run
 from coterie.solve import LEARNED, check_fit, choose_method, make_model, no_network
+from coterie.transport.driver import Driver
+from coterie.transport.grpc_mesh import Restarted
+from coterie.transport.links import Tag
 
 __all__ = ["fit_together", "predict_together", "read_own"]
 
@@ -209,7 +209,7 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
     )
 
 
-def _compared(meeting: Meeting, carrier: Linked, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+def _compared(meeting: Meeting, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
     """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
     try:
         check_totals(meeting, carrier)

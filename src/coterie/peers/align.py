@@ -24,11 +24,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from coterie.carriers.links import Tag
-from coterie.carriers.streams import Streams
 from coterie.data import Table, align
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
 from coterie.peers.tell import Family
+from coterie.transport.grpc_mesh import GrpcMesh
+from coterie.transport.links import Tag
 
 __all__ = ["Card", "aligned"]
 
@@ -128,7 +128,7 @@ def _common_by_psi(ids: npt.NDArray[Any], hashes: npt.NDArray[Any], family: Fami
     return np.array([one in common_hashes for one in _cut(hashes.tobytes())], bool)
 
 
-def _ask_psi(links: Streams, child: int, elements: list[str]) -> npt.NDArray[np.intp]:
+def _ask_psi(links: GrpcMesh, child: int, elements: list[str]) -> npt.NDArray[np.intp]:
     """Which of these elements the child has too."""
     psi = _library()
     client = psi.client.CreateWithNewKey(True)
@@ -144,7 +144,7 @@ def _ask_psi(links: Streams, child: int, elements: list[str]) -> npt.NDArray[np.
         raise ProtocolError(f"the private set intersection failed: {error}") from error
 
 
-def _answer_psi(links: Streams, parent: int, elements: list[str]) -> None:
+def _answer_psi(links: GrpcMesh, parent: int, elements: list[str]) -> None:
     psi = _library()
     server, request = psi.server.CreateWithNewKey(True), psi.Request()
     _parse(request, links.receive_bytes(parent, Tag("study", 0, "psi request")))

@@ -15,9 +15,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from coterie.arrays import FloatArray
-from coterie.carriers.links import Tag
-from coterie.carriers.streams import Streams
 from coterie.errors import InvalidInput, UnknownName
+from coterie.transport.grpc_mesh import GrpcMesh
+from coterie.transport.links import Tag
 
 __all__ = ["Chaos"]
 
@@ -52,7 +52,7 @@ class Chaos:
             raise InvalidInput(f"chaos: {text!r}: chances are from 0 to below 1, delay and kill not negative.")
         return made
 
-    def streams(self, me: int, *given: Any, **more: Any) -> Streams:
+    def streams(self, me: int, *given: Any, **more: Any) -> GrpcMesh:
         """Links that suffer from it."""
         return _Shaken(self, me, *given, **more)
 
@@ -60,7 +60,7 @@ class Chaos:
         return ",".join(f"{field.name}={getattr(self, field.name)}" for field in fields(self))
 
 
-class _Shaken(Streams):
+class _Shaken(GrpcMesh):
     def __init__(self, chaos: Chaos, me: int, *given: Any, **more: Any):
         super().__init__(me, *given, **more)
         self._chaos, self._dice = chaos, random.Random(chaos.seed * 1009 + me)

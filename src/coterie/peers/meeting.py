@@ -22,11 +22,8 @@ import scipy.sparse as sp
 from coterie.agent import Agent
 from coterie.arrays import digest, is_sparse
 from coterie.bill import Bill
-from coterie.carriers.keys import load_keys
-from coterie.carriers.linked import Linked, partners
-from coterie.carriers.streams import Restarted, Streams
 from coterie.data import Table
-from coterie.engines.places import pace_of
+from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.networks import Network
 from coterie.peers.align import aligned
@@ -37,6 +34,11 @@ from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.solve import ties_of
 from coterie.statuses import Status
+from coterie.transport.driver import Driver
+from coterie.transport.grpc_mesh import GrpcMesh, Restarted
+from coterie.transport.keys import load_keys
+from coterie.transport.layout import Layout
+from coterie.transport.point_to_point import PointToPoint
 
 __all__ = [
     "MET",
@@ -83,7 +85,7 @@ class Meeting:
 
     own: PartyFile
     study: Study
-    links: Streams
+    links: GrpcMesh
     network: Network
     family: Family
 
@@ -108,8 +110,9 @@ def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T]
     """Meet the others and do that work, as often as a party is restarted."""
     network, me = study.carrying(), study.index(own.party)
     everybody = range(network.agents)
-    neighbours = [j for j in everybody if j != me] if study.split == "users" else partners(network, everybody, me)
-    make = Streams if chaos is None else chaos.streams
+    layout = Layout(network, everybody, me)
+    neighbours = layout.others if study.split == "users" else layout.partners
+    make = GrpcMesh if chaos is None else chaos.streams
     links = make(
         me,
         neighbours,
@@ -140,19 +143,20 @@ def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T]
         links.close()
 
 
-def carrier_of(meeting: Meeting) -> Linked:
+def carrier_of(meeting: Meeting) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
     network, names = meeting.network, meeting.study.names
     pace = pace_of(meeting.study.clock, meeting.study.pace)
-    carrier = Linked(network, Bill(network), meeting.links, range(len(names)), meeting.me, names, pace)
-    carrier.transcript = hashlib.sha256()
-    return carrier
+    collectives = PointToPoint(network, meeting.links, range(len(names)), meeting.me, names)
+    collectives.transcript = hashlib.sha256()
+    return Driver(Bill(network), collectives, pace)
 
 
-def check_totals(meeting: Meeting, carrier: Linked) -> None:
+def check_totals(meeting: Meeting, carrier: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
-    assert carrier.transcript is not None
-    heard = meeting.told(carrier.transcript.hexdigest(), "totals", str)
+    transcript = carrier.collectives.transcript
+    assert transcript is not None
+    heard = meeting.told(transcript.hexdigest(), "totals", str)
     others = [name for name, one in zip(meeting.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(
@@ -161,7 +165,7 @@ def check_totals(meeting: Meeting, carrier: Linked) -> None:
         )
 
 
-def leave(links: Streams, error: BaseException) -> None:
+def leave(links: GrpcMesh, error: BaseException) -> None:
     """Leave the others with the reason, whatever it is."""
     protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""

@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
-from coterie.carriers.streams import printable
 from coterie.certificate import Bound, Certificate, Point, certify
 from coterie.data import Table
 from coterie.errors import CorruptFile, ProtocolError
@@ -34,6 +33,7 @@ from coterie.peers.study import PartyFile, Study
 from coterie.personal import Personal
 from coterie.rounds import introduced
 from coterie.solve import no_network, points_of
+from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
 __all__ = ["verify_together"]

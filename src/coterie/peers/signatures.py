@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import msgspec
 
-from coterie.carriers.keys import check_signature, known_key, signature
-from coterie.carriers.streams import MutualTLS
 from coterie.certificate import Certificate
 from coterie.errors import ProtocolError
 from coterie.peers.meeting import Meeting
+from coterie.transport.grpc_mesh import MutualTLS
+from coterie.transport.keys import check_signature, known_key, signature
 
 __all__ = ["check_signatures", "signed_by_all"]
 

@@ -38,7 +38,7 @@ import msgspec
 
 from coterie import __version__
 from coterie.arrays import digest
-from coterie.engines.places import pace_of
+from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star

@@ -24,11 +24,11 @@ from typing import TypeVar
 
 import msgspec
 
-from coterie.carriers.keys import PublicKey, check_signature, known_key, signature
-from coterie.carriers.links import Tag
-from coterie.carriers.streams import MutualTLS, Streams
 from coterie.errors import ProtocolError
 from coterie.networks import Network
+from coterie.transport.grpc_mesh import GrpcMesh, MutualTLS
+from coterie.transport.keys import PublicKey, check_signature, known_key, signature
+from coterie.transport.links import Tag
 
 __all__ = ["Family"]
 
@@ -52,7 +52,7 @@ class Introduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Family:
     """A party's place in the spanning tree: whom it reports to, who reports to it, and whose words it knows."""
 
-    def __init__(self, links: Streams, network: Network):
+    def __init__(self, links: GrpcMesh, network: Network):
         self.links, self.count = links, network.agents
         parents = network.tree().parents
         parent = [int(p) for p in parents]

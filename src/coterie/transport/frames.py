@@ -5,7 +5,7 @@
 
 The header is msgpack of a `Header` and nothing else. Sizes are checked before anything is allocated, types against a
 list, and the checksum before any number is looked at. Nothing is ever unpickled. A frame says who sent it, in which run
-and epoch, and as which of its letters; the receiver compares all of it with what it expects.
+and epoch, and as which of its messages; the receiver compares all of it with what it expects.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from coterie.arrays import sealed
 from coterie.errors import ProtocolError
 
 __all__ = ["LARGEST", "Header", "Kind", "decode", "encode"]
 
-MAGIC = b"COT1"
+MAGIC = b"COT2"
 PREFIX = struct.Struct("<4sIII")
 ALIGNMENT = 64
 LARGEST_HEADER = 4096
 LARGEST = 256 * 2**20
-"""Bytes of the largest letter that is accepted where nobody says otherwise: 32 million numbers."""
+"""Bytes of the largest message that is accepted where nobody says otherwise: 32 million numbers."""
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=80)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
@@ -39,12 +40,12 @@ class Kind(IntEnum):
     """What a frame is."""
 
     HELLO = 0
-    """Opens a connection: who, in which run, and up to which letter it has heard the other side."""
-    LETTER = 1
+    """Opens a connection: who, in which run, and up to which message it has heard the other side."""
+    MESSAGE = 1
     QUESTION = 2
     ANSWER = 3
     LEAVE = 4
-    """The last letter, with the reason in `note`."""
+    """The last message, with the reason in `note`."""
     BEAT = 5
     """A sign of life; also tells what was heard."""
 
@@ -57,15 +58,19 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     epoch: Count
     sender: Count
     sequence: Count
-    """Letters, questions, answers and leaves are numbered from 1 on each link; a beat has the last number."""
+    """Messages, questions, answers and leaves are numbered from 1 on each link; a beat has the last number."""
     heard: Count
-    """The number up to which the sender has the receiver's letters."""
+    """The number up to which the sender has the receiver's messages."""
     purpose: Text = ""
     step: Count = 0
     word: Text = ""
     note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     dtype: Literal["<f8", "<f4", "|u1"] = "|u1"
     shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3)] = (0,)
+    stop_at: Count = 0
+    """After which round the run ends, and"""
+    stop_reason: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
+    """why (see `links.Stop`); 0 as long as nobody wants it to."""
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -78,7 +83,7 @@ def encode(header: Header, payload: npt.NDArray[Any] = _EMPTY) -> bytes:
     """A frame as bytes; type and shape in the header are those of the payload."""
     little = np.asarray(payload, payload.dtype.newbyteorder("<"), order="C")
     if little.dtype.str not in _ITEMSIZE:
-        raise ProtocolError(f"letters are float64 or float32, not {payload.dtype}.")
+        raise ProtocolError(f"messages are float64 or float32, not {payload.dtype}.")
     packed = _pack(msgspec.structs.replace(header, dtype=little.dtype.str, shape=little.shape))
     padding = bytes(-(PREFIX.size + len(packed)) % ALIGNMENT)
     raw = little.reshape(-1).view(np.uint8).data if little.size else b""
@@ -106,14 +111,11 @@ def decode(frame: bytes, largest: int = LARGEST) -> tuple[Header, npt.NDArray[An
     try:
         header = _unpack(packed)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ProtocolError(f"a frame with a header that is none: {error}") from error
+        raise ProtocolError(f"a frame with a malformed header: {error}") from error
     if math.prod(header.shape) * _ITEMSIZE[header.dtype] != payload_bytes:
         raise ProtocolError(f"a frame of shape {header.shape} and type {header.dtype} has {payload_bytes} bytes.")
-    payload: npt.NDArray[Any] = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else _empty(header)
-    return header, payload.reshape(header.shape)
-
-
-def _empty(header: Header) -> npt.NDArray[Any]:
-    nothing = np.empty(0, header.dtype)
-    nothing.flags.writeable = False
-    return nothing
+    payload = np.frombuffer(frame, header.dtype, offset=start) if payload_bytes else np.empty(0, header.dtype)
+    try:
+        return header, sealed(payload.reshape(header.shape))
+    except ValueError as error:  # of no numbers, (2**61, 0) is a shape that numpy cannot hold
+        raise ProtocolError(f"a frame of shape {header.shape}: {error}") from error

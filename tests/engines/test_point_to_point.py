@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from coterie.arrays import sealed
 from coterie.bill import Bill
-from coterie.carriers.in_process import InProcess
-from coterie.carriers.linked import Linked, partners
 from coterie.errors import NumericalError, PartyLost, ProtocolError
 from coterie.networks import complete, erdos_renyi, expander, path, ring, star
+from coterie.transport.driver import Driver
+from coterie.transport.in_process import InProcess
+from coterie.transport.layout import Layout
+from coterie.transport.links import Stop
+from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Ask, Exchange, Mix, Sum
 
 DEADLINE = 1.0
@@ -28,17 +31,18 @@ class Queues:
 
     def __init__(self, place, lines, published, partners):
         self.place, self.lines, self.published, self.partners = place, lines, published, partners
+        self.stop = Stop()
 
     @staticmethod
     def mesh(network, homes):
         places = range(max(homes) + 1)
         lines = {(a, b): queue.Queue() for a in places for b in places}
         published = {}
-        return [Queues(place, lines, published, partners(network, homes, place)) for place in places]
+        return [Queues(place, lines, published, Layout(network, homes, place).partners) for place in places]
 
     def send(self, to, letter, tag):
         assert to in self.partners
-        self.lines[self.place, to].put((tag, letter.copy()))
+        self.lines[self.place, to].put((tag, letter.copy(), self.stop))
 
     def poll(self, source, tag):
         return None if self.lines[source, self.place].empty() else self.receive(source, tag)
@@ -46,11 +50,12 @@ class Queues:
     def receive(self, source, tag):
         assert source in self.partners
         try:
-            found, letter = self.lines[source, self.place].get(timeout=DEADLINE)
+            found, letter, stop = self.lines[source, self.place].get(timeout=DEADLINE)
         except queue.Empty:
             raise PartyLost(f"place {source} fell silent") from None
         if found != tag:
             raise ProtocolError(f"expected {tag}, and place {source} sent {found}")
+        self.stop = self.stop if self.stop.reason else stop
         letter.flags.writeable = False
         return letter
 
@@ -67,7 +72,7 @@ class Queues:
 def everywhere(network, homes, job):
     """Run `job(carrier)` at every place at the same time; what each came to, by place."""
     links = Queues.mesh(network, homes)
-    carriers = [Linked(network, Bill(network), own, homes, place) for place, own in enumerate(links)]
+    carriers = [Driver(Bill(network), PointToPoint(network, own, homes, place)) for place, own in enumerate(links)]
     with ThreadPoolExecutor(len(carriers)) as pool:
         futures = [pool.submit(job, carrier) for carrier in carriers]
         errors = [future.exception() for future in futures]
@@ -162,19 +167,20 @@ def test_sums_do_not_depend_on_who_lives_where(homes, served):
 
 def test_the_least_number_is_known_everywhere():
     for network in (star(4, server=True), ring(4)):
-        assert everywhere(network, [0, 1, 2, 2], lambda c: c.least(7 - c.place))[1] == [5, 5, 5]
+        assert everywhere(network, [0, 1, 2, 2], lambda c: c.least(7 - c.process))[1] == [5, 5, 5]
 
 
+@pytest.mark.parametrize(("first", "dtype"), [(0, "f8"), (2**23, "f4")], ids=["at first", "after many rounds, in f4"])
 @pytest.mark.parametrize("network", [star(6, server=True), path(6), ring(6)], ids=["server", "path", "ring"])
-def test_all_places_stop_after_the_same_round(network):
+def test_all_places_stop_after_the_same_round(network, first, dtype):
     """The wish of the place of agent 0 travels with the words; those of others do not count."""
 
     def talk(carrier):
         def one_round(agent):
-            yield Sum(np.ones(2)) if network.server else Mix(np.ones(2))
+            yield Sum(np.ones(2, dtype)) if network.server else Mix(np.ones(2, dtype))
 
-        for t in range(100):
-            wish = 2 if (carrier.place == 0 and t >= 4) else 1 if carrier.place == 3 else 0
+        for t in range(first, first + 100):
+            wish = 2 if (carrier.process == 0 and t >= first + 4) else 1 if carrier.process == 3 else 0
             if (agreed := carrier.agreed(t, wish)) != 0:
                 return t, agreed
             carrier.converse([one_round(agent) for agent in carrier.here], "rounds")
@@ -184,7 +190,25 @@ def test_all_places_stop_after_the_same_round(network):
     assert len(set(stops)) == 1
     after, wish = stops[0]
     assert wish == 2
-    assert 4 < after <= 4 + (1 if network.server else network.diameter)
+    assert first + 4 < after <= first + 4 + (1 if network.server else network.diameter)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_shapes_are_exact_whatever_the_numbers_are(dtype):
+    """2²⁴ + 1 is the first whole number that float32 does not have."""
+    sizes = [(2**24 + 1, 0), (3,), (2, 1, 2)]
+
+    def talk(carrier):
+        def shapes(agent):
+            heard = yield Exchange(np.ones(sizes[agent], dtype))
+            return {other: x.shape for other, x in heard.items()}
+
+        return carrier.converse([shapes(agent) for agent in carrier.here], "rounds")
+
+    for homes in ([0, 1, 2], [0, 0, 1]):
+        for results in everywhere(ring(3), homes, talk)[1]:
+            for heard in results:
+                assert all(shape == sizes[other] for other, shape in heard.items())
 
 
 def one_word(words):
@@ -214,7 +238,7 @@ def test_a_silent_place_is_a_lost_party():
     began = time.monotonic()
 
     def talk(carrier):
-        if carrier.place == 1:
+        if carrier.process == 1:
             return None
         return one_word([Sum(np.ones(2))] * 3)(carrier)
 

@@ -15,9 +15,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from coterie.carriers.streams import MutualTLS, server_name
 from coterie.errors import CorruptFile, InvalidInput, MissingExtra, ProtocolError
 from coterie.files import write_atomically
+from coterie.transport.grpc_mesh import MutualTLS, server_name
 
 try:
     from cryptography import x509

@@ -2,7 +2,7 @@
 
 A round is K ticks of all clocks together, one unit of time on average. Of K independent clocks the next to tick is
 uniform among all, so who wakes up when is drawn from (seed, round) alone. An agent that wakes up reads what it was
-sent, may `Ask` peers, computes, and publishes a `Letter`:
+sent, may `Ask` peers, computes, and publishes a `Publication`:
 
 | what travels                        | when                       | what is billed                                    |
 |-------------------------------------|----------------------------|---------------------------------------------------|
@@ -14,8 +14,8 @@ sent, may `Ask` peers, computes, and publishes a `Letter`:
 | the whole vector, to new neighbours | on publishing              | Z + ⌈log₂ n⌉ bits an entry, under `Exchange`      |
 
 Where messages may be lost or late (`lost`, `late`), every agent keeps its own copies of what arrived. With `record`,
-every wake-up notes which version of whose letter it saw, and a `replay` of such a record gives the same States bit by
-bit.
+every wake-up notes which version of whose publication it saw, and a `replay` of such a record gives the same States bit
+by bit.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from coterie.bill import Bill
 from coterie.errors import InvalidProblem, NumericalError, ProtocolError
 from coterie.kernels.boosting import weighted_rows
 from coterie.steps import Steps
-from coterie.words import Ask, Letter
+from coterie.words import Ask, Publication
 
 __all__ = ["CLOCKS", "Gossip", "Parcel", "Sight", "unfit", "wake_ups"]
 
 MEMORY = 1_000_000
-"""So many letters all agents together remember having read."""
-CLOCKS, WEATHER = 0x11, 0x12
+"""So many publications all agents together remember having read."""
+CLOCKS, DELAYS = 0x11, 0x12
 """Which random stream is which."""
 
 
 class Sight(NamedTuple):
-    """One line of a record: which agent woke up at which tick, and which version of whose letter it saw."""
+    """One line of a record: which agent woke up at which tick, and which version of whose publication it saw."""
 
     tick: int
     agent: int
@@ -65,7 +65,7 @@ class Parcel(NamedTuple):
 
 
 class Gossip:
-    """The clocks, the letters and the weather of one run.
+    """The clocks, the publications, and what is lost or late, in one run.
 
     lost    the probability that a message does not arrive
     late    how long messages travel on average, in rounds
@@ -83,7 +83,7 @@ class Gossip:
         self.lost, self.late, self.record = float(lost), float(late), record
         self.sights: list[Sight] = []
         self._script = None if replay is None else {sight.tick: sight for sight in replay}
-        self._calm = lost == 0 and late == 0 and replay is None
+        self._immediate = lost == 0 and late == 0 and replay is None
         """Whether everybody sees everything at once, so that one board is enough."""
 
     def open(self, bill: Bill, agents: int) -> None:
@@ -93,18 +93,18 @@ class Gossip:
         self._states: list[Any] | dict[int, Any] = []
         self.sights = []
         self._board: FloatArray = np.empty((0, 0))
-        self._letters: dict[int, Letter] = {}
+        self._publications: dict[int, Publication] = {}
         self._versions, self._bodies = [0] * agents, [0] * agents
-        """How often everybody's letter, and its vector, became another one."""
+        """How often everybody's publication, and its vector, became another one."""
         self._mail: list[tuple[int, int, tuple[float, ...]]] = []
         self._editions: dict[tuple[int, int], FloatArray] = {}
-        """With weather: whichever versions somebody may still be looking at."""
+        """Where messages are lost or late: whichever versions somebody may still be looking at."""
         self._arrived: list[dict[int, int]] = [{} for _ in range(agents)]
         self._read: list[dict[int, int]] = [{} for _ in range(agents)]
-        self._sky: list[Parcel] = []
+        self._in_flight: list[Parcel] = []
         self._parcels = 0
         self._now = 0.0
-        self._weather = np.random.default_rng(0)
+        self._delays = np.random.default_rng(0)
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
@@ -112,13 +112,13 @@ class Gossip:
         """K wake-ups; returns everybody's State afterwards."""
         K = len(agents)
         self._agents, self._states, self._steps = agents, states, steps
-        self._weather = np.random.default_rng([agents[0].seed, WEATHER, t])
+        self._delays = np.random.default_rng([agents[0].seed, DELAYS, t])
         for tick, who in wake_ups(agents[0].seed, K, t):
             self._now = tick / K
             if self._script is not None:
                 who = self._script[tick].agent
                 self._hand_out(self._script[tick].mail)
-            elif self._sky:
+            elif self._in_flight:
                 self._land()
             self._wake(who, tick)
         if self.record:
@@ -152,16 +152,16 @@ class Gossip:
         if self.record:
             self.sights.append(Sight(tick, who, tuple(seen), mail))
         self._states[who] = state
-        letter = self._steps.publish(agent, state)
-        if isinstance(letter, Letter):
-            self.publish(who, letter)
+        publication = self._steps.publish(agent, state)
+        if isinstance(publication, Publication):
+            self.publish(who, publication)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
         if word.weights is None:
             return self._asked(who, word, tick)
-        if self._calm:
+        if self._immediate:
             total: FloatArray = weighted_rows(self._board, np.asarray(word.peers, np.intp), word.weights)
             looked = [(int(peer), self._versions[peer]) for peer in word.peers] if self.record else []
             return total, looked
@@ -170,7 +170,7 @@ class Gossip:
         return weighted_rows(rows, np.arange(len(looked)), word.weights), looked
 
     def _copy_of(self, who: int, peer: int, tick: int) -> int:
-        """The version of the peer's letter that this agent holds."""
+        """The version of the peer's publication that this agent holds."""
         if self._script is not None:
             return dict(self._script[tick].seen)[peer]
         return self._arrived[who].setdefault(peer, self._versions[peer])
@@ -183,18 +183,18 @@ class Gossip:
         if len(known) > MEMORY // self.count + len(word.peers):
             known.clear()
         for peer in map(int, word.peers):
-            letter, version, body = self._letters[peer], self._versions[peer], self._bodies[peer]
+            publication, version, body = self._publications[peer], self._versions[peer], self._bodies[peer]
             if self._script is not None:
                 seen = dict(self._script[tick].seen)
                 if peer not in seen:
                     continue
                 answer[peer] = self._editions[peer, seen[peer]]
-            elif self.lost and self._weather.random() < self.lost:
+            elif self.lost and self._delays.random() < self.lost:
                 continue
             else:
-                answer[peer] = letter.x
+                answer[peer] = publication.x
             new = word.again or known.get(peer) != body
-            self._bill("Ask", peer, 1, letter.head if new else 1, _filled(letter) if new else 0, letter)
+            self._bill("Ask", peer, 1, publication.head if new else 1, _filled(publication) if new else 0, publication)
             known[peer] = body
             self._arrived[who][peer] = version
             looked.append((peer, version))
@@ -202,58 +202,58 @@ class Gossip:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def publish(self, who: int, letter: Letter) -> None:
-        """Put a letter where others see it, and send what has to be sent."""
-        x = letter.x
+    def publish(self, who: int, publication: Publication) -> None:
+        """Put a publication where others see it, and send what has to be sent."""
+        x = publication.x
         if not np.isfinite(x.sum()):
             raise unfit(who)
-        first = who not in self._letters
-        self._put_up(who, letter)
+        first = who not in self._publications
+        self._put_up(who, publication)
         if first:
             return
-        if letter.changed:
+        if publication.changed:
             self._bodies[who] += 1
-            self._bill("Ask", who, len(letter.to), 0, letter.changed, letter)
-            if not self._calm:
-                for receiver in letter.to:
+            self._bill("Ask", who, len(publication.to), 0, publication.changed, publication)
+            if not self._immediate:
+                for receiver in publication.to:
                     self._send(who, int(receiver), ())
-        if letter.new:
-            self._bill("Exchange", who, len(letter.new), 0, _filled(letter), letter)
-        for receiver, note in letter.notes.items():
-            self._bill("Ask", who, 1, len(note), 0, letter)
+        if publication.new:
+            self._bill("Exchange", who, len(publication.new), 0, _filled(publication), publication)
+        for receiver, note in publication.notes.items():
+            self._bill("Ask", who, 1, len(note), 0, publication)
             self._send(who, receiver, note)
 
-    def _put_up(self, who: int, letter: Letter) -> None:
-        if self._board.shape != (self.count, letter.x.size):
-            self._board = np.zeros((self.count, letter.x.size))
-        self._board[who] = letter.x
-        self._letters[who] = letter
+    def _put_up(self, who: int, publication: Publication) -> None:
+        if self._board.shape != (self.count, publication.x.size):
+            self._board = np.zeros((self.count, publication.x.size))
+        self._board[who] = publication.x
+        self._publications[who] = publication
         self._versions[who] += 1
-        if not self._calm:
-            self._editions[who, self._versions[who]] = sealed(np.array(letter.x))
+        if not self._immediate:
+            self._editions[who, self._versions[who]] = sealed(np.array(publication.x))
 
-    def _bill(self, word: str, who: int, copies: int, plain: int, entries: int, letter: Letter) -> None:
-        length = letter.x.size - letter.head if letter.sparse else 1
+    def _bill(self, word: str, who: int, copies: int, plain: int, entries: int, publication: Publication) -> None:
+        length = publication.x.size - publication.head if publication.sparse else 1
         self.bill.entries("rounds", word, who, copies, plain, entries, length)
 
     def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
-        if self._script is not None or (self.lost and self._weather.random() < self.lost):
+        if self._script is not None or (self.lost and self._delays.random() < self.lost):
             return
         self._parcels += 1
-        delay = self._weather.exponential(self.late) if self.late else 0.0
+        delay = self._delays.exponential(self.late) if self.late else 0.0
         parcel = Parcel(self._now + delay, self._parcels, sender, receiver, self._versions[sender], note)
         if delay:
-            heapq.heappush(self._sky, parcel)
+            heapq.heappush(self._in_flight, parcel)
         else:
             self._deliver(parcel)
 
     def _land(self) -> None:
-        while self._sky and self._sky[0].arrival <= self._now:
-            self._deliver(heapq.heappop(self._sky))
+        while self._in_flight and self._in_flight[0].arrival <= self._now:
+            self._deliver(heapq.heappop(self._in_flight))
 
     def _deliver(self, parcel: Parcel) -> None:
         sender, receiver = parcel.sender, parcel.receiver
-        if not self._calm:
+        if not self._immediate:
             held = self._arrived[receiver]
             held[sender] = max(held.get(sender, 0), parcel.version)
         if parcel.note:
@@ -262,13 +262,16 @@ class Gossip:
             if self.record:
                 self._mail.append((sender, receiver, parcel.note))
             # Its degree may be another one now; nothing is sent for that.
-            letter = self._steps.publish(agent, self._states[receiver])
-            if isinstance(letter, Letter):
-                self._put_up(receiver, letter)
+            publication = self._steps.publish(agent, self._states[receiver])
+            if isinstance(publication, Publication):
+                self._put_up(receiver, publication)
 
     def holds(self, who: int, peer: int) -> bool:
         """Whether that agent has the peer's newest vector already."""
-        return self._calm or self._arrived[who].get(peer) == self._versions[peer]
+        return self._immediate or self._arrived[who].get(peer) == self._versions[peer]
+
+    def settle(self, bill: Bill) -> None:
+        """Put a round on the bill: nothing to do where everybody's wake-ups are billed at once."""
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
@@ -292,11 +295,11 @@ def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:
 
 
 def unfit(who: int) -> NumericalError:
-    """What is wrong with a letter that has numbers which are not finite."""
+    """What is wrong with a publication that has numbers which are not finite."""
     return NumericalError(f"agent {who} published numbers that are not finite.")
 
 
-def _filled(letter: Letter) -> int:
+def _filled(publication: Publication) -> int:
     """How many entries of the vector have to be sent."""
-    body = letter.x[letter.head :]
-    return int(np.count_nonzero(body)) if letter.sparse else body.size
+    body = publication.x[publication.head :]
+    return int(np.count_nonzero(body)) if publication.sparse else body.size

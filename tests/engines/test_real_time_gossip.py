@@ -6,26 +6,26 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Queue
 
 import numpy as np
 import pytest
 from tests.chaos.parties import together, write_study
 from tests.engines.test_gossip_clusters import NAMES, PROBLEM, TIES, alone, fit, needs, parties, users
-from tests.engines.test_linked import Queues
+from tests.engines.test_point_to_point import Queues
 from tests.engines.watched import Watched
 
 import coterie as co
-from coterie.bill import Bill
-from coterie.carriers.linked import Linked
-from coterie.carriers.links import Tag
-from coterie.carriers.roaming import Roaming
 from coterie.engines import Engine
 from coterie.engines.peers import Peers
-from coterie.engines.places import job_of, pace_of, put_together, tasks_of, work
+from coterie.engines.processes import RunSpec, driver_on, pace_of, put_together, work
 from coterie.engines.ray import Ray
 from coterie.errors import PartyLost
 from coterie.peers.study import load_study
-from coterie.words import Letter
+from coterie.transport.links import Stop, Tag
+from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.real_time_gossip import RealTimeGossip
+from coterie.words import Publication
 
 GIVEN = TIES + TIES.T
 NEIGHBOURS = (GIVEN > 0).sum(axis=1)
@@ -40,19 +40,19 @@ class RealTime(Engine):
     pace: float = 0.004
     stops: tuple[int, ...] = ()
 
-    def run(self, agents, steps, network, limits, checkpoint, warm, watch):
-        job = job_of(agents, steps, network, limits, checkpoint, self.places, pace_of("real", self.pace))
+    def run(self, run):
+        spec = RunSpec.of(run, self.places, pace_of("real", self.pace))
 
-        def one(task, links):
-            links.partners = range(job.places)
-            carrier = Linked(network, Bill(network), links, job.homes, task.place, job.names, job.pace)
-            return work(job, task, carrier, stop_wished=lambda: task.place in self.stops)
+        def one(own, links):
+            links.partners = range(spec.processes)
+            carrier = driver_on(spec, own.process, links)
+            return work(spec, own, carrier, stop_wished=lambda: own.process in self.stops)
 
-        with ThreadPoolExecutor(job.places) as pool:
-            outcomes = list(pool.map(one, tasks_of(job, agents, warm), Queues.mesh(network, job.homes)))
+        with ThreadPoolExecutor(spec.processes) as pool:
+            outcomes = list(pool.map(one, spec.shared_out(run), Queues.mesh(run.network, spec.process_of)))
         assert all(outcome.bill == outcomes[0].bill for outcome in outcomes)
         assert all(outcome.status == outcomes[0].status for outcome in outcomes)
-        return put_together(outcomes, job)
+        return put_together(outcomes, spec)
 
 
 def wake_ups(folder):
@@ -148,24 +148,39 @@ def test_impossible_clocks_are_refused(engine, method, match):
         ([0.0, 1.0, 1.0, 2.0, 1.0, 1.0, 0.0, 5.0], "in the name of others"),
         ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 99.0, 5.0], "out of bounds"),
         ([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, np.nan], "agent 2 published numbers that are not finite"),
-        ([0.0, np.nan], "sent a message that is none"),
+        ([0.0, np.nan], "sent a malformed message"),
         ([1.0, 1.0, 0.0, 1.0, 0.5], "a note in the name of others"),
         ([1.0, 2.0, 1.0, 1.0, 0.5], "a note in the name of others, or to others"),
         ([1.0, 2.0, 0.0, 9e9, 0.5], "a note"),
         ([1.0, 2.0, 0.0, 1.0, np.inf], "agent 2 published numbers that are not finite"),
-        ([7.0], "of no known kind"),
-        ([], "of no known kind"),
+        ([7.0], "unknown message type"),
+        ([], "unknown message type"),
     ],
 )
 def test_messages_that_cannot_be_are_refused(message, match):
     """Agent 0 hears agent 2's process, which speaks for agent 2 only."""
     network = co.networks.star(3, server=True)
-    own = Roaming(network, range(3), 0, None, None, None, Queues(0, {}, {}, ()), 0.01)
-    own.publish(0, Letter(np.zeros(6), head=2))
+    own = RealTimeGossip(PointToPoint(network, Queues(0, {}, {}, ()), range(3), 0), 0.01)
+    own.publish(0, Publication(np.zeros(6), head=2))
     own._read_message(2, np.array([0.0, 2.0, 1.0, 2.0, 1.0, 1.0, 3.0, 5.0]))
     assert own._board[2].tolist() == [0, 0, 0, 5, 0, 0]
     with pytest.raises(co.CoterieError, match=match):
         own._read_message(2, np.array(message))
+
+
+def test_only_the_process_of_agent_0_says_when_to_stop():
+    network, lines = co.networks.star(3, server=True), {(0, 1): Queue(), (2, 1): Queue()}
+    own = RealTimeGossip(PointToPoint(network, Queues(1, lines, {}, (0, 2)), range(3), 1), 0.01)
+    own._span = 0, 10
+    lines[2, 1].put((own._tag, np.array([1.0]), Stop(5, 2)))
+    own._take_in()
+    lines[0, 1].put((own._tag, np.array([2.0]), Stop(7, 0)))
+    own._take_in()
+    assert own._stop == Stop(7, 0)
+    lines[0, 1].put((own._tag, np.array([2.0]), Stop(11, 1)))
+    own._ended.clear()
+    with pytest.raises(co.CoterieError, match=r"the stretch of rounds \(0, 10\) ended with Stop\(at=11, reason=1\)"):
+        own._take_in()
 
 
 def polled(links, tag):
@@ -176,9 +191,9 @@ def polled(links, tag):
 
 @needs("peers")
 def test_links_are_looked_at_without_waiting():
-    from coterie.carriers.streams import Streams, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
 
-    ends = [Streams(place, range(2), "run", TrustedCluster(), 5.0) for place in range(2)]
+    ends = [GrpcMesh(place, range(2), "run", TrustedCluster(), 5.0) for place in range(2)]
     for end in ends:
         end.connect([other.address for other in ends])
     for end in ends:

@@ -1,9 +1,9 @@
-"""Links as gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
+"""A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
 
-The place with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
-each side resends what the other has not heard, so a dropped connection costs nothing but time: letters are numbered,
+The process with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
+each side resends what the other has not heard, so a dropped connection costs nothing but time: messages are numbered,
 kept until the other side has heard them, and taken exactly once. There is one deadline: a neighbour from whom nothing
-is heard for so long, no letter and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
+is heard for so long, no message and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
 so that all name the same party.
 
     what comes in                                             what happens
@@ -11,11 +11,11 @@ so that all name the same party.
     a hello of a stranger, of no neighbour, of another run    refused and counted
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
-    a letter twice                                            dropped and counted
-    a letter too early, changed, too large, of another epoch  refused and counted; the connection begins anew
+    a message twice                                           dropped and counted
+    a message too early, changed, too large, of another epoch refused and counted; the connection begins anew
 
-A neighbour that was restarted has lost its place in the conversation. Then `receive` raises `Restarted` at every
-place, one after the other, and after `begin_again` all talk in a new *epoch*, in which no letter of the old one counts.
+A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every process, one
+after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
 """
 
 from __future__ import annotations
@@ -26,45 +26,39 @@ import re
 import secrets
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, TypeAlias
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.arrays import FloatArray, digest, sealed
-from coterie.carriers.frames import LARGEST, Header, Kind, decode, encode
-from coterie.carriers.links import Tag
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
-from coterie.statuses import Status
+from coterie.transport.edge import Edge, Line, Mesh, printable
+from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
+from coterie.transport.links import Stop, Tag
 
 try:
     import grpc
 except ImportError as missing:
     raise MissingExtra("the carrier between processes", "peers") from missing
 
-__all__ = ["MutualTLS", "Restarted", "Streams", "TrustedCluster", "printable", "server_name"]
+__all__ = ["GrpcMesh", "MutualTLS", "Restarted", "TrustedCluster", "printable", "server_name"]
 
 METHOD = "/coterie.Links/Converse"
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 BEATS_PER_DEADLINE = 8
 SUSPICIOUS_BEATS = 3
 """After so many missed heartbeats a connection is given up and dialled anew."""
-ACKNOWLEDGE_BYTES = 2**20
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
 """What gRPC says, somewhere in its details, when the other side's certificate does not hold."""
 MOST_UNTRUSTED = 3
 """After so many such attempts in a row a neighbour that has never been there is given up."""
-
-Line: TypeAlias = "SimpleQueue[bytes | None]"
-"""Frames on their way into a connection; None ends it."""
 
 
 class Restarted(PartyLost):
@@ -91,8 +85,8 @@ def server_name(party: str) -> str:
     return f"{label}.coterie"
 
 
-class Streams:
-    """This place's links. Make one, tell the others its `address`, then `connect` with everybody's."""
+class GrpcMesh(Mesh):
+    """This process's links. Make one, tell the others its `address`, then `connect` with everybody's."""
 
     def __init__(
         self,
@@ -110,34 +104,29 @@ class Streams:
     ):
         """Begin to listen.
 
-        run_id      the same at all places, another one for another run
+        run_id      the same in all processes, another one for another run
         deadline    seconds of silence after which a neighbour is lost
-        names       what places are called in errors, and in certificates with `MutualTLS`
+        names       what processes are called in errors, and in certificates with `MutualTLS`
         listen      host:port; port 0 takes a free one
-        agreement   a text that must be the same at all places; a difference is shown line by line
+        agreement   a text that must be the same in all processes; a difference is shown line by line
         patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
-        largest     bytes of the largest letter
+        largest     bytes of the largest message
         """
         if isinstance(security, MutualTLS) and names is None:
-            raise InvalidInput("mutual TLS knows places by their names; give names=.")
-        self.me, self.run_id, self.security, self.deadline = me, run_id, security, float(deadline)
-        self.agreement, self.largest, self.epoch = agreement, largest, 0
-        self.patience = self.deadline if patience is None else float(patience)
-        self.rejected: Counter[str] = Counter()
-        """How many frames and connections were refused, by reason."""
-        self.connections: Counter[int] = Counter()
-        """How many connections there have been with each neighbour."""
-        self._names = names
+            raise InvalidInput("mutual TLS knows processes by their names; give names=.")
+        super().__init__(me, run_id, deadline, patience, largest, names)
+        self.security, self.agreement = security, agreement
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
-        self._published: dict[int, npt.NDArray[Any]] = {}
         self._lock = threading.RLock()
         self._closing = threading.Event()
-        self._edges = {peer: _Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
+        self._edges = {peer: Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(4 * len(self._edges) + 8, "coterie-links")
         self._server = grpc.server(self._pool, options=self._options())
-        self._server.add_generic_rpc_handlers((_Service(self._accept),))
+        _, service, call = METHOD.split("/")
+        offered = {call: grpc.stream_stream_rpc_method_handler(self._accept)}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, offered),))
         try:
             if isinstance(security, MutualTLS):
                 pair = [(security.key, security.certificate)]
@@ -155,10 +144,6 @@ class Streams:
         self.address = f"{listen.rpartition(':')[0]}:{port}"
         self._server.start()
 
-    def name(self, place: int) -> str:
-        """What that place is called."""
-        return self._names[place] if self._names else f"agent {place}"
-
     def connect(self, addresses: Sequence[str]) -> None:
         """Begin to dial the neighbours with lower numbers, in the background; `send` and `receive` need not wait."""
         for edge in self._edges.values():
@@ -174,37 +159,39 @@ class Streams:
 
     # -- Links ---------------------------------------------------------------------------------------------------------
 
-    def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
-        """Post a letter."""
-        if letter.nbytes > self.largest:
+    def send(self, to: int, message: FloatArray, tag: Tag) -> None:
+        """Post a message."""
+        if message.nbytes > self.largest:
             raise InvalidInput(
-                f"a letter of {letter.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
+                f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
             )
-        self._edge(to).post(Kind.LETTER, letter, tag)
+        self._edge(to).post(Kind.MESSAGE, message, tag)
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
-        """The next letter of that neighbour; see `Links`."""
-        return self._expected(source, self._edge(source).next_letter(), tag)
+        """The next message of that neighbour; see `Links`."""
+        return self._expected(source, self._edge(source).next_message(), tag)
 
     def poll(self, source: int, tag: Tag) -> FloatArray | None:
-        """The next letter of that neighbour, if there is one; see `Links`."""
-        found = self._edge(source).letter_at_hand()
+        """The next message of that neighbour, if there is one; see `Links`."""
+        found = self._edge(source).next_message(0.0)
         return None if found is None else self._expected(source, found, tag)
 
-    def _expected(self, source: int, found: tuple[Tag, FloatArray], tag: Tag) -> FloatArray:
-        if found[0] != tag:
-            raise ProtocolError(f"{self.name(source)} sent {found[0]} where {self.name(self.me)} expects {tag}.")
-        return found[1]
+    def _expected(self, source: int, found: tuple[Tag, FloatArray, Stop], tag: Tag) -> FloatArray:
+        sent, message, stop = found
+        if sent != tag:
+            raise ProtocolError(f"{self.name(source)} sent {sent} where {self.name(self.me)} expects {tag}.")
+        self.stop = self.stop if self.stop.reason else stop
+        return message
 
-    def publish(self, agent: int, letter: FloatArray) -> None:
-        """Put a letter where others can `ask` for it."""
-        self._published[agent] = sealed(np.array(letter))
+    def publish(self, agent: int, message: FloatArray) -> None:
+        """Put a message where others can `ask` for it."""
+        self.published[agent] = sealed(np.array(message))
 
-    def ask(self, place: int, agent: int, patience: float | None = None) -> FloatArray | None:
+    def ask(self, process: int, agent: int, patience: float | None = None) -> FloatArray | None:
         """What that agent last published."""
-        if place == self.me:
-            return self._published.get(agent)
-        return self._edge(place).ask(agent, patience)
+        if process == self.me:
+            return self.published.get(agent)
+        return self._edge(process).ask(agent, patience)
 
     def close(self, reason: str = "", lost: str = "", status: str = "") -> None:
         """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did.
@@ -229,7 +216,7 @@ class Streams:
             edge.detach()
         self._pool.shutdown(wait=False)
 
-    def __enter__(self) -> Streams:
+    def __enter__(self) -> GrpcMesh:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -249,7 +236,7 @@ class Streams:
         """After `Restarted`: forget the conversation, and speak in the new epoch."""
         with self._lock:
             self.epoch = self._wanted_epoch
-            self._published.clear()
+            self.published.clear()
         for edge in self._edges.values():
             edge.forget()
 
@@ -259,11 +246,11 @@ class Streams:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _edge(self, place: int) -> _Edge:
+    def _edge(self, process: int) -> Edge:
         try:
-            return self._edges[place]
+            return self._edges[process]
         except KeyError:
-            raise InvalidInput(f"{self.name(self.me)} has no link to {self.name(place)}.") from None
+            raise InvalidInput(f"{self.name(self.me)} has no link to {self.name(process)}.") from None
 
     def _spawn(self, work: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=work, name=name, daemon=True)
@@ -283,7 +270,7 @@ class Streams:
             ("grpc.enable_http_proxy", 0),
         ]
 
-    def _hello(self, edge: _Edge) -> bytes:
+    def _hello(self, edge: Edge) -> bytes:
         """Who speaks, in which epoch, which one it knows to be next, and what it has heard."""
         header = Header(
             Kind.HELLO, self.run_id, self.epoch, self.me, 0, edge.heard, step=self._wanted_epoch, word=self._incarnation
@@ -306,7 +293,7 @@ class Streams:
         for edge in self._edges.values():
             edge.fail(Restarted(f"{because}; everybody continues from the last common state."))
 
-    def _dial(self, edge: _Edge, address: str) -> None:
+    def _dial(self, edge: Edge, address: str) -> None:
         """Keep a connection to that neighbour, until the end."""
         pause, untrusted = FIRST_PAUSE, 0
         while not self._closing.is_set():
@@ -315,7 +302,8 @@ class Streams:
             channel = self._channel(edge, address)
             try:
                 call = channel.stream_stream(METHOD)(iter(line.get, None))
-                with contextlib.closing(_Cancelling(call)):
+                with contextlib.ExitStack() as stack:
+                    stack.callback(call.cancel)
                     frames = iter(call)
                     self._check_hello(edge, next(frames))
                     edge.attach(line, call.cancel)
@@ -339,7 +327,7 @@ class Streams:
             self._closing.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _channel(self, edge: _Edge, address: str) -> Any:
+    def _channel(self, edge: Edge, address: str) -> Any:
         if isinstance(self.security, TrustedCluster):
             return grpc.insecure_channel(address, self._options())
         tls = grpc.ssl_channel_credentials(self.security.authority, self.security.key, self.security.certificate)
@@ -377,7 +365,7 @@ class Streams:
         self._pool.submit(self._read, edge, frames, line)
         yield from iter(line.get, None)
 
-    def _read(self, edge: _Edge, frames: Iterator[bytes], line: Line) -> None:
+    def _read(self, edge: Edge, frames: Iterator[bytes], line: Line) -> None:
         try:
             edge.listen(frames, line)
         except ProtocolError as error:
@@ -387,7 +375,7 @@ class Streams:
         finally:
             edge.detach(line)
 
-    def _who(self, context: Any, first: bytes) -> _Edge:
+    def _who(self, context: Any, first: bytes) -> Edge:
         """The neighbour that this connection's certificate and hello both name."""
         try:
             header, _ = decode(first, self.largest)
@@ -405,7 +393,7 @@ class Streams:
                 raise ProtocolError(f"the certificate is not that of {self.name(header.sender)}.")
         return edge
 
-    def _check_hello(self, edge: _Edge, frame: bytes) -> None:
+    def _check_hello(self, edge: Edge, frame: bytes) -> None:
         """Whether both sides are in the same run, study and epoch; where they stand is noted in the edge."""
         header, payload = decode(frame, self.largest)
         if header.kind is not Kind.HELLO or header.sender != edge.peer:
@@ -428,276 +416,6 @@ class Streams:
         if not header.step == header.epoch == self.epoch == self._wanted_epoch:
             raise ProtocolError("one side has yet to begin again.")
         edge.greet(header)
-
-
-class _Edge:
-    """One neighbour: what was sent and not yet heard, what came in, and the connection of the moment."""
-
-    def __init__(self, streams: Streams, peer: int):
-        self.streams, self.peer = streams, peer
-        self.last_heard = time.monotonic()
-        self.trouble = ""
-        self.lose_next = False
-        """For rehearsals: the next letter gets lost on its way."""
-        self._lock = threading.RLock()
-        self._greeted = threading.Event()
-        self._line: Line | None = None
-        self._cut: Callable[[], object] = lambda: None
-        self.incarnation = ""
-        self.forget()
-
-    def forget(self) -> None:
-        """Back to where nothing has been said."""
-        with self._lock:
-            self.detach()
-            self.heard, self._sent, self._unacknowledged = 0, 0, 0
-            self._kept: list[tuple[int, bytes]] = []
-            self._inbox: SimpleQueue[tuple[Tag, Any] | Exception] = SimpleQueue()
-            self._answers: SimpleQueue[Any] = SimpleQueue()
-            self._failure: Exception | None = None
-            self._questions = 0
-            self.left = False
-            self.incarnation = ""
-            self._greeted.clear()
-
-    @property
-    def linked(self) -> bool:
-        return self._line is not None
-
-    @property
-    def silence(self) -> float:
-        """Seconds since something was heard."""
-        return time.monotonic() - self.last_heard
-
-    # -- out -----------------------------------------------------------------------------------------------------------
-
-    def post(self, kind: Kind, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> None:
-        with self._lock:
-            self._sent += 1
-            frame = self._frame(kind, self._sent, payload, tag, note)
-            self._kept.append((self._sent, frame))
-            self._unacknowledged = 0
-            if self._line is not None and not self.lose_next:
-                self._line.put(frame)
-            self.lose_next = False
-
-    def beat(self) -> None:
-        with self._lock:
-            if self._line is not None:
-                self._unacknowledged = 0
-                self._line.put(self._frame(Kind.BEAT, self._sent, np.empty(0), Tag("", 0, "")))
-
-    def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
-        s = self.streams
-        header = Header(kind, s.run_id, s.epoch, s.me, sequence, self.heard, tag.purpose, tag.step, tag.word, note)
-        return encode(header, payload)
-
-    # -- the connection of the moment ----------------------------------------------------------------------------------
-
-    def greet(self, hello: Header) -> None:
-        with self._lock:
-            self.incarnation = hello.word
-            self._forget_up_to(hello.heard)
-
-    def attach(self, line: Line, cut: Callable[[], object]) -> None:
-        """Send what the other side has not heard, and from now on everything, into this connection."""
-        with self._lock:
-            self.detach()
-            for _, frame in self._kept:
-                line.put(frame)
-            self._line, self._cut = line, cut
-            self.streams.connections[self.peer] += 1
-            self._greeted.set()
-
-    def detach(self, line: Line | None = None) -> None:
-        """End the connection, if it is still this one."""
-        with self._lock:
-            if self._line is None or line not in (None, self._line):
-                return
-            self._line.put(None)
-            self._line = None
-            cut, self._cut = self._cut, lambda: None
-        with contextlib.suppress(Exception):
-            cut()
-
-    def hang_up(self) -> None:
-        """No more frames after those that are on their way; the other side ends the connection."""
-        with self._lock:
-            if self._line is not None:
-                self._line.put(None)
-
-    # -- in ------------------------------------------------------------------------------------------------------------
-
-    def listen(self, frames: Iterator[bytes], line: Line) -> None:
-        """Take in what this connection brings, until it ends or brings something that cannot be."""
-        for frame in frames:
-            with self._lock:
-                if self._line is not line:
-                    return
-                try:
-                    self._take(frame)
-                except ProtocolError as error:
-                    self.trouble = str(error)
-                    raise
-
-    def _take(self, frame: bytes) -> None:
-        s = self.streams
-        try:
-            header, payload = decode(frame, s.largest)
-        except ProtocolError:
-            s.rejected["malformed"] += 1
-            raise
-        if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.peer):
-            s.rejected["stale"] += 1
-            raise ProtocolError("a frame of another run, epoch or sender.")
-        due = self.heard + (header.kind is not Kind.BEAT)
-        if header.sequence > due or header.heard > self._sent:
-            s.rejected["out of order"] += 1
-            raise ProtocolError(f"letter {header.sequence} was sent, but letter {self.heard + 1} has not come.")
-        if header.kind is Kind.HELLO:
-            s.rejected["malformed"] += 1
-            raise ProtocolError("a hello in the middle of a conversation.")
-        if header.kind is not Kind.BEAT and header.sequence <= self.heard:
-            s.rejected["repeated"] += 1
-            return
-        self.last_heard = time.monotonic()
-        self._forget_up_to(header.heard)
-        if header.kind is Kind.BEAT:
-            return
-        self.heard = header.sequence
-        self._unacknowledged += len(frame)
-        self._deliver(header, payload)
-        if self._unacknowledged > ACKNOWLEDGE_BYTES or header.kind is Kind.LEAVE:
-            self.beat()
-
-    def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
-        s = self.streams
-        tag = Tag(header.purpose, header.step, header.word)
-        if header.kind is Kind.LETTER:
-            self._inbox.put((tag, payload))
-        elif header.kind is Kind.QUESTION:
-            letter = s._published.get(header.step)
-            word = "nothing" if letter is None else "letter"
-            self.post(Kind.ANSWER, np.empty(0) if letter is None else letter, Tag(header.purpose, header.step, word))
-        elif header.kind is Kind.ANSWER:
-            self._answers.put((tag, payload))
-        elif header.kind is Kind.LEAVE:
-            self.left = True
-            self.fail(self._farewell(header))
-
-    def _farewell(self, header: Header) -> PartyLost:
-        name, lost, note = self.streams.name(self.peer), printable(header.word), printable(header.note)
-        if lost:
-            return PartyLost(note or f"{lost} stopped answering.", lost)
-        farewell = PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
-        if header.purpose == Status.PROTOCOL_ERROR:
-            farewell.status = Status.PROTOCOL_ERROR
-        return farewell
-
-    def _forget_up_to(self, heard: int) -> None:
-        known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
-        del self._kept[:known]
-
-    # -- waiting -------------------------------------------------------------------------------------------------------
-
-    def next_letter(self) -> tuple[Tag, Any]:
-        found = self._wait_for(self._inbox)
-        return found[0], found[1]
-
-    def letter_at_hand(self) -> tuple[Tag, Any] | None:
-        found = self._wait_for(self._inbox, 0.0)
-        return None if found is None else (found[0], found[1])
-
-    def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
-        if patience is not None and not self.linked:
-            return None
-        self._questions += 1
-        number = str(self._questions)
-        self.post(Kind.QUESTION, np.empty(0), Tag(number, agent, ""))
-        until = None if patience is None else time.monotonic() + patience
-        while True:
-            found = self._wait_for(self._answers, None if until is None else max(until - time.monotonic(), 0.0))
-            if found is None:
-                return None
-            tag, letter = found
-            if tag.purpose == number:
-                return letter if tag.word == "letter" else None
-
-    def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
-        """The next of what comes in; None, if nothing does within the patience."""
-        while True:
-            left = max(self._time_left(), 0.001)
-            try:
-                found = queue.get(timeout=left if patience is None else min(patience, left))
-            except Empty:
-                if self._time_left() <= 0:
-                    raise self._lost() from None
-                if patience is not None:
-                    return None
-                continue
-            if isinstance(found, Exception):
-                queue.put(found)
-                raise found
-            return found
-
-    def here(self) -> bool:
-        """Whether this neighbour has come; if it cannot, or has left, or is waited for in vain, that is an error."""
-        if self._failure is not None:
-            raise self._failure
-        if self._greeted.is_set():
-            return True
-        if self._time_left() <= 0:
-            raise self._lost()
-        return False
-
-    def settle(self, until: float) -> None:
-        """Until the other side has heard everything, or has left itself, or it takes too long."""
-        while self._kept and self._greeted.is_set() and not self.left and time.monotonic() < until:
-            if self.silence > self.streams.deadline:
-                return
-            time.sleep(0.002)
-
-    def _time_left(self) -> float:
-        s = self.streams
-        first = s.epoch == 0 and not self._greeted.is_set()
-        return (max(s.patience, s.deadline) if first else s.deadline) - self.silence
-
-    def _lost(self) -> PartyLost:
-        s = self.streams
-        name, since = s.name(self.peer), self.silence
-        trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
-        return PartyLost(
-            f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
-        )
-
-    def fail(self, error: ProtocolError | PartyLost) -> Any:
-        """Whoever waits for this neighbour, now or later, gets this error."""
-        self._failure = error
-        self._inbox.put(error)
-        self._answers.put(error)
-        return error
-
-
-class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The one method that is offered."""
-
-    def __init__(self, accept: Callable[[Iterator[bytes], Any], Iterator[bytes]]):
-        self._handler = grpc.stream_stream_rpc_method_handler(accept)
-
-    def service(self, details: Any) -> Any:
-        return self._handler if details.method == METHOD else None
-
-
-class _Cancelling:
-    """Cancels a call when it is closed."""
-
-    def __init__(self, call: Any):
-        self.close = call.cancel
-
-
-def printable(text: str) -> str:
-    """Another party's text, fit for a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def _stranger(name: str, address: str, details: str) -> str:

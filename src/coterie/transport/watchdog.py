@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from coterie.carriers.links import Tag
 from coterie.errors import CoterieError, PartyLost, ProtocolError
+from coterie.transport.links import Tag
 
-__all__ = ["Doing", "RollCall"]
+__all__ = ["Doing", "Watchdog"]
 
 QUESTION, ANSWER, VERDICT = 1, 2, 3
 BEATS = 16
@@ -42,7 +42,7 @@ class Doing:
         self.said: Tag | None = None
         self.answered: Tag | None = None
         self.size = 0
-        """How many numbers the last letter of a `Sum` or a `Mix` had."""
+        """How many numbers the last message of a `Sum` or a `Mix` had."""
 
     @contextmanager
     def waiting(self, tag: Tag) -> Iterator[None]:
@@ -60,11 +60,11 @@ class _Standing(NamedTuple):
     word: Tag | None
     """The word that it waits in; None while it computes."""
     size: int
-    """How long its letters are."""
+    """How long its messages are."""
     seconds: float
 
 
-class RollCall:
+class Watchdog:
     """Looks after one rank, and answers for it."""
 
     def __init__(
@@ -83,7 +83,7 @@ class RollCall:
         self._calls = 0
         self._posted: list[Any] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="coterie-roll-call", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="coterie-watchdog", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class RollCall:
         standings = {self.comm.rank: self._standing(), **found}
         words = {(standing.word, standing.size) for standing in standings.values() if standing.word is not None}
         waiting = all(standing.word is not None for standing in standings.values())
-        # Letters that are long on their way make all ranks wait, too, but not for different words of one step.
+        # Messages that are long on their way make all ranks wait, too, but not for different words of one step.
         if waiting and len({word.step for word, _ in words}) < len(words):
             members = [(self.called[rank], standings[rank]) for rank in sorted(standings)]
             said = "; ".join(f"{name} said {standing.word} of {standing.size} numbers" for name, standing in members)

@@ -1,0 +1,273 @@
+"""What engines with several processes have in common: who lives where, the life of one process, and the outcome of all.
+
+The processes of a run are numbered from 0, and have one agent or several. Each runs `rounds.run` for its agents;
+whoever started them puts the points together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from coterie.agent import Agent
+from coterie.arrays import as_number
+from coterie.bill import Bill
+from coterie.certificate import Point
+from coterie.checkpoint import Checkpoint
+from coterie.data.distant import Distant
+from coterie.engines.engine import Run
+from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
+from coterie.networks import Network
+from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
+from coterie.steps import Steps
+from coterie.transport.driver import Driver
+from coterie.transport.layout import Layout
+from coterie.transport.links import Links
+from coterie.transport.point_to_point import PointToPoint
+
+if TYPE_CHECKING:
+    from coterie.transport.grpc_mesh import MutualTLS
+
+__all__ = [
+    "OutcomeStore",
+    "ProcessSpec",
+    "RunSpec",
+    "assigned",
+    "driver_on",
+    "live",
+    "pace_of",
+    "put_together",
+    "root_cause",
+    "unless_error",
+    "with_data",
+    "work",
+]
+
+T = TypeVar("T")
+VERSIONS = 3
+"""Snapshots that each process keeps. They are at most one certificate apart, so the newest common one is among them."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What all processes are told."""
+
+    steps: Steps
+    network: Network
+    limits: Limits
+    process_of: tuple[int, ...]
+    """The process of each agent."""
+    names: tuple[str, ...]
+    """What each agent is called."""
+    folder: Path | None
+    """Where each process keeps its snapshots, in a folder of its own."""
+    identity: str
+    pace: float | None = None
+    """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
+
+    @staticmethod
+    def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
+        """What all processes are told of a run in so many of them."""
+        if pace is not None and not run.steps.asynchronous:
+            raise InvalidProblem(
+                "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go "
+                "step by step. Leave it out."
+            )
+        process_of = assigned(len(run.agents), processes)
+        folder, identity = None, ""
+        if run.checkpoint is not None:
+            folder, identity = run.checkpoint.folder.absolute(), run.checkpoint.identity
+        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, folder, identity, pace)
+        if folder is not None:
+            _refuse_other_layout(folder, spec)
+        return spec
+
+    @property
+    def processes(self) -> int:
+        """How many processes there are."""
+        return max(self.process_of) + 1
+
+    def agents_of(self, process: int) -> list[int]:
+        """Who lives there."""
+        return [agent for agent, owner in enumerate(self.process_of) if owner == process]
+
+    def called(self, process: int) -> str:
+        """The names of who lives there."""
+        return " and ".join(self.names[agent] for agent in self.agents_of(process))
+
+    def checkpoint(self, process: int) -> Checkpoint | None:
+        """The folder of that process's snapshots."""
+        if self.folder is None:
+            return None
+        agents = self.agents_of(process)
+        return Checkpoint(self.folder / f"agents-{agents[0]}-to-{agents[-1]}", self.identity, VERSIONS)
+
+    def shared_out(self, run: Run) -> list[ProcessSpec]:
+        """What each process is told."""
+        return [
+            ProcessSpec(
+                process,
+                tuple(run.agents[agent] for agent in self.agents_of(process)),
+                None if run.warm is None else tuple(run.warm[agent] for agent in self.agents_of(process)),
+            )
+            for process in range(self.processes)
+        ]
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """What one process is told: its agents, with their data, and where they start."""
+
+    process: int
+    agents: tuple[Agent, ...]
+    warm: tuple[Point, ...] | None
+
+
+def assigned(agents: int, processes: int) -> tuple[int, ...]:
+    """The process of each agent: consecutive agents together, and about equally many everywhere."""
+    processes = min(agents, processes)
+    return tuple(agent * processes // agents for agent in range(agents))
+
+
+CLOCKS = ("virtual", "real")
+
+
+def pace_of(clock: str, pace: float) -> float | None:
+    """The pace of a clock in real time, None for a virtual one."""
+    if clock not in CLOCKS:
+        raise UnknownName("clock", clock, CLOCKS)
+    if not 0 < as_number(pace) < math.inf:
+        raise InvalidInput(f"pace is the mean time between two wake-ups in seconds, a positive number, not {pace!r}.")
+    return float(pace) if clock == "real" else None
+
+
+def work(
+    spec: RunSpec,
+    own: ProcessSpec,
+    carrier: Carrier,
+    *,
+    stop_wished: Callable[[], bool] = lambda: False,
+    watch: Watch = lambda t, record: None,
+    keep: Keep = lambda outcome: None,
+) -> Outcome:
+    """The whole run, as one process sees it, with one thread for linear algebra."""
+    agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
+    with threadpool_limits(1):
+        run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch)
+        return run.on(carrier, stop_wished, keep)
+
+
+def with_data(agent: Agent) -> Agent:
+    """The agent with its data, read here if it lives here."""
+    if isinstance(agent.data, Distant) and agent.data.fetch is not None:
+        return replace(agent, data=agent.data.fetch(), scratch={})
+    return agent
+
+
+def live(
+    spec: RunSpec,
+    own: ProcessSpec,
+    meet: Callable[[str], Sequence[str]],
+    *,
+    run_id: str,
+    deadline: float,
+    host: str = "127.0.0.1",
+    keys: MutualTLS | None = None,
+    stop_wished: Callable[[], bool] = lambda: False,
+    keep: Keep = lambda outcome: None,
+) -> Outcome:
+    """The life of one process: open its links, meet the others, `work`, and leave.
+
+    meet    is handed the address of this process, and gives those of all processes once everybody has one
+    keys    for mutual TLS; without them nothing is encrypted: for one trusted cluster only
+    """
+    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+
+    process, everybody = own.process, range(spec.processes)
+    # Who may wake up alone may ask anybody.
+    few = keys is not None and not spec.steps.asynchronous
+    neighbours = Layout(spec.network, spec.process_of, process).partners if few else everybody
+    names = [spec.called(other) for other in everybody]
+    links = GrpcMesh(process, neighbours, run_id, keys or TrustedCluster(), deadline, names=names, listen=f"{host}:0")
+    try:
+        links.connect(meet(links.address))
+        links.wait()
+        outcome = work(spec, own, driver_on(spec, process, links), stop_wished=stop_wished, keep=keep)
+    except BaseException as error:
+        links.close(str(error), error.party if isinstance(error, PartyLost) else "")
+        raise
+    lost = outcome.error
+    links.close(str(lost or ""), lost.party if isinstance(lost, PartyLost) else "")
+    return outcome
+
+
+def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
+    """A carrier for that process, on those links."""
+    collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
+    return Driver(Bill(spec.network), collectives, spec.pace)
+
+
+def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
+    """The outcome of the run from those of all processes, in the order of the processes."""
+    by_agent = {
+        agent: point
+        for process, outcome in enumerate(outcomes)
+        for agent, point in zip(spec.agents_of(process), outcome.points, strict=True)
+    }
+    return replace(outcomes[spec.process_of[0]], points=[by_agent[agent] for agent in range(len(spec.process_of))])
+
+
+def unless_error(answer: T | CoterieError) -> T:
+    """What a process answered; the error, if that is what it came to."""
+    if isinstance(answer, CoterieError):
+        raise answer
+    return answer
+
+
+def root_cause(errors: Sequence[BaseException]) -> BaseException:
+    """The error that the others follow from: a process that fails leaves, and to the others it is a lost party."""
+
+    def distance(error: BaseException) -> int:
+        return 2 if isinstance(error, PartyLost) else 1 if isinstance(error, NumericalError) else 0
+
+    return min(errors, key=distance)
+
+
+@dataclass
+class OutcomeStore:
+    """Where processes hand in what they have come to, so that something is left when one of them dies."""
+
+    spec: RunSpec
+    kept: dict[int, dict[int, Outcome]] = field(default_factory=dict)
+    """By round of the certificate, then by process."""
+
+    def keep(self, process: int, outcome: Outcome) -> None:
+        """Take what a process would have come to, and forget what is older than the newest that all handed in."""
+        round = outcome.history[-1].round
+        self.kept.setdefault(round, {})[process] = outcome
+        if len(self.kept[round]) == self.spec.processes:
+            self.kept = {other: rows for other, rows in self.kept.items() if other >= round}
+
+    def ended(self, error: CoterieError) -> Outcome:
+        """The newest that all processes handed in, as the end of a run that failed; without one, the error."""
+        whole = [rows for _, rows in sorted(self.kept.items()) if len(rows) == self.spec.processes]
+        if not whole:
+            raise error
+        outcome = put_together([whole[-1][process] for process in range(self.spec.processes)], self.spec)
+        return replace(outcome, status=error.status, error=error)
+
+
+def _refuse_other_layout(folder: Path, spec: RunSpec) -> None:
+    """The snapshots of a folder belong to processes; with other agents in a process they cannot be used."""
+    expected = {path.folder.name for process in range(spec.processes) if (path := spec.checkpoint(process)) is not None}
+    found = {path.name for path in folder.glob("agents-*-to-*")}
+    if found - expected:
+        raise InvalidInput(
+            f"the checkpoint in {folder} was written by {len(found)} processes, and this run has {spec.processes}. "
+            "Use as many as before, or an empty folder."
+        )

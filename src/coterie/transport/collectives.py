@@ -1,0 +1,165 @@
+"""How the messages of all processes come together: what a `Driver` needs of a transport.
+
+| kind             | where agents live                                         |
+|------------------|-----------------------------------------------------------|
+| `OneProcess`     | all in this process                                       |
+| `PointToPoint`   | in processes with links between them                      |
+| `MpiCollectives` | in the ranks of an MPI run                                |
+
+Every sum is made in the same order, whoever makes it, so iterates do not depend on where agents live. With every
+message travels the *stop*: after which round the process of agent 0 wants to end, and why (time is up, Ctrl-C). So all
+processes stop after the same round without a message more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NoReturn
+
+import numpy as np
+
+from coterie.arrays import FloatArray, Matrix, sealed
+from coterie.errors import NumericalError
+from coterie.networks import Network
+from coterie.transport.layout import Layout
+from coterie.transport.links import Stop, Tag
+from coterie.transport.mixing import Mixing
+
+__all__ = ["Collectives", "OneProcess"]
+
+
+class Collectives(ABC):
+    """What the processes of a run do together. Messages are one array for each agent of this process."""
+
+    checked: ClassVar[frozenset[str]]
+    """The words whose messages are checked before they leave, because afterwards nobody knows who said it."""
+    defers: ClassVar[bool] = False
+    """Whether a `complain` waits for the next `Sum`, at which all processes hear of it."""
+    failures: tuple[type[Exception], ...] = ()
+    """Errors of the transport itself, which `explain` can explain."""
+    stop: Stop
+    """When to stop, as far as this process knows."""
+
+    def __init__(self, network: Network, process_of: Sequence[int], process: int, names: Sequence[str] | None = None):
+        self.network, self.layout = network, Layout(network, process_of, process)
+        self.process, self.process_of, self.here = process, self.layout.process_of, self.layout.here
+        self.names = list(names) if names else [f"agent {j}" for j in range(network.agents)]
+        self.stop = Stop()
+        self.transcript: hashlib._Hash | None = None
+        """If set, a digest of all totals: what every process must have heard alike."""
+        self.published: dict[int, FloatArray] = {}
+        self._mixing = Mixing(network, self.here, self.layout.at_hand)
+        self._step = 0
+        if not network.server:
+            tree = network.tree()
+            self._upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
+            self._root = int(tree.order[0])
+
+    def tag(self, purpose: str, word: str) -> Tag:
+        """What the next messages are for."""
+        self._step += 1
+        return Tag(purpose, self._step, word)
+
+    @abstractmethod
+    def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """The sum over all agents of all processes, in a new array."""
+
+    @abstractmethod
+    def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """The rows of the mixing matrix times everybody's messages that belong to my agents."""
+
+    @abstractmethod
+    def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """The messages of my agents, and those of the agents elsewhere that have a neighbour here."""
+
+    @abstractmethod
+    def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
+        """What those peers last published, once everybody has."""
+
+    def send(self, process: int, message: FloatArray, tag: Tag) -> None:
+        """A message to one other process, for agents that gossip."""
+        raise NotImplementedError
+
+    def receive(self, process: int, tag: Tag) -> FloatArray:
+        """The next message of that process, flat and read-only; waits for it."""
+        raise NotImplementedError
+
+    def publish(self, agent: int, message: FloatArray) -> None:
+        """Put a message where others can `Ask` for it."""
+        self.published[agent] = sealed(np.array(message))
+
+    def everybodys(self, rows: Sequence[Sequence[float]], about: str) -> FloatArray:
+        """One row of numbers per agent, from all processes; not a word, and not billed."""
+        if not self.layout.others:
+            return np.array(rows, float)
+        table = np.zeros((len(rows), self.network.agents, len(rows[0])))
+        for mine, agent, row in zip(table, self.here, rows, strict=True):
+            mine[agent] = row
+        return self.total(list(table), self.tag("engine", about))
+
+    def complain(self, error: NumericalError) -> None:
+        """One of my agents said something that is not finite: stop here and now."""
+        raise error
+
+    def blame(self, own: NumericalError, mine: bool) -> NumericalError:
+        """The error for a total that is not finite; `own` is what this process knows, `mine` whether it was here."""
+        return own
+
+    def explain(self, error: Exception) -> NoReturn:
+        """Raise what one of the `failures` means."""
+        raise error
+
+    def called(self, process: int) -> str:
+        """The names of who lives there."""
+        return " and ".join(self.names[agent] for agent in self.layout.agents_of[process])
+
+    def _adopt(self, stop: Stop) -> None:
+        """Take over when another process wants to stop; the first one counts."""
+        self.stop = self.stop if self.stop.reason else stop
+
+    # -- sums in the order that all transports keep -------------------------------------------------------------------
+
+    def _in_order(self, messages: Sequence[FloatArray]) -> FloatArray:
+        """The sum of everybody's messages, in a new array."""
+        if not self.network.server:
+            return self._tree_sum(messages)
+        # The server adds in the order of the agents.
+        total = messages[0].copy() if len(messages) == 1 else messages[0] + messages[1]
+        for message in messages[2:]:
+            total += message
+        return total
+
+    def _tree_sum(self, messages: Sequence[FloatArray]) -> FloatArray:
+        # Each agent adds its children's sums, the last child first; deeper agents have done so before.
+        partial: dict[int, FloatArray] = {}
+        for child, parent in self._upwards:
+            below = partial.pop(child, messages[child])
+            if parent in partial:
+                partial[parent] += below
+            else:
+                partial[parent] = np.add(messages[parent], below, out=None if below is messages[child] else below)
+        return partial.get(self._root, np.array(messages[self._root]))
+
+
+class OneProcess(Collectives):
+    """All agents in this process: one matrix product for everybody's `Mix`, and nothing travels."""
+
+    checked: ClassVar[frozenset[str]] = frozenset({"Exchange"})
+
+    def __init__(self, network: Network, names: Sequence[str] | None = None):
+        super().__init__(network, [0] * network.agents, 0, names)
+
+    def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        return self._in_order(messages)
+
+    def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        matrix = self._mixing.operator(rule, messages[0].dtype, messages[0].size).matrix
+        return self._mixing.product(matrix, [message.reshape(-1) for message in messages])
+
+    def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        return messages
+
+    def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
+        return {peer: self.published[peer] for peer in peers if peer in self.published}

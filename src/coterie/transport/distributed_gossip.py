@@ -1,0 +1,208 @@
+"""Gossip of agents that live in several processes: the wake-ups, the publications and the bill of the embedded clock.
+
+Who wakes up when is drawn from (seed, round), so every process knows it without a message, and all walk through the
+same wake-ups. The process of the agent that wakes up leads, the others follow:
+
+| message   | from, to                      | content                                                                 |
+|-----------|-------------------------------|-------------------------------------------------------------------------|
+| questions | leader to where peers live    | ASKED, and who is asked                                                 |
+| answers   | back                          | for each: body, head, sparse, how many numbers of x changed since this  |
+|           |                               | process was told, where (unless all did), and to what                   |
+| the end   | leader to all other processes | DONE, and for each note: sender, receiver, its length, the numbers      |
+|           |                               | (or FAILED: what was published is not finite, and all processes stop)   |
+
+A process answers what its agents published before this wake-up: it has heard the end of all earlier ones. Each process
+bills what it leads; after a round the accounts are added up, so that all hold the same bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, sealed
+from coterie.bill import Bill
+from coterie.errors import NumericalError, ProtocolError
+from coterie.steps import Steps
+from coterie.transport.collectives import Collectives
+from coterie.transport.gossip import Gossip, unfit, wake_ups
+from coterie.transport.links import Tag
+from coterie.words import Ask, Publication
+
+__all__ = ["BetweenProcesses", "DistributedGossip"]
+
+ASKED, DONE, FAILED = 0.0, 1.0, 2.0
+CARD = 4
+"""An answer begins with so many numbers."""
+LONGEST_NOTE = 8
+WORDS = ("Ask", "Exchange")
+"""What gossip is billed under."""
+
+
+class BetweenProcesses(Gossip):
+    """What one process needs for its part of the gossip, whatever the clock: notes, news and the common bill."""
+
+    def __init__(self, collectives: Collectives):
+        super().__init__()
+        self.collectives, self.network = collectives, collectives.network
+        self.process_of, self.process = collectives.process_of, collectives.process
+        self._others = collectives.layout.others
+        self._tag = Tag("rounds", 0, "wake-up")
+        self._outbox: dict[int, list[float]] = {}
+        self._told: dict[tuple[int, int], FloatArray] = {}
+        """What x of an agent of this process another process knows."""
+        self.open(Bill(self.network), self.network.agents)
+
+    def _seat(self, agents: Sequence[Agent], states: Sequence[Any], steps: Steps) -> list[int]:
+        """Take over the agents of this process and their States, by their numbers."""
+        here = [agent.index for agent in agents]
+        self._agents, self._states = dict(zip(here, agents, strict=True)), dict(zip(here, states, strict=True))
+        self._steps = steps
+        return here
+
+    def _hand_on(self, process: int, numbers: list[float]) -> None:
+        """Deliver the notes of a message of that process, which begin behind its first number."""
+        start = 1
+        while start < len(numbers):
+            head = np.array(numbers[start : start + 3])
+            sender, receiver, length = _whole(head) if head.size == 3 else (-1, -1, 0)
+            start += 3 + length
+            whole = 0 < length <= LONGEST_NOTE and start <= len(numbers)
+            if not (whole and self._lives(sender, process) and self._lives(receiver, self.process)):
+                raise ProtocolError(f"{self._called(process)} sent a note in the name of others, or to others.")
+            note = tuple(numbers[start - length : start])
+            if not np.isfinite(note).all():
+                raise unfit(sender)
+            super()._send(sender, receiver, note)
+
+    def _lives(self, agent: int, process: int) -> bool:
+        return 0 <= agent < self.count and self.process_of[agent] == process
+
+    def _called(self, process: int) -> str:
+        return "the process of agent " + " and ".join(map(str, self.collectives.layout.agents_of[process]))
+
+    def _news(self, process: int, peer: int) -> FloatArray:
+        """What that process does not know yet of the publication of an agent that lives here."""
+        publication = self._publications[peer]
+        known = self._told.get((process, peer))
+        changed = np.flatnonzero(publication.x if known is None else publication.x != known)
+        self._told[process, peer] = publication.x.copy()
+        card = [self._bodies[peer], publication.head, publication.sparse, changed.size]
+        return np.concatenate([card, changed if changed.size < publication.x.size else [], publication.x[changed]])
+
+    def _learn(self, peer: int, answer: FloatArray, start: int) -> int:
+        """Take in one peer's part of an answer; returns where the next one begins."""
+        body, head, sparse, changes = _whole(answer[start : start + CARD])
+        start += CARD
+        row = self._board[peer]
+        if changes == row.size:
+            row[:] = answer[start : start + changes]
+            start += changes
+        else:
+            row[_whole(answer[start : start + changes])] = answer[start + changes : start + 2 * changes]
+            start += 2 * changes
+        self._bodies[peer] = body
+        self._publications[peer] = Publication(sealed(row.copy()), head, bool(sparse))
+        return start
+
+    def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
+        if self.process_of[receiver] == self.process:
+            super()._send(sender, receiver, note)
+        else:
+            self._outbox[self.process_of[receiver]] += [sender, receiver, len(note), *note]
+
+    # -- the bill -----------------------------------------------------------------------------------------------------
+
+    def settle(self, bill: Bill) -> None:
+        """Add to every process's bill what all processes spent since they last settled."""
+        account = np.zeros((len(WORDS), 3 * self.count + 1))
+        for _, word, table in self.bill.state()["apart"]:
+            account[WORDS.index(word)] = [*np.ravel(table), 1]
+        self.bill = Bill(self.network)
+        for word, (*spent, said) in zip(WORDS, self._pooled(account).tolist(), strict=True):
+            if said:
+                for agent in range(self.count):
+                    bill.send("rounds", word, agent, *map(int, spent[3 * agent : 3 * agent + 3]))
+
+    def _pooled(self, account: FloatArray) -> FloatArray:
+        """The sum of the processes' accounts, by way of the process of agent 0."""
+        tag, hub = Tag("engine", self._tag.step, "account"), self.process_of[0]
+        if self.process != hub:
+            self.collectives.send(hub, account, tag)
+            return self.collectives.receive(hub, tag).reshape(account.shape)
+        for process in self._others:
+            account += self.collectives.receive(process, tag).reshape(account.shape)
+        for process in self._others:
+            self.collectives.send(process, account, tag)
+        return account
+
+
+class DistributedGossip(BetweenProcesses):
+    """One process's part of the gossip on the clock that all share."""
+
+    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """K wake-ups, here and elsewhere; returns the States of the agents of this process."""
+        here = self._seat(agents, states, steps)
+        for tick, who in wake_ups(agents[0].seed, self.count, t):
+            self._tag = Tag("rounds", tick, "wake-up")
+            if self.process_of[who] == self.process:
+                self._lead(who, tick)
+            else:
+                self._follow(who)
+        return [self._states[agent] for agent in here]
+
+    def _lead(self, who: int, tick: int) -> None:
+        self._outbox = {process: [DONE] for process in self._others}
+        try:
+            self._wake(who, tick)
+        except NumericalError:
+            self._end({process: [FAILED] for process in self._others})
+            raise
+        self._end(self._outbox)
+
+    def _end(self, words: dict[int, list[float]]) -> None:
+        for process, numbers in words.items():
+            self.collectives.send(process, np.array(numbers), self._tag)
+
+    def _follow(self, who: int) -> None:
+        leader = self.process_of[who]
+        while (message := self._heard(leader))[0] == ASKED:
+            peers = _whole(message[1:])
+            if not (peers and all(self._lives(peer, self.process) for peer in peers)):
+                raise ProtocolError(f"{self._called(leader)} asked here for agents that live elsewhere.")
+            self.collectives.send(leader, np.concatenate([self._news(leader, peer) for peer in peers]), self._tag)
+        if message[0] == FAILED:
+            raise unfit(who)
+        self._hand_on(leader, message.tolist())
+
+    def _heard(self, process: int) -> FloatArray:
+        message = self.collectives.receive(process, self._tag)
+        if not (message.ndim == 1 and message.size and np.isfinite(message[0])):
+            raise ProtocolError(f"{self._called(process)} sent an unknown message type.")
+        return message
+
+    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        self._fetch(int(peer) for peer in word.peers)
+        return super()._answer(who, word, tick)
+
+    def _fetch(self, peers: Iterable[int]) -> None:
+        """Ask the processes of those peers for what is new, all at once, and keep it where `Gossip` looks for it."""
+        by_process: dict[int, list[int]] = {}
+        for peer in peers:
+            if self.process_of[peer] != self.process:
+                by_process.setdefault(self.process_of[peer], []).append(peer)
+        for process, asked in by_process.items():
+            self.collectives.send(process, np.array([ASKED, *asked]), self._tag)
+        for process, asked in by_process.items():
+            answer, start = self.collectives.receive(process, self._tag), 0
+            for peer in asked:
+                start = self._learn(peer, answer, start)
+
+
+def _whole(numbers: FloatArray) -> list[int]:
+    if not np.isfinite(numbers).all():
+        raise ProtocolError("a message has something that is not finite where whole numbers belong.")
+    return [int(number) for number in numbers.tolist()]

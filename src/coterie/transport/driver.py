@@ -1,0 +1,298 @@
+"""Lets agents speak step by step, checks what they say, has it carried by `Collectives`, and puts it on the bill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, Matrix, digest, sealed
+from coterie.bill import Bill
+from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
+from coterie.steps import Steps
+from coterie.transport.collectives import Collectives, OneProcess
+from coterie.transport.distributed_gossip import DistributedGossip
+from coterie.transport.gossip import Gossip
+from coterie.transport.links import Stop
+from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.real_time_gossip import RealTimeGossip
+from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
+
+__all__ = ["Driver"]
+
+T = TypeVar("T")
+
+HEARD = "heard"
+
+
+class Driver:
+    """Answers the words of the agents of this process, together with the other processes; see `rounds.Carrier`."""
+
+    def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None):
+        """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
+        self.bill, self.collectives, self.pace = bill, collectives, pace
+        self.network, self.names, self.here = collectives.network, collectives.names, collectives.here
+        self.process = collectives.process
+        self._answers: dict[type, Callable[[Sequence[Any], str], Sequence[Any]]] = {
+            Sum: self._sum,
+            Mix: self._mix,
+            Exchange: self._exchange,
+            Ask: self._ask,
+        }
+        self._gossip: Gossip | None = None
+
+    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+        return self.converse([step(*row) for row in rows], purpose)
+
+    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
+        """Run the conversations of the agents of this process to their end, step by step; what each came to."""
+        replies: Sequence[Any] = [None] * len(talks)
+        try:
+            while True:
+                words: list[Word] = []
+                try:
+                    for talk, reply in zip(talks, replies, strict=True):
+                        words.append(talk.send(reply))
+                except StopIteration as end:
+                    return self._ended(talks, replies, words, end.value)
+                if not words:
+                    return []
+                kind = type(words[0])
+                for word in words:
+                    if type(word) is not kind:
+                        raise self._disagreement(words, [])
+                replies = self._answers[kind](words, purpose)
+        except self.collectives.failures as error:
+            self.collectives.explain(error)
+
+    def _ended(self, talks: Sequence[Talk[T]], replies: Sequence[Any], words: list[Word], first: T) -> list[T]:
+        """What each came to, when the talk after those that said these words is the first to end: all must end now."""
+        results, silent = [first], [len(words)]
+        for k in range(len(words) + 1, len(talks)):
+            try:
+                words.append(talks[k].send(replies[k]))
+            except StopIteration as end:
+                results.append(end.value)
+                silent.append(k)
+        if words:
+            raise self._disagreement(words, silent)
+        return results
+
+    def agreed(self, t: int, stop_reason: int) -> int:
+        """The reason to stop that takes effect after round t, or 0: everywhere that of the process of agent 0."""
+        if isinstance(self._gossip, RealTimeGossip):
+            return self._gossip.agreed()
+        collectives, layout = self.collectives, self.collectives.layout
+        if not layout.others:
+            return stop_reason
+        if stop_reason and not collectives.stop.reason and layout.leads:
+            collectives.stop = Stop(t + layout.reach, stop_reason)
+        return collectives.stop.reason if t >= collectives.stop.at else 0
+
+    def least(self, number: int) -> int:
+        """The smallest of the processes' numbers."""
+        return int(self.collectives.everybodys([[float(number)]] * len(self.here), "least").min())
+
+    # -- agents that wake up one by one -------------------------------------------------------------------------------
+
+    def publish(self, agent: int, message: FloatArray | Publication) -> None:
+        """Put a message where others can `Ask` for it."""
+        if isinstance(message, Publication):
+            self._gossiping().publish(agent, message)
+        else:
+            self.collectives.publish(agent, message)
+
+    def _gossiping(self) -> Gossip:
+        if self._gossip is None:
+            self._gossip = self._new_gossip()
+        return self._gossip
+
+    def _new_gossip(self) -> Gossip:
+        if self.pace is None:
+            return DistributedGossip(self.collectives)
+        assert isinstance(self.collectives, PointToPoint), "only links are looked at without waiting"
+        return RealTimeGossip(self.collectives, self.pace)
+
+    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """A round of agents that wake up one by one, here and elsewhere; returns the States of those here."""
+        try:
+            states = self._gossiping().run(agents, states, steps, t)
+            self._gossiping().settle(self.bill)
+            return states
+        except self.collectives.failures as error:
+            self.collectives.explain(error)
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all agents of the run live in this process, and go by one clock."""
+        return isinstance(self.collectives, OneProcess)
+
+    @property
+    def free(self) -> bool:
+        """Whether agents that gossip do so in real time."""
+        return self.pace is not None
+
+    def roam(
+        self,
+        agents: Sequence[Agent],
+        states: list[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        stop_reason: Callable[[], int],
+    ) -> tuple[list[Any], int]:
+        """Gossip in real time from one round to another; see `rounds.Carrier`."""
+        gossip = self._gossiping()
+        assert isinstance(gossip, RealTimeGossip), "only with a pace do clocks run in real time"
+        states, reached = gossip.stretch(agents, states, steps, span, stop_reason)
+        gossip.settle(self.bill)
+        return states, reached
+
+    def memory(self) -> dict[str, Any]:
+        """The digest of the totals so far, and what the agents of this process have read, if they gossip."""
+        transcript = self.collectives.transcript
+        heard = {} if transcript is None else {HEARD: np.frombuffer(transcript.digest(), np.uint8)}
+        return heard | ({} if self._gossip is None else self._gossip.memory())
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
+        if self.collectives.transcript is not None and HEARD in memory:
+            self.collectives.transcript.update(memory[HEARD].tobytes())
+        if read := {name: array for name, array in memory.items() if name != HEARD}:
+            self._gossiping().recall(read)
+
+    # -- one answer per word ------------------------------------------------------------------------------------------
+
+    def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
+        messages = [word.x for word in words]
+        self._same_shape("Sum", messages)
+        self._check("Sum", messages)
+        total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
+        self._finite("Sum", total, messages)
+        self.bill.say(purpose, "Sum", total.size, total.itemsize)
+        sealed(total)
+        return [total] * len(words)
+
+    def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
+        self._needs_edges("Mix")
+        messages = [word.x for word in words]
+        first, rule = messages[0], self._same_rule(words)
+        self._same_shape("Mix", messages)
+        self._check("Mix", messages)
+        mixed = self.collectives.mixed(rule, messages, self.collectives.tag(purpose, "Mix"))
+        if not self.collectives.defers:
+            self._finite("Mix", mixed, messages)
+        self.bill.say(purpose, "Mix", first.size, first.itemsize)
+        sealed(mixed)
+        return list(mixed) if first.ndim == 1 else [row.reshape(first.shape) for row in mixed]
+
+    def _exchange(self, words: Sequence[Exchange], purpose: str) -> Sequence[dict[int, FloatArray]]:
+        self._needs_edges("Exchange")
+        messages = [sealed(np.array(word.x)) for word in words]
+        self._check("Exchange", messages)
+        sizes = self.collectives.everybodys([[message.size, message.itemsize] for message in messages], "sizes")
+        own = dict(zip(self.here, messages, strict=True))
+        heard = self.collectives.exchanged(own, self.collectives.tag(purpose, "Exchange"))
+        for agent, message in heard.items():
+            if [message.size, message.itemsize] != sizes[agent].tolist():
+                raise ProtocolError(f"Exchange: the message of {self.names[agent]} is not of the size it announced.")
+        self.bill.exchange(purpose, [(int(size), int(itemsize)) for size, itemsize in sizes])
+        return [{j: heard[j] for j in self.network.neighbours(agent)} for agent in self.here]
+
+    def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
+        tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
+        if tells and len(tells) < len(words):
+            raise ProtocolError("some agents told something with their Ask and others did not.")
+        kept = dict(self.collectives.published)
+        for agent, message in tells.items():
+            self.collectives.publish(agent, message)
+        public = self.collectives.fetched(sorted({int(peer) for word in words for peer in word.peers}))
+        answers = [{int(peer): public[peer] for peer in word.peers if peer in public} for word in words]
+        asked: FloatArray = np.zeros((self.network.agents, 3))
+        for who, answer in zip(self.here, answers, strict=True):
+            for peer, message in answer.items():
+                # Of what is told, who gossips may have the vector already: what is new are the edge's two weights.
+                held = tells and self._gossip is not None and self._gossip.holds(who, peer)
+                size = 2 if held else message.size
+                asked[peer] += (1, size, 8 * message.itemsize * size)
+        # Only when everybody has been answered may anybody go on and publish something newer.
+        if self.collectives.layout.others:
+            rows = [asked, *([np.zeros_like(asked)] * (len(words) - 1))]
+            asked = self.collectives.total(rows, self.collectives.tag("engine", "asked"))
+        for peer, counts in enumerate(asked):
+            if counts[0]:
+                self.bill.send(purpose, "Ask", peer, *map(int, counts))
+        for agent in tells.keys() & kept.keys():
+            self.collectives.publish(agent, kept[agent])
+        return answers
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _same_shape(self, word: str, messages: Sequence[FloatArray]) -> None:
+        first = messages[0]
+        shape, dtype = first.shape, first.dtype
+        for message in messages:
+            if message is not first and (message.shape != shape or message.dtype != dtype):
+                agent = next(agent for agent, x in zip(self.here, messages, strict=True) if x is message)
+                raise ProtocolError(
+                    f"{word}: {self.names[self.here[0]]} sent {dtype}{shape} and {self.names[agent]} sent "
+                    f"{message.dtype}{message.shape} at the same step."
+                )
+
+    def _same_rule(self, words: Sequence[Mix]) -> str | Matrix:
+        rule = words[0].rule
+        if not all(word.rule is rule or _same_rule(word.rule, rule) for word in words):
+            raise ProtocolError("the agents asked for different mixing rules at the same step.")
+        return rule
+
+    def _check(self, word: str, messages: Sequence[FloatArray]) -> None:
+        """Refuse to send what is not finite, where only this process would know who said it."""
+        if word in self.collectives.checked:
+            for message in messages:
+                if not _is_finite(message):
+                    self.collectives.complain(self._not_finite(word, messages)[0])
+
+    def _finite(self, word: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
+        if not _is_finite(result):
+            raise self.collectives.blame(*self._not_finite(word, messages))
+
+    def _not_finite(self, word: str, messages: Sequence[FloatArray]) -> tuple[NumericalError, bool]:
+        """The error that names who said it, and whether it was one of the agents here."""
+        for agent, message in zip(self.here, messages, strict=True):
+            if bad := int(np.size(message) - np.isfinite(message).sum()):
+                said = f"{self.names[agent]} said {word} with {bad} of {message.size} numbers not finite."
+                return NumericalError(said), True
+        return NumericalError(f"{word}: the numbers of all agents are finite, but their sum is not."), False
+
+    def _needs_edges(self, word: str) -> None:
+        if self.network.server:
+            raise InvalidNetwork(f"{word} needs agents that talk to each other, but all of them talk to a server only.")
+
+    def _disagreement(self, words: Sequence[Word], silent: Sequence[int]) -> ProtocolError:
+        if silent:
+            ended = ", ".join(self.names[self.here[k]] for k in silent)
+            speaker = next(k for k in range(len(self.here)) if k not in silent)
+            said = f"{self.names[self.here[speaker]]} said {_name(words[0])}"
+            return ProtocolError(f"{ended} ended the round while {said}.")
+        other = next(k for k, word in enumerate(words) if type(word) is not type(words[0]))
+        one = f"{self.names[self.here[0]]} said {_name(words[0])}"
+        return ProtocolError(f"at the same step {one} and {self.names[self.here[other]]} said {_name(words[other])}.")
+
+
+def _is_finite(message: FloatArray) -> bool:
+    flat = message.reshape(-1)
+    # ‖x‖² is finite unless an entry is not, or is huge: one pass, a closer look in doubt only; vdot never warns.
+    return math.isfinite(np.vdot(flat, flat)) or bool(np.isfinite(flat).all())
+
+
+def _same_rule(one: str | Matrix, other: str | Matrix) -> bool:
+    if isinstance(one, str) or isinstance(other, str):
+        return isinstance(one, str) and isinstance(other, str) and one == other
+    return digest(one) == digest(other)
+
+
+def _name(word: Word) -> str:
+    return type(word).__name__

@@ -1,0 +1,302 @@
+"""One edge of a mesh: what was sent and not yet heard, what came in, and the connection of the moment.
+
+Messages are numbered, kept until the other side has heard them, and taken exactly once, so a connection may break and
+begin anew at any time. A connection is a queue of frames that leave, and an iterator of frames that arrive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.errors import PartyLost, ProtocolError
+from coterie.statuses import Status
+from coterie.transport.frames import Header, Kind, decode, encode
+from coterie.transport.links import Stop, Tag
+
+__all__ = ["Edge", "Line", "Mesh", "printable"]
+
+ACKNOWLEDGE_BYTES = 2**20
+
+Line: TypeAlias = "SimpleQueue[bytes | None]"
+"""Frames on their way into a connection; None ends it."""
+
+
+class Mesh:
+    """What the edges of one process share."""
+
+    def __init__(
+        self, me: int, run_id: str, deadline: float, patience: float | None, largest: int, names: Sequence[str] | None
+    ):
+        self.me, self.run_id, self.deadline, self.largest = me, run_id, float(deadline), largest
+        self.patience = self.deadline if patience is None else float(patience)
+        self.epoch = 0
+        self.stop = Stop()
+        self.published: dict[int, npt.NDArray[Any]] = {}
+        self.rejected: Counter[str] = Counter()
+        """How many frames and connections were refused, by reason."""
+        self.connections: Counter[int] = Counter()
+        """How many connections there have been with each neighbour."""
+        self._names = names
+
+    def name(self, process: int) -> str:
+        """What that process is called."""
+        return self._names[process] if self._names else f"agent {process}"
+
+
+class Edge:
+    """One neighbour: what was sent and not yet heard, what came in, and the connection of the moment."""
+
+    def __init__(self, mesh: Mesh, peer: int):
+        self.mesh, self.peer = mesh, peer
+        self.last_heard = time.monotonic()
+        self.trouble = ""
+        self.lose_next = False
+        """For rehearsals: the next message gets lost on its way."""
+        self._lock = threading.RLock()
+        self._greeted = threading.Event()
+        self._line: Line | None = None
+        self._cut: Callable[[], object] = lambda: None
+        self.incarnation = ""
+        self.forget()
+
+    def forget(self) -> None:
+        """Back to where nothing has been said."""
+        with self._lock:
+            self.detach()
+            self.heard, self._sent, self._unacknowledged = 0, 0, 0
+            self._kept: list[tuple[int, bytes]] = []
+            self._inbox: SimpleQueue[tuple[Tag, Any, Stop] | Exception] = SimpleQueue()
+            self._answers: SimpleQueue[Any] = SimpleQueue()
+            self._failure: Exception | None = None
+            self._questions = 0
+            self.left = False
+            self.incarnation = ""
+            self._greeted.clear()
+
+    @property
+    def linked(self) -> bool:
+        return self._line is not None
+
+    @property
+    def silence(self) -> float:
+        """Seconds since something was heard."""
+        return time.monotonic() - self.last_heard
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def post(self, kind: Kind, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> None:
+        with self._lock:
+            self._sent += 1
+            frame = self._frame(kind, self._sent, payload, tag, note)
+            self._kept.append((self._sent, frame))
+            self._unacknowledged = 0
+            if self._line is not None and not self.lose_next:
+                self._line.put(frame)
+            self.lose_next = False
+
+    def beat(self) -> None:
+        with self._lock:
+            if self._line is not None:
+                self._unacknowledged = 0
+                self._line.put(self._frame(Kind.BEAT, self._sent, np.empty(0), Tag("", 0, "")))
+
+    def _frame(self, kind: Kind, sequence: int, payload: npt.NDArray[Any], tag: Tag, note: str = "") -> bytes:
+        s = self.mesh
+        who = (kind, s.run_id, s.epoch, s.me, sequence, self.heard)
+        what = Header(*who, tag.purpose, tag.step, tag.word, note, stop_at=s.stop.at, stop_reason=s.stop.reason)
+        return encode(what, payload)
+
+    # -- the connection of the moment ----------------------------------------------------------------------------------
+
+    def greet(self, hello: Header) -> None:
+        with self._lock:
+            self.incarnation = hello.word
+            self._forget_up_to(hello.heard)
+
+    def attach(self, line: Line, cut: Callable[[], object]) -> None:
+        """Send what the other side has not heard, and from now on everything, into this connection."""
+        with self._lock:
+            self.detach()
+            for _, frame in self._kept:
+                line.put(frame)
+            self._line, self._cut = line, cut
+            self.mesh.connections[self.peer] += 1
+            self._greeted.set()
+
+    def detach(self, line: Line | None = None) -> None:
+        """End the connection, if it is still this one."""
+        with self._lock:
+            if self._line is None or line not in (None, self._line):
+                return
+            self._line.put(None)
+            self._line = None
+            cut, self._cut = self._cut, lambda: None
+        with contextlib.suppress(Exception):
+            cut()
+
+    def hang_up(self) -> None:
+        """No more frames after those that are on their way; the other side ends the connection."""
+        with self._lock:
+            if self._line is not None:
+                self._line.put(None)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def listen(self, frames: Iterator[bytes], line: Line) -> None:
+        """Take in what this connection brings, until it ends or brings something that cannot be."""
+        for frame in frames:
+            with self._lock:
+                if self._line is not line:
+                    return
+                try:
+                    self._take(frame)
+                except ProtocolError as error:
+                    self.trouble = str(error)
+                    raise
+
+    def _take(self, frame: bytes) -> None:
+        s = self.mesh
+        try:
+            header, payload = decode(frame, s.largest)
+        except ProtocolError:
+            s.rejected["malformed"] += 1
+            raise
+        if (header.run, header.epoch, header.sender) != (s.run_id, s.epoch, self.peer):
+            s.rejected["stale"] += 1
+            raise ProtocolError("a frame of another run, epoch or sender.")
+        due = self.heard + (header.kind is not Kind.BEAT)
+        if header.sequence > due or header.heard > self._sent:
+            s.rejected["out of order"] += 1
+            raise ProtocolError(f"message {header.sequence} was sent, but message {self.heard + 1} has not come.")
+        if header.kind is Kind.HELLO:
+            s.rejected["malformed"] += 1
+            raise ProtocolError("a hello in the middle of a conversation.")
+        if header.kind is not Kind.BEAT and header.sequence <= self.heard:
+            s.rejected["repeated"] += 1
+            return
+        self.last_heard = time.monotonic()
+        self._forget_up_to(header.heard)
+        if header.kind is Kind.BEAT:
+            return
+        self.heard = header.sequence
+        self._unacknowledged += len(frame)
+        self._deliver(header, payload)
+        if self._unacknowledged > ACKNOWLEDGE_BYTES or header.kind is Kind.LEAVE:
+            self.beat()
+
+    def _deliver(self, header: Header, payload: npt.NDArray[Any]) -> None:
+        s = self.mesh
+        tag = Tag(header.purpose, header.step, header.word)
+        if header.kind is Kind.MESSAGE:
+            self._inbox.put((tag, payload, Stop(header.stop_at, header.stop_reason)))
+        elif header.kind is Kind.QUESTION:
+            message = s.published.get(header.step)
+            word = "nothing" if message is None else "message"
+            self.post(Kind.ANSWER, np.empty(0) if message is None else message, Tag(header.purpose, header.step, word))
+        elif header.kind is Kind.ANSWER:
+            self._answers.put((tag, payload))
+        elif header.kind is Kind.LEAVE:
+            self.left = True
+            self.fail(self._farewell(header))
+
+    def _farewell(self, header: Header) -> PartyLost:
+        name, lost, note = self.mesh.name(self.peer), printable(header.word), printable(header.note)
+        if lost:
+            return PartyLost(note or f"{lost} stopped answering.", lost)
+        farewell = PartyLost(f"{name} left the run{f': {note}' if note else '.'}", name)
+        if header.purpose == Status.PROTOCOL_ERROR:
+            farewell.status = Status.PROTOCOL_ERROR
+        return farewell
+
+    def _forget_up_to(self, heard: int) -> None:
+        known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
+        del self._kept[:known]
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def next_message(self, patience: float | None = None) -> Any:
+        return self._wait_for(self._inbox, patience)
+
+    def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
+        if patience is not None and not self.linked:
+            return None
+        self._questions += 1
+        number = str(self._questions)
+        self.post(Kind.QUESTION, np.empty(0), Tag(number, agent, ""))
+        until = None if patience is None else time.monotonic() + patience
+        while True:
+            found = self._wait_for(self._answers, None if until is None else max(until - time.monotonic(), 0.0))
+            if found is None:
+                return None
+            tag, message = found
+            if tag.purpose == number:
+                return message if tag.word == "message" else None
+
+    def _wait_for(self, queue: SimpleQueue[Any], patience: float | None = None) -> Any:
+        """The next of what comes in; None, if nothing does within the patience."""
+        while True:
+            left = max(self._time_left(), 0.001)
+            try:
+                found = queue.get(timeout=left if patience is None else min(patience, left))
+            except Empty:
+                if self._time_left() <= 0:
+                    raise self._lost() from None
+                if patience is not None:
+                    return None
+                continue
+            if isinstance(found, Exception):
+                queue.put(found)
+                raise found
+            return found
+
+    def here(self) -> bool:
+        """Whether this neighbour has come; if it cannot, or has left, or is waited for in vain, that is an error."""
+        if self._failure is not None:
+            raise self._failure
+        if self._greeted.is_set():
+            return True
+        if self._time_left() <= 0:
+            raise self._lost()
+        return False
+
+    def settle(self, until: float) -> None:
+        """Until the other side has heard everything, or has left itself, or it takes too long."""
+        while self._kept and self._greeted.is_set() and not self.left and time.monotonic() < until:
+            if self.silence > self.mesh.deadline:
+                return
+            time.sleep(0.002)
+
+    def _time_left(self) -> float:
+        s = self.mesh
+        first = s.epoch == 0 and not self._greeted.is_set()
+        return (max(s.patience, s.deadline) if first else s.deadline) - self.silence
+
+    def _lost(self) -> PartyLost:
+        s = self.mesh
+        name, since = s.name(self.peer), self.silence
+        trouble = f"; the last trouble: {self.trouble}" if self.trouble else ""
+        return PartyLost(
+            f"{name} has not been heard for {since:.1f} seconds (the deadline is {s.deadline:g}){trouble}.", name
+        )
+
+    def fail(self, error: ProtocolError | PartyLost) -> Any:
+        """Whoever waits for this neighbour, now or later, gets this error."""
+        self._failure = error
+        self._inbox.put(error)
+        self._answers.put(error)
+        return error
+
+
+def printable(text: str) -> str:
+    """Another party's text, fit for a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

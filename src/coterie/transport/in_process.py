@@ -1,0 +1,26 @@
+"""Words among agents that live in one process: lockstep, and no threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coterie.bill import Bill
+from coterie.networks import Network
+from coterie.transport.collectives import OneProcess
+from coterie.transport.driver import Driver
+from coterie.transport.gossip import Gossip
+
+__all__ = ["InProcess"]
+
+
+class InProcess(Driver):
+    """Answers the words of all agents of a network, and bills them."""
+
+    def __init__(self, network: Network, bill: Bill, names: Sequence[str] | None = None, gossip: Gossip | None = None):
+        """`gossip`: lost and late messages, records and replays, for agents that wake up one by one."""
+        super().__init__(bill, OneProcess(network, names))
+        self._given = gossip or Gossip()
+
+    def _new_gossip(self) -> Gossip:
+        self._given.open(self.bill, self.network.agents)
+        return self._given

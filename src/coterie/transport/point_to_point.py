@@ -1,0 +1,187 @@
+"""Collectives among processes with links between them.
+
+| word       | how it travels                                                                                      |
+|------------|-----------------------------------------------------------------------------------------------------|
+| `Sum`      | with a server: to the process of agent 0, which adds in the order of the agents; on a graph: up the |
+|            | spanning tree, each agent adding its children's sums, the last child first. The total comes back.   |
+| `Mix`      | to the processes of the neighbours, which take their rows of the same matrix product                |
+| `Exchange` | to the processes of the neighbours                                                                  |
+| `Ask`      | the links answer, when everybody has published and before anybody publishes again                   |
+| gossip     | see `distributed_gossip`; in real time, `real_time_gossip`                                          |
+
+The stop stands in the header of every message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coterie.arrays import FloatArray, Matrix
+from coterie.errors import ProtocolError
+from coterie.networks import Network
+from coterie.transport.collectives import Collectives
+from coterie.transport.links import Links, Stop, Tag
+
+__all__ = ["PointToPoint"]
+
+
+class PointToPoint(Collectives):
+    """What the processes of a run do together over links."""
+
+    checked: ClassVar[frozenset[str]] = frozenset({"Sum", "Mix", "Exchange"})
+
+    def __init__(
+        self,
+        network: Network,
+        links: Links,
+        process_of: Sequence[int],
+        process: int,
+        names: Sequence[str] | None = None,
+    ):
+        self.links = links
+        super().__init__(network, process_of, process, names)
+
+    @property
+    def stop(self) -> Stop:
+        """When to stop, as far as this process knows: the links send it along."""
+        return self.links.stop
+
+    @stop.setter
+    def stop(self, stop: Stop) -> None:
+        self.links.stop = stop
+
+    def publish(self, agent: int, message: FloatArray) -> None:
+        super().publish(agent, message)
+        self.links.publish(agent, message)
+
+    def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        if not self.layout.others:
+            return self._in_order(messages)
+        shape = messages[0].shape
+        total = self._served(messages, tag) if self.network.server else self._climbed(messages, tag)
+        if self.layout.told_by is not None:
+            total = self._expected(self.layout.told_by, tag, messages[0].size, messages[0].dtype).copy()
+        for process in self.layout.tells:
+            self.send(process, total, tag)
+        if self.transcript is not None:
+            self.transcript.update(total.data)
+        return total.reshape(shape)
+
+    def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        operator = self._mixing.operator(rule, messages[0].dtype, messages[0].size)
+        heard = self._swapped(messages, tag)
+        absent = np.zeros(messages[0].size, messages[0].dtype)
+        rows = [heard.get(agent, absent) for agent in operator.agents]
+        mixed: FloatArray = self._mixing.product(operator.matrix, rows)
+        return mixed[operator.wanted]
+
+    def _served(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """At the process of agent 0, everybody's messages added in the order of the agents; the others send theirs."""
+        server = self.process_of[0]
+        if self.process != server:
+            self.send(server, _stacked(messages), tag)
+            return messages[0]
+        size, dtype = messages[0].size, messages[0].dtype
+        heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        total: FloatArray | None = None
+        for agent, owner in enumerate(self.process_of):
+            if agent not in heard:
+                agents = self.layout.agents_of[owner]
+                stack = self._expected(owner, tag, len(agents) * size, dtype).reshape(len(agents), size)
+                heard |= zip(agents, stack, strict=True)
+            message = heard.pop(agent)
+            if total is None:
+                total = message.copy()
+            else:
+                total += message
+        assert total is not None
+        return total
+
+    def _climbed(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+        """The sum of what is at and below my agents in the tree; at the root's process, of everything."""
+        own = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        size, dtype = messages[0].size, messages[0].dtype
+        partial: dict[int, FloatArray] = {}
+        for child, parent in self._upwards:
+            child_here, parent_here = child in own, parent in own
+            if not (child_here or parent_here):
+                continue
+            if child_here:
+                below = partial.pop(child) if child in partial else own[child]
+                if not parent_here:
+                    self.send(self.process_of[parent], below, tag)
+                    continue
+            else:
+                below = self._expected(self.process_of[child], tag, size, dtype)
+            if parent in partial:
+                partial[parent] += below
+            else:
+                partial[parent] = own[parent] + below
+        return partial[self._root] if self._root in partial else messages[0].reshape(-1)
+
+    def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        """The messages, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
+        size, dtype = messages[0].size, messages[0].dtype
+        heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        for process, agents in self.layout.outgoing.items():
+            self.send(process, _stacked([heard[agent] for agent in agents]), tag)
+        for process, agents in self.layout.incoming.items():
+            heard |= zip(
+                agents, self._expected(process, tag, len(agents) * size, dtype).reshape(len(agents), size), strict=True
+            )
+        return heard
+
+    def exchanged(self, messages: dict[int, FloatArray], tag: Tag) -> dict[int, FloatArray]:
+        for process, agents in self.layout.outgoing.items():
+            for agent in agents:
+                self.send(process, messages[agent], tag)
+        incoming = self.layout.incoming.items()
+        return messages | {agent: self._message(process, tag) for process, agents in incoming for agent in agents}
+
+    def fetched(self, peers: Sequence[int]) -> dict[int, FloatArray]:
+        self.everybodys([[0.0]] * len(self.here), "published")
+        found: dict[int, FloatArray] = {}
+        for peer in peers:
+            owner = self.process_of[peer]
+            message = self.published.get(peer) if owner == self.process else self.links.ask(owner, peer)
+            if message is not None:
+                found[peer] = message
+        return found
+
+    # -- single messages ----------------------------------------------------------------------------------------------
+
+    def send(self, process: int, message: FloatArray, tag: Tag) -> None:
+        self.links.send(process, message, tag)
+
+    def receive(self, process: int, tag: Tag) -> FloatArray:
+        return self._message(process, tag).reshape(-1)
+
+    def poll(self, process: int, tag: Tag) -> FloatArray | None:
+        """The next message of that process, if it has arrived; like `receive`, but does not wait."""
+        message = self.links.poll(process, tag)
+        return None if message is None else _of_numbers(message, tag).reshape(-1)
+
+    def _message(self, process: int, tag: Tag) -> FloatArray:
+        return _of_numbers(self.links.receive(process, tag), tag)
+
+    def _expected(self, process: int, tag: Tag, size: int, dtype: Any) -> FloatArray:
+        message = self.receive(process, tag)
+        if message.size != size or message.dtype != dtype:
+            raise ProtocolError(
+                f"{tag.word}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and "
+                f"{self.called(process)} sent {message.size} of type {message.dtype} at the same step."
+            )
+        return message
+
+
+def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
+    if message.dtype.kind != "f":
+        raise ProtocolError(f"{tag.word}: unexpected payload of type {message.dtype}.")
+    return message
+
+
+def _stacked(messages: Sequence[FloatArray]) -> FloatArray:
+    return messages[0] if len(messages) == 1 else np.concatenate([message.reshape(-1) for message in messages])

@@ -1,0 +1,242 @@
+"""Gossip in real time: every agent has a Poisson clock of its own that ticks in seconds, and waits for nobody.
+
+A process walks through its own agents' ticks. An agent that wakes up reads the copies that this process holds of what
+its neighbours published, takes its step, and publishes; ticks during a step are missed. No process knows how often
+another one woke up: an agent's t is K · (own ticks − 1) + its number + 1, so it counts as the virtual clock does on
+average.
+
+| message | from, to                         | content                                                                 |
+|---------|----------------------------------|-------------------------------------------------------------------------|
+| NEWS    | who published, to the processes  | whose, and what changed in it since this process was told               |
+|         | of those that it sends to        |                                                                         |
+| NOTES   | likewise                         | for each note: sender, receiver, how many numbers, the numbers          |
+| END     | all, to all                      | the stretch is over; from the process of agent 0 it ends everybody's    |
+
+What `Ask(peers)` wants is fetched: the links answer in the background, whatever the peer is doing, and a peer that does
+not answer in time is left out. A stretch lasts until the next certificate. It ends when everybody's END has come, so
+nothing is on its way then: the States are a consistent cut, which can be certified and saved. Who is lost on the way is
+told at the end of the stretch; until then the others go on without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.errors import PartyLost, ProtocolError
+from coterie.steps import Steps
+from coterie.transport.distributed_gossip import BetweenProcesses
+from coterie.transport.gossip import CLOCKS, Parcel, unfit
+from coterie.transport.links import Stop, Tag
+from coterie.transport.point_to_point import PointToPoint
+from coterie.words import Ask, Publication
+
+__all__ = ["RealTimeGossip"]
+
+M = TypeVar("M")
+NEWS, NOTES, END = 0.0, 1.0, 2.0
+NAP = 0.005
+"""Seconds between two looks at what came in, while nobody here has to wake up."""
+PATIENCE = 1.0
+"""Seconds to wait for the answer to an `Ask`."""
+
+
+class RealTimeGossip(BetweenProcesses):
+    """One process's part of gossip in real time; `pace` is the mean time between two ticks of a clock, in seconds."""
+
+    def __init__(self, collectives: PointToPoint, pace: float):
+        super().__init__(collectives)
+        self._poll, self._receive = collectives.poll, collectives.receive
+        self._links, self.pace = collectives.links, pace
+        self.ticks = [0] * self.count
+        """How often each agent of this process woke up."""
+        self.gone: dict[int, PartyLost] = {}
+        """The processes that are not there any more, and how that was noticed."""
+        self._copies: set[int] = set()
+        self._ended: set[int] = set()
+        self._span = 0, 0
+        self._stop = Stop()
+
+    # -- a stretch ----------------------------------------------------------------------------------------------------
+
+    def stretch(
+        self,
+        agents: Sequence[Agent],
+        states: Sequence[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        stop_reason: Callable[[], int],
+    ) -> tuple[list[Any], int]:
+        """Let the clocks run from one round to another, a `pace` each; the States then, and which round it became.
+
+        The process of agent 0 says when it is over: when the time has come, or there is a `stop_reason`.
+        """
+        here = self._seat(agents, states, steps)
+        self._span, self._tag, self._ended = span, Tag("rounds", span[0], "stretch"), set()
+        leads = self.collectives.layout.leads
+        began = time.monotonic()
+        end = began + (span[1] - span[0]) * self.pace
+        clocks = {who: np.random.default_rng([agents[0].seed, CLOCKS, 1 + who, self.ticks[who]]) for who in here}
+        rings = {who: began + clock.exponential(self.pace) for who, clock in clocks.items()}
+        while not self._over(leads, end, stop_reason):
+            who = min(rings, key=rings.__getitem__)
+            if (early := rings[who] - time.monotonic()) > 0:
+                time.sleep(min(early, NAP))
+                continue
+            self.ticks[who] += 1
+            self._wake(who, (self.ticks[who] - 1) * self.count + who + 1)
+            rings[who] = time.monotonic() + clocks[who].exponential(self.pace)
+        if leads:
+            reached = min(span[1], span[0] + int((time.monotonic() - began) / self.pace))
+            self.collectives.stop = self._stop = Stop(reached, stop_reason())
+        self._close()
+        return [self._states[agent] for agent in here], self._stop.at
+
+    def agreed(self) -> int:
+        """The reason to stop that the process of agent 0 had at the end of the stretch."""
+        return self._stop.reason
+
+    def _over(self, leads: bool, end: float, stop_reason: Callable[[], int]) -> bool:
+        self._take_in()
+        if leads:
+            return time.monotonic() >= end or stop_reason() > 0
+        return self.process_of[0] in self._ended or self.process_of[0] in self.gone
+
+    def _take_in(self) -> None:
+        """What came in meanwhile."""
+        for process in self._others:
+            while process not in self._ended and process not in self.gone:
+                try:
+                    message = self._next(process, self._poll)
+                except PartyLost as error:
+                    self.gone[process] = error
+                    break
+                if message is None:
+                    break
+                self._read_message(process, message)
+
+    def _next(self, process: int, receive: Callable[[int, Tag], M]) -> M:
+        """The next message; afterwards the stop is the one in its header, whatever others said before."""
+        if not self.collectives.layout.leads:
+            self.collectives.stop = Stop()
+        return receive(process, self._tag)
+
+    def _close(self) -> None:
+        """Say that it is over here, and hear everybody out."""
+        self._tell(self._others, [END])
+        for process in self._others:
+            while process not in self._ended and process not in self.gone:
+                self._read_message(process, self._next(process, self._receive))
+        if self.gone:
+            raise next(iter(self.gone.values()))
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, processes: Sequence[int], numbers: Sequence[float] | FloatArray) -> None:
+        for process in processes:
+            if process not in self.gone:
+                self.collectives.send(process, np.asarray(numbers, float), self._tag)
+
+    def _read_message(self, process: int, message: FloatArray) -> None:
+        kind = message[0] if message.size else None
+        try:
+            if kind == END:
+                self._end(process)
+            elif kind == NEWS and self._lives(int(message[1]), process):
+                self._take_copy(int(message[1]), message, 2)
+            elif kind == NOTES:
+                self._hand_on(process, message.tolist())
+            else:
+                raise ValueError("unknown message type, or in the name of others")
+        except (ValueError, IndexError, OverflowError) as error:
+            raise ProtocolError(f"{self._called(process)} sent a malformed message: {error}.") from error
+
+    def _end(self, process: int) -> None:
+        self._ended.add(process)
+        if process == self.process_of[0]:
+            # Which round it has become, and whether to stop, stand in the header.
+            self._stop = self.collectives.stop
+            if not self._span[0] <= self._stop.at <= self._span[1]:
+                raise ValueError(f"the stretch of rounds {self._span} ended with {self._stop}")
+
+    def _take_copy(self, peer: int, message: FloatArray, start: int) -> None:
+        self._learn(peer, message, start)
+        if not np.isfinite(self._board[peer].sum()):
+            raise unfit(peer)
+        self._copies.add(peer)
+
+    def publish(self, who: int, publication: Publication) -> None:
+        """Put a publication where others can fetch it, and send what has to be sent."""
+        first = who not in self._publications
+        self._outbox = {process: [NOTES] for process in self._others}
+        super().publish(who, publication)
+        self._offer(who)
+        if first:
+            return
+        receivers = [*(map(int, publication.to) if publication.changed else ()), *publication.new]
+        for process in sorted({self.process_of[receiver] for receiver in receivers} - {self.process}):
+            # At first the whole publication: what this process may have fetched meanwhile is not known here.
+            self._told.setdefault((process, who), np.full(publication.x.size, np.nan))
+            self._tell([process], np.concatenate([[NEWS, who], self._news(process, who)]))
+        for process, notes in self._outbox.items():
+            if len(notes) > 1:
+                self._tell([process], notes)
+
+    def _deliver(self, parcel: Parcel) -> None:
+        super()._deliver(parcel)
+        self._offer(parcel.receiver)
+
+    def _offer(self, who: int) -> None:
+        """Let the links answer for this agent; certificates use its number, so it is another one here."""
+        publication = self._publications[who]
+        card = [self._bodies[who], publication.head, publication.sparse, publication.x.size]
+        self._links.publish(self.count + who, np.concatenate([card, publication.x]))
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    def _answer(self, who: int, word: Ask, tick: int) -> tuple[Any, list[tuple[int, int]]]:
+        peers = np.asarray(word.peers, np.intp)
+        if word.weights is None:
+            known = [self._fetched(peer) for peer in peers.tolist()]
+        else:
+            known = [peer in self._copies or self._fetched(peer) for peer in peers.tolist()]
+        if not all(known):
+            weights = None if word.weights is None else word.weights[known]
+            word = msgspec.structs.replace(word, peers=peers[known], weights=weights)
+        return super()._answer(who, word, tick)
+
+    def _fetched(self, peer: int) -> bool:
+        """Ask for that peer's publication, and say whether it is here now."""
+        owner = self.process_of[peer]
+        if owner == self.process:
+            return True
+        if owner in self.gone:
+            return False
+        try:
+            publication = self._links.ask(owner, self.count + peer, PATIENCE)
+        except PartyLost as error:
+            self.gone[owner] = error
+            return False
+        if publication is None:
+            return False
+        try:
+            self._take_copy(peer, publication, 0)
+        except (ValueError, IndexError, OverflowError) as error:
+            raise ProtocolError(f"{self._called(owner)} answered with a malformed message: {error}.") from error
+        return True
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, npt.NDArray[np.int64]]:
+        return super().memory() | {"ticks": np.array(self.ticks)}
+
+    def recall(self, memory: dict[str, npt.NDArray[np.int64]]) -> None:
+        super().recall(memory)
+        self.ticks = memory["ticks"].tolist() if "ticks" in memory else self.ticks
