@@ -24,7 +24,9 @@ import pytest
 import coterie as co
 from coterie import catalogue
 from coterie.catalogue import EXTENSIONS, GROUP, unregister
-from coterie.errors import CorruptFile, InvalidInput, NotRegistered, UnknownName
+from coterie.errors import CorruptFile, InvalidInput, InvalidProblem, NotRegistered, UnknownName
+from coterie.losses.hinge import Hinge
+from coterie.losses.logistic import Logistic
 from coterie.losses.squared import Squared
 from coterie.penalties.l2 import L2
 
@@ -145,10 +147,71 @@ def test_an_object_needs_no_registration_until_it_is_loaded(example, tmp_path):
     unregister(example.ScaledSquared)
     result = co.solve(co.Problem(example.ScaledSquared(SCALE), example.Square(STRENGTH)), (X, Y), agents=2, tol=1e-10)
     np.testing.assert_allclose(result.model.coef_, OPTIMUM, atol=1e-4)
-    fitted = co.LinearRegressor(loss=example.ScaledSquared(), penalty="l2").fit(X, Y)
+    fitted = co.LinearRegressor(loss=example.ScaledSquared(), penalty="l2").fit(X, Y + 50)
     assert fitted.coef_.shape == (D,)
     with pytest.raises(NotRegistered, match="loss 'scaled_squared'"):
         co.Result.load(result.save(tmp_path))
+
+
+@dataclass(frozen=True)
+class OwnHinge(Hinge):
+    """The hinge, which does not say what constant is best."""
+
+    name: ClassVar[str] = "own_hinge"
+
+    def constant(self, mean: float) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class OwnLogistic(Logistic):
+    """Logistic regression under another name: it has the same abilities."""
+
+    name: ClassVar[str] = "own_logistic"
+
+
+def test_a_loss_needs_no_formula_for_its_best_constant():
+    y = np.where(Y > 1, 1.0, -1.0)
+    result = co.solve(co.Problem(OwnHinge(), "l2", 0.1, intercept=True), (X, y), agents=3)
+    known = co.solve(co.Problem("hinge", "l2", 0.1, intercept=True), (X, y), agents=3)
+    assert result.status == "optimal"
+    assert result.certificate.unit == pytest.approx(known.certificate.unit, rel=0.1)
+
+
+def test_methods_ask_for_abilities_not_for_names(example):
+    problem = co.Problem(OwnLogistic(), example.Square(STRENGTH))
+    y = np.where(Y > 0, 1.0, -1.0)
+    best = co.solve(co.Problem("logistic", "l2", 2 * STRENGTH), (X, y), agents=3, tol=1e-9)
+    for method in ("relay", "newton", "proximal-1"):
+        result = co.solve(problem, (X, y), agents=3, method=method, tol=1e-9)
+        np.testing.assert_allclose(result.model.coef_, best.model.coef_, atol=1e-3)
+    np.testing.assert_array_equal(result.model.predict_proba(X).argmax(axis=1), result.model.predict(X) > 0)
+    fitted = co.LinearClassifier(loss=OwnLogistic(), penalty="square", alpha=STRENGTH).fit(X, y)
+    np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1.0)
+    by_columns = co.solve(co.Problem("squared", "square", STRENGTH), (X, Y), agents=2, split="features", method="pvrd2")
+    ridge = np.linalg.solve(X.T @ X / N + 2 * STRENGTH * np.eye(D), X.T @ Y / N)
+    np.testing.assert_allclose(by_columns.model.coef_, ridge, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("problem", "method", "words"),
+    [
+        (co.Problem("huber", "l2", 0.1), "gram", r"squared loss \(quadratic\); 'huber'"),
+        (co.Problem("hinge", "l1", 0.1), "relay", r"l2 penalty \(quadratic\).*'l1'"),
+        (co.Problem("squared", "l1", 0.1), "diffusion", r"l2 penalty \(quadratic\).*'l1'"),
+        (co.Problem("absolute", "l2", 0.1), "diffusion", r"slope is compiled.*'absolute'"),
+    ],
+)
+def test_an_error_names_the_ability_that_is_missing(problem, method, words):
+    with pytest.raises(InvalidProblem, match=words):
+        co.solve(problem, (X, np.sign(Y)), agents=2, method=method, split=co.methods.METHODS[method].split)
+
+
+def test_a_loss_without_an_ability_says_so():
+    with pytest.raises(InvalidProblem, match=r"hinge loss has no second derivative \(curvature\)"):
+        Hinge().curvature(X[:, 0], Y)
+    with pytest.raises(InvalidProblem, match=r"hinge loss has no probabilities \(probability\)"):
+        Hinge().probability(X[:, 0], 1.0)
 
 
 def test_without_the_registration_saved_files_say_what_is_missing(example, tmp_path):

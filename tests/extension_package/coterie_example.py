@@ -66,6 +66,7 @@ class Square(co.Penalty):
 
     name: ClassVar[str] = "square"
     separable: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
     strength: float = 1.0
 
     def __post_init__(self) -> None:

@@ -405,8 +405,8 @@ def test_fenchel_young_outside_the_domain_is_infinite(law):
 @pytest.mark.parametrize("distance", [1e-1, 1e-4, 1e-7, 1e-10])
 def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
     """There ℓ + ℓ* − u v is a difference of large numbers; its size is about (distance)² / 2 over the curvature."""
-    if not np.isfinite(law.smoothness):
-        pytest.skip("a kink has no curvature")
+    if type(law).curvature is Loss.curvature:
+        pytest.skip("it does not say its curvature")
     u = np.array([0.3, -0.4, 0.2, 0.1])
     y = labels(law, np.array([1.0, -1.0, 1.0, 1.0])) if law.kind == "classification" else u - 0.1
     slope, curve = law.gradient(u, y), law.curvature(u, y)
@@ -425,6 +425,16 @@ def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(la
         curved = law.smoothness * error**2 if np.isfinite(law.smoothness) else 0.0
         allowed = law.slope_distance(u, v, y) * error + curved
         assert (np.abs(moved - law.fenchel_young_each(u, v, y)) <= allowed * (1 + 1e-9) + 1e-12).all()
+
+
+@given(u=scores, raw=raw_labels, shift=st.floats(-100, 100))
+@laws
+def test_a_loss_that_moves_with_labels_does(law, u, raw, shift):
+    if not law.moves_with_labels:
+        pytest.skip("it does not say so")
+    y = labels(law, raw)
+    moved, expected = law.each(u + shift, y + shift), law.each(u, y)
+    np.testing.assert_allclose(moved, expected, atol=1e-12 * (1 + np.abs(u).max() + np.abs(y).max() + 100) ** 2)
 
 
 def test_the_best_constant_is_the_best(law):

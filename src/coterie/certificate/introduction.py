@@ -38,10 +38,10 @@ def introduce(agent: Agent) -> Talk[Facts]:
 
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
-    weights, ones, y = agent.data.weights, agent.weighted(np.ones(agent.data.n)), agent.exact_labels
+    ones, y = agent.weighted(np.ones(agent.data.n)), agent.exact_labels
     columns = agent.design.adjoint(ones)[:-1] if agent.problem.intercept else np.empty(0)
     mine = [float(ones.sum()), float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero]
-    sums = yield Sum(np.concatenate([mine, columns, agent.design.squares(weights).astype(float, copy=False)]))
+    sums = yield Sum(np.concatenate([mine, columns, agent.column_squares]))
     total, labels, losses, conjugates = map(float, sums[:4])
     if agent.problem.intercept:
         constant = yield from _best_constant(agent, total, labels / total)
@@ -79,7 +79,7 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
         primal_at_zero=losses / total,
         centre=centre,
         unit=unit,
-        shift=constant if loss.moves_with_labels else 0.0,
+        shift=constant if _moves_with_labels(loss) else 0.0,
         label_scale=_label_scale(loss, labels / total, constant),
         lengths=lengths,
     )
@@ -98,7 +98,7 @@ def _by_features(agent: Agent) -> Talk[Facts]:
         _facts(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
-        shift=shift if loss.moves_with_labels else 0.0,
+        shift=shift if _moves_with_labels(loss) else 0.0,
         label_scale=label_scale,
     )
 
@@ -110,13 +110,18 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     constant = 0.0
     if agent.problem.intercept:
         constant = _alone(_best_constant(agent, total, float(ones @ y) / total))
-    shift = constant if loss.moves_with_labels else 0.0
+    shift = constant if _moves_with_labels(loss) else 0.0
     slopes = loss.gradient(np.full(len(y), shift), y)
     unit = _unit(loss, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
     scale = _label_scale(loss, _squares(agent, shift) / total, constant)
     squares = float(slopes @ agent.weighted(slopes))
     said = [total, _value(agent, shift), squares, unit, _value(agent, 0.0) / total, scale]
     return np.array(said), constant
+
+
+def _moves_with_labels(loss: Loss) -> bool:
+    """Whether labels can be lowered."""
+    return loss.moves_with_labels
 
 
 def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
@@ -130,7 +135,7 @@ def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
     # |quantile − mean| ≤ deviation · √odds; the slopes at the ends of the domain are the odds. Where they say nothing,
     # because the loss has no such slopes, √n deviations reach as far as the labels do.
     lower, upper = sorted(abs(float(side[0])) for side in loss.domain(np.zeros(1)))
-    odds = upper / lower if 0 < lower and math.isfinite(upper) else total
+    odds = upper / lower if lower > 0 and math.isfinite(upper) else total
     width = 2.0 * math.sqrt(float(squares[0]) / total * odds)
     for _ in range(SEARCHES):
         places = np.linspace(mean - width, mean + width, PLACES)
@@ -165,14 +170,14 @@ def _squares(agent: Agent, constant: float) -> float:
 def _unit(loss: Loss, null: float, saturated: float, constant: float) -> float:
     """The null deviance over n, with a floor where all labels are one."""
     unit = null - saturated
-    if not loss.moves_with_labels:
+    if not _moves_with_labels(loss):
         return unit if unit > 0 else 1.0
     rounding, floor = (float(loss.each(np.array([share * abs(constant)]), np.zeros(1))[0]) for share in (SAME, FLOOR))
     return unit if unit > rounding else floor or 1.0
 
 
 def _label_scale(loss: Loss, mean_square: float, constant: float) -> float:
-    return (math.sqrt(mean_square) or abs(constant) or 1.0) if loss.moves_with_labels else 1.0
+    return (math.sqrt(mean_square) or abs(constant) or 1.0) if _moves_with_labels(loss) else 1.0
 
 
 def _facts(agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float) -> Facts:
