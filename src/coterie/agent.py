@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -204,12 +205,29 @@ class Agent:
         y = self.exact_labels
         return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
+    @property
+    def column_squares(self) -> FloatArray:
+        """Σ s x² of every own column as it is stored; split by features, without the weights."""
+        if "column squares" not in self.scratch:
+            weights = None if self.split == "features" else self.data.weights
+            self.scratch["column squares"] = self.design.squares(weights).astype(float, copy=False)
+        squares: FloatArray = self.scratch["column squares"]
+        return squares
+
+    @cached_property
+    def weight(self) -> float:
+        """How much the own rows weigh: their number, or the sum of their weights."""
+        return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
+
+    @cached_property
+    def label_norm(self) -> float:
+        """√(Σ s y²) of the own labels."""
+        return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
+
     @cached_property
     def column_norms(self) -> FloatArray:
-        """√(Σ s x²) of every own column as it is stored; split by features, without the weights."""
-        weights = None if self.split == "features" else self.data.weights
-        norms: FloatArray = np.sqrt(self.design.squares(weights).astype(float, copy=False))
-        return norms
+        """The roots of `column_squares`."""
+        return np.sqrt(self.column_squares)
 
     @cached_property
     def squared_norm(self) -> float:

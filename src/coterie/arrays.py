@@ -252,13 +252,20 @@ class Design:
         """Σ_i s_i x_ij² of every column as it is stored, without the intercept's."""
         result: FloatArray
         if is_sparse(self.X):
-            squares = self.X.multiply(self.X)
-            result = squares.sum(axis=0) if weights is None else squares.T @ weights
+            squares = np.square(self.X.data, dtype=float)
+            rows, columns = self._places()
+            terms = squares if weights is None else squares * weights[rows]
+            result = np.bincount(columns, terms, self.X.shape[1]).astype(float, copy=False)
         elif weights is None:
             result = np.einsum("ij,ij->j", self.X, self.X, dtype=float)
         else:
             result = np.einsum("i,ij,ij->j", weights, self.X, self.X, dtype=float)
         return result
+
+    def _places(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Row and column of every stored number of a sparse matrix."""
+        along, across = np.repeat(np.arange(len(self.X.indptr) - 1), np.diff(self.X.indptr)), self.X.indices
+        return (along, across) if self.X.format == "csr" else (across, along)
 
     def squared_lengths(self) -> FloatArray:
         """‖x_j‖² of every column."""

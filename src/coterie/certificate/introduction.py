@@ -38,21 +38,31 @@ def introduce(agent: Agent) -> Talk[Facts]:
 
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
-    ones, y = agent.weighted(np.ones(agent.data.n)), agent.exact_labels
-    columns = agent.design.adjoint(ones)[:-1] if agent.problem.intercept else np.empty(0)
-    mine = [float(ones.sum()), float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero]
-    sums = yield Sum(np.concatenate([mine, columns, agent.column_squares]))
-    total, labels, losses, conjugates = map(float, sums[:4])
-    if agent.problem.intercept:
-        constant = yield from _best_constant(agent, total, labels / total)
+    loss, y = agent.problem.loss, agent.exact_labels
+    if not agent.problem.intercept:
+        said = np.concatenate([[agent.weight, 0.0, 0.0, agent.conjugate_at_zero], agent.column_squares])
+        letter = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
+        sums, there = np.split(letter, [len(said)])
+        total, conjugates, constant, losses = float(sums[0]), float(sums[3]), 0.0, float(there[-3])
     else:
-        constant = 0.0
-    shift = constant if _moves_with_labels(agent.problem.loss) else 0.0
-    slopes = agent.problem.loss.gradient(np.full(len(y), shift), y)
+        ones = agent.weighted(np.ones(agent.data.n))
+        said = np.array([agent.weight, float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero])
+        sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
+        total, labels, losses, conjugates = map(float, sums[:4])
+        constant = yield from _best_constant(agent, total, labels / total)
+        letter = there = yield Sum(_at_start(agent, constant if _moves_with_labels(loss) else 0.0, constant))
+    return once(letter, "facts", _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
+
+
+def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
+    """Sums over the own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
+    squares of labels about it."""
+    y = agent.exact_labels
+    slopes = agent.problem.loss.gradient(np.full(len(y), start), y)
     weighted = agent.weighted(slopes)
-    about = [float(slopes @ weighted), _value(agent, shift), _value(agent, constant), _squares(agent, shift)]
-    there = yield Sum(np.concatenate([agent.design.adjoint(weighted), about]))
-    return once(there, "facts", _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
+    losses = _value(agent, start)
+    about = [losses, losses if constant == start else _value(agent, constant), _squares(agent, start)]
+    return np.concatenate([agent.design.adjoint(weighted), [float(slopes @ weighted)], about])
 
 
 def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tuple[float, float, float, float]) -> Facts:

@@ -29,6 +29,7 @@ The sums travel as words like any other, so a certificate costs messages, and th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,6 +39,7 @@ from coterie.arrays import FloatArray, once
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import introduce
 from coterie.kernels.sides import sides
+from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
 
 __all__ = ["certify", "introduce"]
@@ -160,7 +162,7 @@ def _of_rows(
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
+        bounded=tuple(_bounded(penalty, coefficients, u, off, radii)) if radii else (),
         bounded_errors=tuple(2.0 * most * float(np.linalg.norm(off)) for most in radii),
         radii=radii,
         room=room if problem.intercept else None,
@@ -203,7 +205,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         penalty.fenchel_young(coefficients, c * u),
         penalty.fenchel_young(coefficients, c * u, c * off),
         penalty.conjugate(0.0 * u),
-        *(penalty.bounded_fenchel_young(coefficients, u, most, off) for most in radii),
+        *_bounded(penalty, coefficients, u, off, radii),
         2.0 * float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
         _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
@@ -215,6 +217,13 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         errors = tuple(slope_error * most for most in radii)
         totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
     return _bound(agent.total, totals, target, radius)
+
+
+def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
+    """The own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
+    if penalty.coercive:
+        return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
+    return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
 def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bound:
@@ -248,9 +257,11 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
     """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
     loss = agent.problem.loss
+    if v is here.slopes and _is_smooth(agent):
+        # Every term is 0 where v is the slope, up to the rounding of either.
+        return 0.0, _curved(agent, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
-    exact = v is here.slopes and _is_smooth(agent)
-    distance = 0.0 if exact else _norm(agent, loss.slope_distance(here.scores, v, here.y))
+    distance = _norm(agent, loss.slope_distance(here.scores, v, here.y))
     return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
 
 
@@ -276,15 +287,10 @@ def _score_error(agent: Agent, w: FloatArray) -> float:
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
-    root = math.sqrt(_weight(agent))
+    root = math.sqrt(agent.weight)
     intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
-    lengths = _norm(agent, scores) + _norm(agent, agent.exact_labels)
+    lengths = _norm(agent, scores) + agent.label_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
-
-
-def _weight(agent: Agent) -> float:
-    weights = agent.data.weights
-    return float(agent.data.n) if weights is None else float(weights.sum(dtype=float))
 
 
 def _heaviest(agent: Agent) -> float:
