@@ -31,8 +31,8 @@ __all__ = ["LinearClassifier"]
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
     loss = estimator.loss
-    chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss, Loss)
-    if chosen.probability is not Loss.probability:
+    chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss)
+    if chosen is not None and chosen.probability is not Loss.probability:
         return True
     raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function.")
 
