@@ -440,6 +440,12 @@ except co.errors.UnknownName as error:
     assert (fitted.returncode, fitted.stderr) == (0, "")
 
 
+def test_the_doctor_names_one_that_fails(monkeypatch):
+    monkeypatch.setattr(EXTENSIONS, "failures", ("The extension 'oops' could not be loaded.",))
+    (found,) = [finding for finding in co.doctor.diagnose(quick=True) if finding.what == "extension"]
+    assert (found.works, found.needed, "oops" in found.detail) == (False, False, True)
+
+
 def test_two_packages_that_claim_one_name(places):
     places("first", CLASS.format(name="mine"), {"mine": "first:Other"})
     site = places("second", CLASS.format(name="mine"), {"mine": "second:Other"})
