@@ -78,15 +78,15 @@ def once(letter: FloatArray, purpose: str, work: Callable[..., T], *arguments: A
     """
     known = _known.get(purpose)
     if known is None or known[0]() is not letter or known[1] != key or letter.flags.writeable:
-        known = _known[purpose] = weakref.ref(letter, partial(_forget, purpose)), key, work(*arguments)
+        known = _known[purpose] = weakref.ref(letter, partial(_forget, _known, purpose)), key, work(*arguments)
     result: T = known[2]
     return result
 
 
-def _forget(purpose: str, letter: weakref.ref[FloatArray]) -> None:
+def _forget(known: dict[str, Any], purpose: str, letter: weakref.ref[FloatArray]) -> None:
     """Drop what was computed from a letter that nobody holds any more."""
-    if purpose in _known and _known[purpose][0] is letter:
-        del _known[purpose]
+    if purpose in known and known[purpose][0] is letter:
+        del known[purpose]
 
 
 def as_number(value: object) -> float:

@@ -71,7 +71,7 @@ app = typer.Typer(
     cls=_Group,
     name="coterie",
     help="Learn certified convex models from data that stays where it is.",
-    epilog="Exit codes: " + ", ".join(f"{code} {name}" for code, (name, _) in EXIT_CODES.items()) + ". "
+    epilog="Exit codes: " + ", ".join(f"{code} {name}" for code, name, _ in EXIT_CODES) + ". "
     "`coterie exit-codes` explains them.",
     no_args_is_help=True,
     add_completion=True,
@@ -111,7 +111,13 @@ def _complain(error: object, code: int) -> int:
     if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
         return code  # Under mpiexec, one rank speaks for all.
     if "--json" in sys.argv:
-        print_json({"error": str(error), "name": EXIT_CODES[code][0], "exit_code": code})
+        print_json(
+            {
+                "error": str(error),
+                "name": next(name for known, name, _ in EXIT_CODES if known == code),
+                "exit_code": code,
+            }
+        )
     else:
         console(stderr=True).print("[red]error:[/red]", escape(str(error)))
     return code

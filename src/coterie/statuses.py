@@ -11,6 +11,7 @@ class Status(StrEnum):
     """The outcome of a run. Compares equal to its name; `advice` says what to do next, `exit_code` is the CLI's."""
 
     OPTIMAL = "optimal"
+    OPTIMAL_WITHIN_RADIUS = "optimal_within_radius"
     ITERATION_LIMIT = "iteration_limit"
     TIME_LIMIT = "time_limit"
     COMMUNICATION_LIMIT = "communication_limit"
@@ -22,7 +23,6 @@ class Status(StrEnum):
     PARTY_LOST = "party_lost"
     PROTOCOL_ERROR = "protocol_error"
     INTERRUPTED = "interrupted"
-    OPTIMAL_WITHIN_RADIUS = "optimal_within_radius"
 
     @property
     def advice(self) -> str:
@@ -38,7 +38,7 @@ class Status(StrEnum):
     @property
     def exit_code(self) -> int:
         """The exit status of the command line: 0 for success, 10 and up for the rest, in the order above."""
-        return 0 if self.success else 9 + list(Status).index(self)
+        return 0 if self.success else 10 + [status for status in Status if not status.success].index(self)
 
 
 _ADVICE = {

@@ -35,7 +35,7 @@ def test_the_prediction_comes_true(problem, y, settings):
     assert planned.method == happened.certificate.settings["method"]["name"]
     assert happened.rounds / 3 <= planned.rounds <= 3 * happened.rounds
     for bits, cost in zip(planned.bits_per_party, happened.bill.per_agent, strict=True):
-        assert bits / planned.rounds == pytest.approx(cost.bits / happened.rounds, rel=0.3)
+        assert bits / planned.rounds == pytest.approx(cost.bits / happened.rounds, rel=0.35)
     assert happened.bill.total.bits / 4 <= planned.bits <= 4 * happened.bill.total.bits
 
 

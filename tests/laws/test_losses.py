@@ -409,7 +409,10 @@ def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
         pytest.skip("it does not say its curvature")
     u = np.array([0.3, -0.4, 0.2, 0.1])
     y = labels(law, np.array([1.0, -1.0, 1.0, 1.0])) if law.kind == "classification" else u - 0.1
-    slope, curve = law.gradient(u, y), law.curvature(u, y)
+    try:
+        slope, curve = law.gradient(u, y), law.curvature(u, y)
+    except InvalidProblem:
+        pytest.skip("it does not say how curved it is")
     v = slope * (1 - distance)
     expected = 0.5 * (slope - v) ** 2 / curve
     np.testing.assert_allclose(law.fenchel_young_each(u, v, y), expected, rtol=4 * distance + 1e-5)

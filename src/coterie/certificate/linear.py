@@ -54,7 +54,8 @@ ROOM = 1e3
 RADIUS = 10.0
 """Bounded claims speak of norms up to at least so many times that of the model,"""
 RADII = RADIUS ** np.arange(7)
-"""and up to as many times more as the target leaves room for."""
+"""and up to as many times more as this share of the target leaves room for:"""
+SPENT_ON_RADIUS = 0.1
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,12 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
     error = _score_error(agent, w) + _label_error(agent, here.scores, w)
     first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
     length = (agent.design.roundings[1] + agent.count + FEW) * _norm(agent, v)
-    own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else (0.0, 0.0))]
+    own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
     u, off, c = once(sums, "slope", _slope, agent, sums, key=id(w))
-    shrunk = sums[-5:-3]
+    d = len(problem.coefficients(adjoint))
+    shrunk = sums[d + 3 : d + 5]
     if c < 1.0:
         shrunk = yield Sum(np.array(_gaps(agent, here, c * v, error)))
     arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
@@ -124,10 +126,11 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     """−q about the columns' means, how far its entries may be off, and what must shrink it into the domain of g*."""
     problem, known = agent.problem, agent.known
     assert known.lengths is not None
-    u = problem.slope(sums[:-8], known.total)
+    d = len(known.lengths)
+    u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + known.centre * (float(sums[-2] + sums[-1]) / known.total)
-    off = np.sqrt(known.lengths * float(sums[-3])) * (SAFE * EPSILON / known.total)
+    off = np.sqrt(known.lengths * float(sums[d + 5])) * (SAFE * EPSILON / known.total)
     return u, off, problem.penalty.scale_into_domain(u, off)
 
 
@@ -142,8 +145,8 @@ def _of_rows(
     radius: float | None,
 ) -> Bound:
     problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
-    losses, losses_error, at_zero, gaps, gaps_error, _, coarse, fine = map(float, sums[-8:])
     coefficients = problem.coefficients(w)
+    losses, losses_error, at_zero, gaps, gaps_error, _, *imbalance = map(float, sums[len(coefficients) :])
     radii: tuple[float, ...] = ()
     if not penalty.coercive:
         radii = _radii(agent, float(np.linalg.norm(coefficients)), radius)
@@ -157,7 +160,7 @@ def _of_rows(
         gaps_error=gaps_error,
         shrunk=float(shrunk[0]),
         shrunk_error=float(shrunk[1]),
-        imbalance=room * (abs(coarse + fine) + agent.count**2 * EPSILON * _grid(both)),
+        imbalance=room * (abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both)),
         penalty=penalty.value(coefficients),
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
@@ -240,9 +243,9 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
     bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
     if not bounded or radius is None or whole[0] <= target:
         return Bound.of(primal, *whole, None, t.room, primal_error)
-    fits = [k for k, gap in enumerate(bounded) if gap <= target]
+    fits = [k for k, gap in enumerate(bounded) if gap <= target * SPENT_ON_RADIUS]
     k = fits[-1] if fits else 0
-    if radius == ANY and not fits and whole[0] <= bounded[k]:
+    if radius == ANY and bounded[k] > target and whole[0] <= bounded[k]:
         return Bound.of(primal, *whole, None, t.room, primal_error)
     rounding = t.gaps_error / total + beside + t.bounded_errors[k]
     return Bound.of(primal, bounded[k], rounding, t.radii[k], t.room, primal_error)

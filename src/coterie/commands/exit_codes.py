@@ -12,25 +12,25 @@ from coterie.statuses import Status
 __all__ = ["BUG", "EXIT_CODES", "REFUSED", "UNTRUE", "USAGE", "exit_codes", "register"]
 
 BUG, USAGE, REFUSED, UNTRUE = 1, 2, 3, 4
-EXIT_CODES = {
-    0: ("optimal", Status.OPTIMAL.advice),
-    BUG: ("bug", "Something that must not happen did. Please report it with what was printed."),
-    USAGE: ("usage", "The command line is wrong. The message names the flag; --help lists them all."),
-    REFUSED: ("refused", "The input was refused before anything was sent. The message names the fix."),
-    UNTRUE: ("untrue", "A file was changed, or a certificate does not hold. Do not trust the model."),
-    **{status.exit_code: (status.value, status.advice) for status in Status if status.exit_code},
-}
+EXIT_CODES = (
+    *((0, status.value, status.advice) for status in Status if status.success),
+    (BUG, "bug", "Something that must not happen did. Please report it with what was printed."),
+    (USAGE, "usage", "The command line is wrong. The message names the flag; --help lists them all."),
+    (REFUSED, "refused", "The input was refused before anything was sent. The message names the fix."),
+    (UNTRUE, "untrue", "A file was changed, or a certificate does not hold. Do not trust the model."),
+    *((status.exit_code, status.value, status.advice) for status in Status if not status.success),
+)
 """Every number with its name and what to do."""
 
 
 def exit_codes(as_json: Json = False) -> None:
     """List the numbers with which commands end, and what each means."""
     if as_json:
-        entries = [{"code": code, "name": name, "advice": advice} for code, (name, advice) in EXIT_CODES.items()]
+        entries = [{"code": code, "name": name, "advice": advice} for code, name, advice in EXIT_CODES]
         print_json({"exit_codes": entries})
         return
     table = RichTable("code", "name", "meaning", box=None, header_style="dim")
-    for code, (name, advice) in EXIT_CODES.items():
+    for code, name, advice in EXIT_CODES:
         table.add_row(str(code), name, advice)
     console().print(table)
 
