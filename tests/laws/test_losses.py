@@ -405,8 +405,8 @@ def test_fenchel_young_outside_the_domain_is_infinite(law):
 @pytest.mark.parametrize("distance", [1e-1, 1e-4, 1e-7, 1e-10])
 def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
     """There ℓ + ℓ* − u v is a difference of large numbers; its size is about (distance)² / 2 over the curvature."""
-    if type(law).curvature is Loss.curvature:
-        pytest.skip("it does not say its curvature")
+    if not np.isfinite(law.smoothness):
+        pytest.skip("a kink has no curvature")
     u = np.array([0.3, -0.4, 0.2, 0.1])
     y = labels(law, np.array([1.0, -1.0, 1.0, 1.0])) if law.kind == "classification" else u - 0.1
     try:
