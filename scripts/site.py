@@ -95,9 +95,9 @@ def _completed(reference: str) -> str:
     for name in coterie.__all__:
         module = getattr(getattr(coterie, name), "__module__", None)
         named = f"::: {module}.{name}\n"
-        if module is None or named in reference or f"::: {module}\n" in reference:
+        if not str(module).startswith("coterie.") or named in reference or f"::: {module}\n" in reference:
             continue
-        place = ESTIMATORS if module.startswith("coterie.estimators.") else REST
+        place = ESTIMATORS if str(module).startswith("coterie.estimators.") else REST
         reference = reference.replace(place, named + place)
     return reference
 

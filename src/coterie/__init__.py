@@ -33,10 +33,13 @@ if typing.TYPE_CHECKING:
         report,
         tasks,
     )
+    from coterie.agent import Agent
     from coterie.bill import Bill
-    from coterie.certificate import Certificate
+    from coterie.catalogue import register
+    from coterie.certificate import Certificate, Point
     from coterie.data import Table, align, read
     from coterie.data.distant import Rows
+    from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
         LinearClassifier,
@@ -45,9 +48,12 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.losses import Loss
+    from coterie.methods import Method
     from coterie.models import LinearModel, LowRankModel, PersonalModel
     from coterie.networks import Network
     from coterie.path import Path, path
+    from coterie.penalties import Penalty
     from coterie.personal import Personal
     from coterie.plan import Plan, plan
     from coterie.problem import Problem
@@ -55,54 +61,68 @@ if typing.TYPE_CHECKING:
     from coterie.solve import solve
     from coterie.statuses import Status
     from coterie.verify import verify
-    from coterie.words import Ask, Exchange, Mix, Sum
+    from coterie.words import Ask, Exchange, Mix, Sum, Talk
 
 __version__ = version("coterie")
 
 __all__ = [
+    "Agent",
     "Ask",
     "Bill",
     "Certificate",
     "CoterieError",
+    "Engine",
     "Exchange",
     "LinearClassifier",
     "LinearModel",
     "LinearRegressor",
+    "Loss",
     "LowRankClassifier",
     "LowRankModel",
     "LowRankRegressor",
+    "Method",
     "Mix",
     "Network",
     "Path",
+    "Penalty",
     "Personal",
     "PersonalModel",
     "PersonalizedClassifier",
     "Plan",
+    "Point",
     "Problem",
     "Result",
     "Rows",
     "Status",
     "Sum",
     "Table",
+    "Talk",
     "align",
     "networks",
     "path",
     "plan",
     "read",
+    "register",
     "solve",
     "verify",
 ]
 
 _NAMES_OF = {
+    "agent": "Agent",
     "bill": "Bill",
-    "certificate": "Certificate",
+    "catalogue": "register",
+    "certificate": "Certificate Point",
     "data": "Table align read",
     "data.distant": "Rows",
+    "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "losses": "Loss",
+    "methods": "Method",
     "models": "LinearModel LowRankModel PersonalModel",
     "networks": "Network",
     "path": "Path path",
+    "penalties": "Penalty",
     "personal": "Personal",
     "plan": "Plan plan",
     "problem": "Problem",
@@ -110,7 +130,7 @@ _NAMES_OF = {
     "solve": "solve",
     "statuses": "Status",
     "verify": "verify",
-    "words": "Ask Exchange Mix Sum",
+    "words": "Ask Exchange Mix Sum Talk",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 """The module of each public name."""

@@ -93,6 +93,7 @@ class Here:
 
 
 def _never() -> bool:
+    """No, whenever it is asked."""
     return False
 
 

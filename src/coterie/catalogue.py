@@ -1,8 +1,12 @@
-"""A folder as a catalogue: adding a file adds an entry.
+"""What is known by name: the files of a folder, and what extensions register.
 
 `Catalogue("coterie.losses", Loss, "loss")` imports every module of `coterie.losses` and collects the concrete
 subclasses of `Loss` by their `name`. The command line, the documentation table and the law tests all read from here, so
 a new file is the only change a new loss, penalty or method needs.
+
+Outside this repository `co.register(MyLoss)` does the same. A package that names a module, or a function, which
+registers its classes in the entry point group `coterie.extensions` is found by itself: when a catalogue is listed for
+the first time, or asked for a name that it does not have.
 """
 
 from __future__ import annotations
@@ -11,14 +15,26 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Generic, TypeGuard, TypeVar
+from types import FunctionType
+from typing import Any, Generic, TypeVar
 
-from coterie.errors import UnknownName
+from coterie.errors import InvalidInput, UnknownName
 
-__all__ = ["Catalogue", "names_in"]
+__all__ = ["EXTENSIONS", "GROUP", "Catalogue", "Entries", "names_in", "register", "unregister"]
+
+GROUP = "coterie.extensions"
+"""The group of entry points in which a package says that it has something to register."""
+
+NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+RESERVED = ("auto", "learned")
+"""Names that mean something else where a method or a network is asked for."""
 
 ENTRY = {
     "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
@@ -27,42 +43,217 @@ ENTRY = {
 """How an entry is written where it is not a class with a `name`."""
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
-class Catalogue(Mapping[str, type[T]], Generic[T]):
-    """The concrete subclasses of `base` in that package, by their `name`, sorted."""
+class Entries(Mapping[str, E], Generic[E]):
+    """Entries of one kind by name, sorted: those that a package's modules define, and those that were registered."""
 
-    def __init__(self, package: str, base: Any, kind: str):
-        self._package, self._base, self._kind = package, base, kind
+    def __init__(self, package: str, kind: str):
+        self._package, self._kind = package, kind
+        self._added: dict[str, E] = {}
+        _CATALOGUES.append(self)
+
+    # -- which things are entries; a subclass says it ----------------------------------------------------------------
+
+    def takes(self, thing: object) -> bool:
+        """Whether that thing is of this kind, complete or not."""
+        raise NotImplementedError
+
+    def is_entry(self, thing: Any) -> bool:
+        """Whether a thing of this kind in one of the package's modules is an entry, not a base of entries."""
+        raise NotImplementedError
+
+    def name_of(self, entry: Any) -> object:
+        """The name under which it is known."""
+        raise NotImplementedError
+
+    def lacks(self, entry: Any) -> Iterator[str]:
+        """What has to be done before it can be registered."""
+        raise NotImplementedError
+
+    # -- what is there -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _entries(self) -> dict[str, type[T]]:
+    def _own(self) -> dict[str, E]:
         package = importlib.import_module(self._package)
-        found: dict[str, type[T]] = {}
+        found: dict[str, E] = {}
         for module_info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{module_info.name}")
-            for cls in vars(module).values():
-                if inspect.isclass(cls) and cls.__module__ == module.__name__ and self._is_entry(cls):
-                    found[vars(cls)["name"]] = cls
-        return dict(sorted(found.items()))
+            for thing in vars(module).values():
+                if self.takes(thing) and thing.__module__ == module.__name__ and self.is_entry(thing):
+                    found[str(self.name_of(thing))] = thing
+        return found
 
-    def _is_entry(self, cls: Any) -> TypeGuard[type[T]]:
-        return issubclass(cls, self._base) and "name" in vars(cls)
-
-    def __getitem__(self, name: str) -> type[T]:
+    def __getitem__(self, name: str) -> E:
         try:
-            return self._entries[name]
-        except (KeyError, TypeError):
-            raise UnknownName(self._kind, name, self._entries) from None
+            if name in self:
+                return self._own[name] if name in self._own else self._added[name]
+        except TypeError:  # not even hashable
+            pass
+        raise self.unknown(name)
+
+    def unknown(self, name: object) -> UnknownName:
+        """The error for a name that is not there."""
+        return UnknownName(self._kind, name, self, REGISTER, " ".join(EXTENSIONS.failures))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        if name not in self._own and name not in self._added:
+            EXTENSIONS.load()
+        return name in self._own or name in self._added
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        EXTENSIONS.load()
+        return iter(sorted({*self._own, *self._added}))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        EXTENSIONS.load()
+        return len(self._own) + len(self._added)
+
+    # -- registration ------------------------------------------------------------------------------------------------
+
+    def add(self, entry: E) -> None:
+        """Make it known; refused if it is incomplete, or if its name means something else."""
+        if wanted := list(self.lacks(entry)):
+            raise InvalidInput(f"{_full_name(entry)} cannot be registered as a {self._kind}: {'; '.join(wanted)}.")
+        name = self.name_of(entry)
+        if not isinstance(name, str) or not NAME.fullmatch(name) or name in RESERVED:
+            raise InvalidInput(
+                f"{name!r} cannot be the name of a {self._kind}: use small letters and digits, joined by '-' or '_', "
+                f"from a letter on, and not {' or '.join(map(repr, RESERVED))}."
+            )
+        known = self._own.get(name, self._added.get(name))
+        # Run a second time, a cell of a notebook defines the same class anew.
+        if known is not None and (name in self._own or _full_name(known) != _full_name(entry)):
+            raise InvalidInput(
+                f"there is a {self._kind} called {name!r} already, {_full_name(known)}: give {_full_name(entry)} "
+                "another name."
+            )
+        self._added[name] = entry
+
+    def remove(self, entry: E) -> None:
+        """Forget an entry that was registered."""
+        self._added = {name: known for name, known in self._added.items() if known is not entry}
+
+
+class Catalogue(Entries[type[T]], Generic[T]):
+    """The concrete subclasses of `base` in that package, by their `name`.
+
+    What every class must state is annotated in `base` as a ClassVar without a value; `allowed` has the values of those
+    that have a choice.
+    """
+
+    def __init__(self, package: str, base: Any, what: str, /, **allowed: Sequence[str]):
+        super().__init__(package, what)
+        self._base, self._allowed = base, allowed
+
+    def takes(self, thing: object) -> bool:
+        return inspect.isclass(thing) and issubclass(thing, self._base)
+
+    def is_entry(self, thing: Any) -> bool:
+        return "name" in vars(thing)
+
+    def name_of(self, entry: Any) -> object:
+        return vars(entry)["name"]
+
+    def lacks(self, entry: Any) -> Iterator[str]:
+        if is_dataclass(self._base) and not _is_frozen_dataclass(entry):
+            yield "write @dataclass(frozen=True) above it, and @co.register above that"
+        if missing := sorted(getattr(entry, "__abstractmethods__", ())):
+            yield f"define {', '.join(missing)}"
+        for fact, text in self._facts().items():
+            choice = self._allowed.get(fact)
+            among = f", one of {', '.join(map(repr, choice))}" if choice else ""
+            stated = vars(entry).get("name") if fact == "name" else getattr(entry, fact, None)
+            if stated is None or (choice and stated not in choice):
+                yield f"state its {fact} ({fact}: {text} = ...{among})"
+
+    def _facts(self) -> dict[str, str]:
+        """What every class must state, and as what."""
+        annotated = inspect.get_annotations(self._base).items()
+        return {fact: text for fact, text in annotated if "ClassVar" in text and not hasattr(self._base, fact)}
+
+
+def _is_frozen_dataclass(cls: Any) -> bool:
+    return "__dataclass_fields__" in vars(cls) and cls.__dataclass_params__.frozen
+
+
+def _full_name(entry: Any) -> str:
+    return f"{entry.__module__}.{entry.__qualname__}"
+
+
+_CATALOGUES: list[Entries[Any]] = []
+"""Every catalogue whose package has been imported; a subclass of `Loss` has imported that of losses."""
+
+
+def register(entry: E) -> E:
+    """Make a loss, penalty, method, engine or task, or a function that makes a network, known by its name.
+
+    `co.Problem`, `co.solve`, `co.verify`, saved results and the command line then know it as they know those of
+    Coterie. Returns its argument, so that it can stand above a class: @co.register. Whoever loads a result needs the
+    same registration; a package that is installed does it by an entry point of the group `coterie.extensions`.
+    """
+    _catalogue_of(entry).add(entry)
+    return entry
+
+
+def unregister(entry: Any) -> None:
+    """Forget what was registered; its name is free again."""
+    _catalogue_of(entry).remove(entry)
+
+
+def _catalogue_of(entry: object) -> Entries[Any]:
+    if isinstance(entry, FunctionType):
+        importlib.import_module("coterie.networks")
+    for catalogue in _CATALOGUES:
+        if catalogue.takes(entry):
+            return catalogue
+    what = getattr(entry, "__qualname__", None)
+    given = repr(what) if what else f"an object of {type(entry).__name__}: register the class itself"
+    raise InvalidInput(
+        "co.register takes a subclass of Loss, Penalty, Method, Engine or Task, or a function (agents, ...) -> Network;"
+        f" it was given {given}."
+    )
+
+
+REGISTER = "If it is your own or another package's, install that package, or register it: co.register(...)."
+
+
+class _Extensions:
+    """What installed packages register by entry points; one that fails is named, and the others stay."""
+
+    def __init__(self) -> None:
+        self.failures: tuple[str, ...] = ()
+        self._lock = threading.RLock()
+        self._begun = False
+
+    def load(self) -> None:
+        """Load them all, the first time that it is called."""
+        with self._lock:
+            if self._begun:  # perhaps by an extension that lists a catalogue while it is loaded
+                return
+            self._begun = True
+            self.failures = tuple(filter(None, map(_failure, entry_points(group=GROUP))))
+        if self.failures:
+            warnings.warn(" ".join(self.failures), RuntimeWarning, stacklevel=3)
+
+
+def _failure(point: EntryPoint) -> str | None:
+    """Load that entry point; if it cannot be, a sentence that says whose it is and why."""
+    try:
+        found = point.load()
+        if inspect.isclass(found):
+            register(found)
+        elif not inspect.ismodule(found):
+            found()
+    except Exception as error:  # whatever somebody else's code may raise
+        package = "a package without a name" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+        reason = f"{type(error).__name__}: {error}".rstrip(".")
+        return f"The extension {point.name!r} ({point.value}) of {package} could not be loaded ({reason})."
+    return None
+
+
+EXTENSIONS = _Extensions()
 
 
 def names_in(folder: str, file: str = "*") -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from typer.core import TyperGroup
 from coterie import __version__, commands
 from coterie.commands.exit_codes import EXIT_CODES, REFUSED, UNTRUE
 from coterie.commands.output import console, print_json
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
 
 __all__ = ["app", "main"]
@@ -97,7 +97,7 @@ def _guarded(command: Callable[[], Any]) -> Any:
         return command()
     except CorruptFile as error:
         return _complain(error, UNTRUE)
-    except (InvalidInput, MissingExtra) as error:
+    except (InvalidInput, MissingExtra, NotRegistered) as error:
         return _complain(error, REFUSED)
     except CoterieError as error:
         return _complain(error, error.status.exit_code)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coterie.catalogue import EXTENSIONS
 from coterie.engines import ENGINES
 from coterie.engines.mpi import Mpi
 from coterie.problem import Problem
@@ -50,6 +51,7 @@ def diagnose(*, quick: bool = False) -> list[Finding]:
     ]
     findings += [_look_for(package, package, f"pip install {package}", needed=True) for package in PACKAGES]
     findings += [_try_engine(name, quick and name != "local") for name in ENGINES]
+    findings += [Finding("extension", False, failure, needed=False) for failure in EXTENSIONS.failures]
     for extra, package in EXTRAS.items():
         findings.append(_look_for(f"extra {extra}", package, f"pip install 'coterie[{extra}]'", needed=False))
     folder = os.environ.get("COTERIE_DATA")

@@ -8,6 +8,7 @@
     │   ├── MissingData                    a public data file is not here; says where it is published and what to set
     │   └── UnknownName                    no such loss, method, ...; suggests close names
     ├── MissingExtra (also an ImportError) an optional dependency is not installed
+    ├── NotRegistered                      a file names a loss, penalty or method that an extension defines
     ├── CorruptFile                        a model, certificate or checkpoint that was changed or truncated
     ├── ProtocolError                      two agents said different words at the same step
     ├── NumericalError                     a message was not finite
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidProblem",
     "MissingData",
     "MissingExtra",
+    "NotRegistered",
     "NumericalError",
     "PartyLost",
     "ProtocolError",
@@ -99,12 +101,13 @@ class MissingData(InvalidInput):
 
 
 class UnknownName(InvalidInput):
-    """No such name in a catalogue; the message lists the close ones, or all."""
+    """No such name in a catalogue; the message lists the close ones, or all with the advice, and what went wrong."""
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]):
+    def __init__(self, kind: str, name: object, known: Iterable[str], advice: str = "", wrong: str = ""):
         known = sorted(known)
-        hint = did_you_mean(name, known) or f"Known: {', '.join(known) or 'none'}."
-        super().__init__(f"there is no {kind} called {name!r}. {hint}")
+        hint = did_you_mean(name, known) or f"Known: {', '.join(known) or 'none'}. {advice}".rstrip()
+        super().__init__(f"there is no {kind} called {name!r}. {hint} {wrong}".rstrip())
+        self.kind, self.name, self.advice = kind, name, f"{advice} {wrong}".strip()
 
 
 class MissingExtra(CoterieError, ImportError):
@@ -112,6 +115,13 @@ class MissingExtra(CoterieError, ImportError):
 
     def __init__(self, what: str, extra: str):
         super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'coterie[{extra}]'")
+
+
+class NotRegistered(CoterieError):
+    """A file is about a loss, penalty or method that is not known here: an extension has to register it."""
+
+    def __init__(self, unknown: UnknownName):
+        super().__init__(f"the {unknown.kind} {unknown.name!r} is not known here. {unknown.advice}".rstrip())
 
 
 class CorruptFile(CoterieError):

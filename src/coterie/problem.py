@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.errors import InvalidProblem, did_you_mean
+from coterie.errors import InvalidProblem, NotRegistered, UnknownName, did_you_mean
 from coterie.losses import LOSSES, Loss, loss
 from coterie.penalties import PENALTIES, Penalty, Step, penalty
 from coterie.tasks import TASKS, Task, task
@@ -140,10 +140,15 @@ class Problem:
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Problem:
-        """The problem that `settings()` described."""
+        """The problem that `settings()` described; a name that is not known here has to be registered first."""
         parts = _read_back(settings)
-        chosen = penalty(**parts["penalty"])
-        fit = (task if chosen.for_matrices else loss)(**parts["loss"])
+        try:
+            chosen = penalty(**parts["penalty"])
+            fit = (task if chosen.for_matrices else loss)(**parts["loss"])
+        except UnknownName as error:
+            if isinstance(error.name, str):
+                raise NotRegistered(error) from None
+            raise
         return Problem(fit, chosen, intercept=parts["intercept"])
 
 
@@ -154,7 +159,7 @@ def _parameter_names(entry: type[Loss] | type[Task] | type[Penalty]) -> list[str
 def _make_loss(given: str | Loss | Task, parameters: dict[str, Any]) -> Loss:
     if isinstance(given, Loss):
         return given
-    if isinstance(given, Task) or (given in TASKS and given not in LOSSES):
+    if isinstance(given, Task) or (given not in LOSSES and given in TASKS):
         name = given.name if isinstance(given, Task) else given
         raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
     own = [name for name in _parameter_names(LOSSES[given]) if name in parameters]

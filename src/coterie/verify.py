@@ -13,7 +13,7 @@ from coterie.agent import Facts
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, certify, participants, sentence
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, NumericalError
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.methods import METHODS
 from coterie.models import LinearModel, LowRankModel, PersonalModel
 from coterie.networks import star
@@ -197,9 +197,12 @@ def contradictions(certificate: Certificate, problem: Problem, classes: list[Any
         yield f"the tolerance is {certificate.tolerance!r}, but the run was asked for {settings['limits']['tol']!r}"
     if _plain(settings["classes"]) != _plain(classes):
         yield "the certificate names other classes than the model"
-    method = settings["method"]["name"]
-    if method not in METHODS or METHODS[method].split != settings["split"]:
-        yield f"there is no method {method!r} for data split by {settings['split']}"
+    try:
+        method = METHODS[settings["method"]["name"]]
+    except UnknownName as error:
+        raise NotRegistered(error) from None
+    if method.split != settings["split"]:
+        yield f"there is no method {method.name!r} for data split by {settings['split']}"
     if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
         yield f"{settings['seed']!r} is no seed"
 

@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,8 @@ def test_an_attribute_that_is_not_there():
 @pytest.mark.parametrize("name", coterie.__all__)
 def test_public_names_are_documented(name):
     thing = getattr(coterie, name)
+    if typing.get_origin(thing) is not None:
+        return  # an alias cannot have a docstring; the reference shows the one below it
     assert (inspect.getdoc(thing) or "").strip()
     if inspect.isclass(thing):
         for attribute, member in vars(thing).items():

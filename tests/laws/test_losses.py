@@ -430,6 +430,16 @@ def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(la
         assert (np.abs(moved - law.fenchel_young_each(u, v, y)) <= allowed * (1 + 1e-9) + 1e-12).all()
 
 
+@given(u=scores, raw=raw_labels, shift=st.floats(-100, 100))
+@laws
+def test_a_loss_that_moves_with_labels_does(law, u, raw, shift):
+    if not law.moves_with_labels:
+        pytest.skip("it does not say so")
+    y = labels(law, raw)
+    moved, expected = law.each(u + shift, y + shift), law.each(u, y)
+    np.testing.assert_allclose(moved, expected, atol=1e-12 * (1 + np.abs(u).max() + np.abs(y).max() + 100) ** 2)
+
+
 def test_the_best_constant_is_the_best(law):
     rng = np.random.default_rng(1)
     y = labels(law, rng.uniform(-2, 3, 50))

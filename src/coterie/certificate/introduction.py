@@ -130,8 +130,8 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
 
 
 def _moves_with_labels(loss: Loss) -> bool:
-    """Whether ℓ(u + c; y + c) = ℓ(u; y), so that labels can be lowered."""
-    return loss.kind == "regression"
+    """Whether labels can be lowered."""
+    return loss.moves_with_labels
 
 
 def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
@@ -142,9 +142,11 @@ def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
         return known
     deviations = agent.exact_labels - mean
     squares = yield Sum(np.array([float(deviations @ agent.weighted(deviations))]))
-    # |quantile − mean| ≤ deviation · √odds; the slopes at the ends of the domain are the odds.
-    lower, upper = (abs(float(side[0])) for side in loss.domain(np.zeros(1)))
-    width = 2.0 * math.sqrt(float(squares[0]) / total * max(lower / upper, upper / lower))
+    # |quantile − mean| ≤ deviation · √odds; the slopes at the ends of the domain are the odds. Where they say nothing,
+    # because the loss has no such slopes, √n deviations reach as far as the labels do.
+    lower, upper = sorted(abs(float(side[0])) for side in loss.domain(np.zeros(1)))
+    odds = upper / lower if lower > 0 and math.isfinite(upper) else total
+    width = 2.0 * math.sqrt(float(squares[0]) / total * odds)
     for _ in range(SEARCHES):
         places = np.linspace(mean - width, mean + width, PLACES)
         values = yield Sum(np.array([_value(agent, place) for place in places]))

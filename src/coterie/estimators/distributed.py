@@ -201,12 +201,14 @@ def positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool
 def linear_problem(estimator: Any, kind: str) -> Problem:
     """The problem that the parameters describe; a loss of the other kind is refused."""
     loss, penalty = estimator.loss, estimator.penalty
-    name = loss if isinstance(loss, str) else loss.name
-    if LOSSES[name].kind != kind:
+    chosen = type(loss) if isinstance(loss, Loss) else LOSSES[loss]
+    if chosen.kind != kind:
         fitting = [known for known, entry in LOSSES.items() if entry.kind == kind]
         other = "LinearClassifier" if kind == "regression" else "LinearRegressor"
-        raise InvalidProblem(f"loss={name!r} is for {LOSSES[name].kind}; use {other}, or one of: {', '.join(fitting)}.")
-    wanted = set() if isinstance(loss, Loss) else {field.name for field in fields(LOSSES[name])}
+        raise InvalidProblem(
+            f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: {', '.join(fitting)}."
+        )
+    wanted = set() if isinstance(loss, Loss) else {field.name for field in fields(chosen)}
     if isinstance(penalty, str):
         wanted |= {field.name for field in fields(PENALTIES[penalty])}
     given = {

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
@@ -23,7 +22,7 @@ from coterie.estimators.distributed import (
     rows_of,
     two_classes_at_least,
 )
-from coterie.losses import Loss
+from coterie.losses import LOSSES, Loss
 from coterie.methods import Method
 from coterie.penalties import Penalty
 
@@ -31,7 +30,9 @@ __all__ = ["LinearClassifier"]
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
-    if getattr(estimator.loss, "name", estimator.loss) == "logistic":
+    loss = estimator.loss
+    chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss)
+    if chosen is not None and chosen.probability is not Loss.probability:
         return True
     raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function.")
 
@@ -163,10 +164,10 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
         """The probabilities of the classes; for more than two, those of one against the rest, scaled to add up to 1."""
-        scores = self.decision_function(X)
-        positive: FloatArray = expit(scores)
+        scores, probability = self.decision_function(X), linear_problem(self, "classification").loss.probability
+        positive = probability(scores, 1.0)
         if scores.ndim == 1:
-            return np.column_stack([expit(-scores), positive])
+            return np.column_stack([probability(scores, -1.0), positive])
         totals = positive.sum(axis=1, keepdims=True)
         uniform = np.full_like(positive, 1.0 / len(self.classes_))
         shares: FloatArray = np.divide(positive, totals, out=uniform, where=totals > 0)

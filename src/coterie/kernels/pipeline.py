@@ -27,10 +27,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, is_sparse
 
-__all__ = ["SLOPES", "Rows", "advance", "numbers", "push", "rows_of"]
-
-SLOPES = {"squared": 0, "huber": 1, "squared_hinge": 2, "logistic": 3}
-"""The losses whose derivative is compiled here."""
+__all__ = ["Rows", "advance", "numbers", "push", "rows_of"]
 
 Z, OLDER, FIRST, HELD = range(4)
 U, V, LABEL, WEIGHT = range(4)
@@ -54,7 +51,7 @@ def rows_of(X: Matrix) -> Rows:
 
 
 def numbers(
-    loss: str,
+    slope: int,
     threshold: float,
     agents: int,
     step: float,
@@ -64,11 +61,12 @@ def numbers(
     remembers: bool,
 ) -> FloatArray:
     """The constants of a round in one array: a compiled function is called faster with fewer arguments."""
-    return np.array([SLOPES[loss], threshold, agents, step, ridge, tau, intercept, remembers], float)
+    return np.array([slope, threshold, agents, step, ridge, tau, intercept, remembers], float)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _slope(constants: FloatArray, z: float, y: float) -> Any:
+    # 0 squared, 1 huber, 2 squared_hinge, 3 logistic: `SLOPES` of `methods/diffusion.py` has these numbers.
     kind = constants[KIND]
     if kind == 0:
         return z - y

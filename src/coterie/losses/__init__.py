@@ -13,7 +13,7 @@ from coterie.losses.loss import Loss
 
 __all__ = ["LOSSES", "Loss", "loss"]
 
-LOSSES: Catalogue[Loss] = Catalogue("coterie.losses", Loss, "loss")
+LOSSES: Catalogue[Loss] = Catalogue("coterie.losses", Loss, "loss", kind=("classification", "regression"))
 
 
 def loss(name: str | Loss, **parameters: float) -> Loss:

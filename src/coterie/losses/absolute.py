@@ -19,6 +19,7 @@ class Absolute(PiecewiseLinear):
 
     name: ClassVar[str] = "absolute"
     kind: ClassVar[str] = "regression"
+    moves_with_labels: ClassVar[bool] = True
 
     @property
     def lipschitz(self) -> float:

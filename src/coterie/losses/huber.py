@@ -21,6 +21,7 @@ class Huber(Loss):
 
     name: ClassVar[str] = "huber"
     kind: ClassVar[str] = "regression"
+    moves_with_labels: ClassVar[bool] = True
     threshold: float = 1.0
 
     def __post_init__(self) -> None:

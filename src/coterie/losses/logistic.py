@@ -31,6 +31,7 @@ class Logistic(Loss):
 
     name: ClassVar[str] = "logistic"
     kind: ClassVar[str] = "classification"
+    conjugate_entropy: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:
@@ -50,6 +51,10 @@ class Logistic(Loss):
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         share: FloatArray = expit(-np.abs(u))
         return share * (1 - share)
+
+    def probability(self, u: FloatArray, y: Step) -> FloatArray:
+        result: FloatArray = expit(y * u)
+        return result
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         a: FloatArray = np.asarray(-y * v)

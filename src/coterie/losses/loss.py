@@ -36,6 +36,12 @@ class Loss(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """"regression" (any label) or "classification" (labels −1 and +1)."""
+    quadratic: ClassVar[bool] = False
+    """Whether ℓ(u; y) = ½ (u − y)²: the problem is then least squares."""
+    conjugate_entropy: ClassVar[bool] = False
+    """Whether ℓ*(v; y) = a log a + (1 − a) log(1 − a) for a = −y v: what compiled solvers need to know."""
+    moves_with_labels: ClassVar[bool] = False
+    """Whether ℓ(u + c; y + c) = ℓ(u; y): then labels far from 0 are lowered, beside an intercept."""
 
     @property
     @abstractmethod
@@ -62,7 +68,11 @@ class Loss(ABC):
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ''(u_i; y_i), where it jumps one of its two values; smooth losses have it, second-order methods need it."""
-        raise InvalidProblem(f"the {self.name} loss has no second derivative; use a method of first order.")
+        raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a method of first order.")
+
+    def probability(self, u: FloatArray, y: Step) -> FloatArray:
+        """How probable the label y is where the score is u; losses that are no log-likelihood of a class have none."""
+        raise InvalidProblem(f"the {self.name} loss has no probabilities (probability); fit with loss='logistic'.")
 
     @abstractmethod
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:

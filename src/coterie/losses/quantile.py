@@ -21,6 +21,7 @@ class Quantile(PiecewiseLinear):
 
     name: ClassVar[str] = "quantile"
     kind: ClassVar[str] = "regression"
+    moves_with_labels: ClassVar[bool] = True
     level: float = 0.5
 
     def __post_init__(self) -> None:

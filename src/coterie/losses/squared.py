@@ -19,6 +19,8 @@ class Squared(Loss):
 
     name: ClassVar[str] = "squared"
     kind: ClassVar[str] = "regression"
+    quadratic: ClassVar[bool] = True
+    moves_with_labels: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:

@@ -9,7 +9,7 @@ from coterie.methods.method import Method
 
 __all__ = ["METHODS", "Method", "method"]
 
-METHODS: Catalogue[Method] = Catalogue("coterie.methods", Method, "method")
+METHODS: Catalogue[Method] = Catalogue("coterie.methods", Method, "method", split=("features", "samples", "users"))
 
 
 def method(name: str | Method, **parameters: Any) -> Method:

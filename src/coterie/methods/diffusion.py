@@ -52,11 +52,14 @@ from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.kernels.pipeline import LABEL, SLOPES, WEIGHT, Rows, Z, advance, numbers, push, rows_of
+from coterie.kernels.pipeline import LABEL, WEIGHT, Rows, Z, advance, numbers, push, rows_of
+from coterie.losses import Loss
 from coterie.losses.huber import Huber
+from coterie.losses.logistic import Logistic
+from coterie.losses.squared import Squared
+from coterie.losses.squared_hinge import SquaredHinge
 from coterie.methods.method import Method
 from coterie.networks import Network
-from coterie.penalties.l2 import L2
 from coterie.problem import Problem
 from coterie.words import Mix, Sum, Talk
 
@@ -68,6 +71,10 @@ LONGEST = 1000
 """The longest pipeline that "auto" takes."""
 ROUNDING = 1e-6
 """An eigenvalue closer to 0 than this, in either precision, is 0."""
+
+
+SLOPES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}
+"""The losses whose slope `kernels/pipeline.py` has, and its number there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +140,14 @@ class _Family(Method):
         return self.mixing if isinstance(self.mixing, str) else np.array(self.mixing, float)
 
     def check(self, problem: Problem, network: Network) -> None:
-        if problem.loss.name not in SLOPES:
+        if type(problem.loss) not in SLOPES:
             raise InvalidProblem(
-                f"{self.name} needs a smooth loss ({', '.join(sorted(SLOPES))}); this problem has "
-                f"{problem.loss.name}. Use graph-cp, which takes every loss."
+                f"{self.name} needs a smooth loss whose slope is compiled ({', '.join(loss.name for loss in SLOPES)}); "
+                f"this problem has {problem.loss.name!r}. Use graph-cp, which takes every loss."
             )
-        if not isinstance(problem.penalty, L2):
+        if not problem.penalty.quadratic:
             raise InvalidProblem(
-                f"{self.name} needs an l2 penalty with a positive strength; this problem has {problem.penalty.name}. "
+                f"{self.name} needs an l2 penalty (quadratic); this problem has {problem.penalty.name!r}. "
                 "Use graph-cp, which takes every penalty, or penalty='l2'."
             )
         network.mixing(self.rule)
@@ -162,8 +169,7 @@ class _Family(Method):
         return squared_norms * (agent.problem.loss.smoothness / n)
 
     def _ridge(self, agent: Agent) -> float:
-        assert isinstance(agent.problem.penalty, L2)
-        return agent.problem.penalty.strength
+        return agent.problem.penalty.strong_convexity
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,7 @@ class _Stochastic(_Family):
         loss = agent.problem.loss
         threshold = loss.threshold if isinstance(loss, Huber) else 0.0
         constants = numbers(
-            loss.name,
+            SLOPES[type(loss)],
             threshold,
             agent.count,
             state.step,

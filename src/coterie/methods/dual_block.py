@@ -31,7 +31,7 @@ RESTING = 4
 
 def knows(loss: Loss) -> bool:
     """Whether the compiled solver knows that loss."""
-    return loss.conjugate_curvature is not None or loss.name == "logistic"
+    return loss.conjugate_curvature is not None or loss.conjugate_entropy
 
 
 def solve_block(
@@ -44,7 +44,7 @@ def solve_block(
     if not len(v):
         return v, Xv
     loss = agent.problem.loss
-    if loss.name == "squared" and min(agent.design.shape) <= SMALL:
+    if loss.quadratic and min(agent.design.shape) <= SMALL:
         new = _quadratic(agent, v, w, c)
     elif knows(loss):
         new, change = _by_coordinates(agent, v, w, c, tolerance, max_epochs, t)
@@ -164,7 +164,7 @@ def _rows(agent: Agent) -> tuple[Any, ...]:
             labels.astype(float, copy=False),
             *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
             loss.conjugate_curvature or 0.0,
-            loss.name == "logistic",
+            loss.conjugate_entropy,
             np.ones(len(labels)) if agent.data.weights is None else agent.data.weights.astype(float, copy=False),
             norms,
         )

@@ -54,16 +54,16 @@ class Gram(Method):
 
     @classmethod
     def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or problem.loss.name != "squared":
+        if sizes is None or not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
         work = products_work(sizes, d)
         return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one letter")
 
     def check(self, problem: Problem, network: Network) -> None:
-        if problem.loss.name != "squared":
+        if not problem.loss.quadratic:
             raise InvalidProblem(
-                f"gram needs the squared loss; this problem has {problem.loss.name!r}. "
+                f"gram needs the squared loss (quadratic); {problem.loss.name!r} is not quadratic. "
                 "Use newton for another smooth loss, or proximal-1 for any."
             )
 

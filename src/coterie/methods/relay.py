@@ -137,9 +137,12 @@ class Relay(Method):
 
 def _why_not(problem: Problem) -> str | None:
     """What the method would need and the problem does not have, if anything."""
-    if problem.penalty.name != "l2" or problem.penalty.strong_convexity <= 0 or problem.intercept:
+    if not problem.penalty.quadratic or problem.intercept:
         has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
-        return f"an l2 penalty on everything; this problem has {has}"
+        return f"an l2 penalty (quadratic) on everything; this problem has {has}"
     if not knows(problem.loss):
-        return f"a loss that its compiled sweeps know; {problem.loss.name!r} is none"
+        return (
+            "a loss whose conjugate its compiled sweeps know (conjugate_curvature or conjugate_entropy); "
+            f"{problem.loss.name!r} says neither"
+        )
     return None

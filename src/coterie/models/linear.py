@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse, product
 from coterie.data import read, validated
-from coterie.errors import CorruptFile, InvalidData, InvalidProblem
+from coterie.errors import CorruptFile, InvalidData
 from coterie.files import read_archive, write_archive
 from coterie.problem import Problem
 
@@ -50,11 +49,9 @@ class LinearModel:
         return scores if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
 
     def predict_proba(self, X: Matrix) -> FloatArray:
-        """The probabilities of the two classes (logistic loss only)."""
-        if self.problem.loss.name != "logistic":
-            raise InvalidProblem(f"the {self.problem.loss.name} loss has no probabilities; fit with loss='logistic'.")
-        positive = expit(self.decision_function(X))
-        return np.column_stack([1 - positive, positive])
+        """The probabilities of the two classes, where the loss has them (logistic)."""
+        loss, scores = self.problem.loss, self.decision_function(X)
+        return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
 
     def digest(self) -> str:
         """The digest of everything that the model's predictions depend on."""

@@ -72,7 +72,7 @@ class LowRankModel:
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """One row of scores X·W per row. The columns of a frame are found by their names."""
-        if self.problem.loss.name == "completion":
+        if isinstance(self.problem.loss, Completion):
             raise InvalidProblem("a completed matrix has no scores; use predict with pairs (row, column).")
         X = self._read(X).X
         if X.shape[1] != len(self.U):

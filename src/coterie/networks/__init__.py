@@ -5,23 +5,22 @@
     network("erdos-renyi", 32, seed=1, probability=0.2)
     network(my_networkx_graph, 8)
 
-A topology is a function `(agents, ...) -> Network` in any file of this folder; adding one adds its name.
+A topology is a function `(agents, ...) -> Network` in any file of this folder, or one that was registered
+(`co.register`); adding one adds its name.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
-import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import networkx as nx
 
 from coterie.arrays import Matrix
+from coterie.catalogue import Entries
 from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import check_agents
 from coterie.networks.conversions import from_adjacency, from_edges, from_networkx
@@ -53,25 +52,28 @@ __all__ = [
 Topology = Callable[..., Network]
 
 
-def _is_topology(function: object, module: str) -> bool:
-    if not inspect.isfunction(function) or function.__module__ != module or function.__name__.startswith("_"):
-        return False
-    signature = inspect.signature(function)
-    returns_network = signature.return_annotation in (Network, Network.__name__)
-    return returns_network and next(iter(signature.parameters), None) == "agents"
+class _Topologies(Entries[Topology]):
+    """The functions `(agents, ...) -> Network`, by their names with dashes."""
+
+    def takes(self, thing: object) -> bool:
+        return inspect.isfunction(thing)
+
+    def is_entry(self, thing: Any) -> bool:
+        return not thing.__name__.startswith("_") and not any(self.lacks(thing))
+
+    def name_of(self, entry: Any) -> str:
+        return str(entry.__name__.replace("_", "-"))
+
+    def lacks(self, entry: Any) -> Iterator[str]:
+        signature = inspect.signature(entry)
+        if next(iter(signature.parameters), None) != "agents":
+            yield "call its first parameter agents"
+        returned = signature.return_annotation
+        if returned is not Network and str(returned).rpartition(".")[2] != Network.__name__:
+            yield "let it return a Network, and say so (-> co.Network)"
 
 
-def _topologies() -> Mapping[str, Topology]:
-    found: dict[str, Topology] = {}
-    for module_info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
-        for name, function in vars(module).items():
-            if _is_topology(function, module.__name__):
-                found[name.replace("_", "-")] = function
-    return MappingProxyType(dict(sorted(found.items())))
-
-
-TOPOLOGIES: Mapping[str, Topology] = _topologies()
+TOPOLOGIES: Entries[Topology] = _Topologies("coterie.networks", "network")
 
 
 def network(
@@ -118,7 +120,7 @@ def _given(spec: str | os.PathLike[str] | Network | nx.Graph | Matrix, agents: i
     if isinstance(spec, Network):
         return spec
     if isinstance(spec, str) and not (Path(spec).suffix or os.sep in spec or Path(spec).is_file()):
-        raise UnknownName("network", spec, TOPOLOGIES)
+        raise TOPOLOGIES.unknown(spec)
     if isinstance(spec, str | os.PathLike) or _are_edges(spec):
         return from_edges(spec, agents, connected=False)
     if isinstance(spec, nx.Graph):

@@ -152,4 +152,7 @@ def _rounds(chosen: str, study: Study) -> list[str]:
 
 
 def _letters(name: str) -> list[str]:
-    return [LETTERS.get(name, "see docs/disclosure.md"), *([_SETUP[name]] if name in _SETUP else [])]
+    return [
+        LETTERS.get(name, "not described: it is an extension's, so ask who wrote it"),
+        *([_SETUP[name]] if name in _SETUP else []),
+    ]

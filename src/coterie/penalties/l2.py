@@ -20,6 +20,7 @@ class L2(Penalty):
 
     name: ClassVar[str] = "l2"
     separable: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
     strength: float
 
     def __post_init__(self) -> None:

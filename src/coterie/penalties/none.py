@@ -21,6 +21,7 @@ class NoPenalty(Penalty):
 
     name: ClassVar[str] = "none"
     separable: ClassVar[bool] = True
+    is_zero: ClassVar[bool] = True
 
     @property
     def coercive(self) -> bool:

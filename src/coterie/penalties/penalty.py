@@ -56,6 +56,10 @@ class Penalty(ABC):
     """Whether it is a penalty of a matrix of coefficients, not of a vector."""
     separable: ClassVar[bool] = False
     """Whether g is a sum of functions of one coefficient each."""
+    quadratic: ClassVar[bool] = False
+    """Whether g(w) = (m/2) ‖w‖² with m = `strong_convexity` > 0."""
+    is_zero: ClassVar[bool] = False
+    """Whether g(w) = 0."""
 
     @property
     def strong_convexity(self) -> float:

@@ -157,7 +157,7 @@ def _story(result: Result) -> str:
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
     problem = result.model.problem
     fitted = f"{text(problem.loss.name)} loss" + (
-        "" if problem.penalty.name == "none" else f" with {text(problem.penalty.name)} penalty"
+        "" if problem.penalty.is_zero else f" with {text(problem.penalty.name)} penalty"
     )
     together = "it" if len(people) == 1 else "all of it, without pooling it"
     if isinstance(result.model, PersonalModel):
