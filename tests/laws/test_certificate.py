@@ -17,7 +17,7 @@ from coterie.arrays import sealed
 from coterie.bill import Bill
 from coterie.certificate import Certificate, certify, introduce
 from coterie.data import Table, split
-from coterie.errors import CorruptFile, InvalidInput
+from coterie.errors import CorruptFile, InvalidInput, NotRegistered
 from coterie.losses import LOSSES
 from coterie.rounds import introduced
 from coterie.solve import make_agents, points_of
@@ -222,7 +222,6 @@ def test_verify_objects_to_a_certificate_that_was_sealed_again_after_a_change(fi
         ({"problem": {"loss": {"name": "hinge"}, "penalty": {"name": "none"}, "intercept": True}}, "another problem"),
         ({"limits": {"tol": 1e-9}}, "tolerance"),
         ({"classes": ["ill", "well"]}, "classes"),
-        ({"method": {"name": "alchemy"}}, "alchemy"),
         ({"method": {"name": "graph-cp"}}, "graph-cp"),
         ({"seed": -1}, "seed"),
     ],
@@ -231,6 +230,13 @@ def test_verify_objects_to_settings_that_contradict_the_model_or_each_other(fitt
     result, data, _ = fitted
     forged = replace(result.certificate, settings={**result.certificate.settings, **change})
     assert any(words in objection for objection in co.verify(forged, result.model, data).objections)
+
+
+def test_a_method_that_nobody_knows_is_to_be_registered(fitted):
+    result, data, _ = fitted
+    forged = replace(result.certificate, settings={**result.certificate.settings, "method": {"name": "alchemy"}})
+    with pytest.raises(NotRegistered, match=r"alchemy.*register it"):
+        co.verify(forged, result.model, data)
 
 
 def test_verify_objects_to_a_tolerance_that_was_not_asked_for(fitted):
