@@ -1,0 +1,289 @@
+"""Newton's step for many columns and a penalty with l1, on those columns only that are not 0 or want to leave it.
+
+Up to `EXACT` of them, all agents add up the triangle of the Hessian on them, and minimise the quadratic model. With
+more, which is what many rare columns make, such a triangle would be too large to send. Then they add up its diagonal,
+and its triangle on the `BLOCK` columns of the largest curvature, which are those that many rows share. What else there
+is of the Hessian they learn on the way, in steps of a quasi-Newton method (Scheinberg and Tang, 2016, "Practical
+inexact proximal quasi-Newton method"):
+
+    B₀  = H on the block, diag H elsewhere
+    p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)                                                coordinate descent, alone
+    y   = ∇f(w + p) − ∇f(w)                                      a `Sum` of a number for each column in play, and of f
+    B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)                                                       so that B⁺p = y
+    w⁺  = w + p                                            if P falls; if not, B⁺ knows better, and w stays where it is
+
+Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and a dozen such steps
+reach the optimum on the columns in play. As only differences of slopes travel, single precision is enough for them:
+their error is relative to the step. Every round begins with the whole slope in double precision.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent, Here
+from coterie.arrays import CentredDesign, Design, FloatArray, once, sealed
+from coterie.kernels.low_rank_descent import low_rank_descent
+from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
+from coterie.words import Sum, Talk
+
+__all__ = ["Target", "target"]
+
+Columns = npt.NDArray[np.intp]
+
+EXACT = 400
+"""Columns in play up to which all of their triangle is added up."""
+FIRST = 200
+"""Columns that may come into play at once; or as many as are in play already, if these are more."""
+BLOCK = 256
+STEPS = 12
+"""Steps of the quasi-Newton method in a round at most."""
+NEARER = 0.1, 0.01
+"""A round ends when the optimality conditions on the columns in play are so much nearer to holding than they were on
+all columns when it began: the second number when they nearly held."""
+FARTHEST = 10.0
+"""Where the conditions fail by more than this, in units of λ, the columns in play are not yet the right ones."""
+SWEEPS, SHARE = 40, 1e-4
+"""Sweeps of coordinate descent in a step at most, and the share of the gain at which they end."""
+DECREASE = 0.01
+"""The share of the linear decrease that a step must come to."""
+DAMPING = 4.0
+"""What B₀ is multiplied with after a second step in succession that failed."""
+
+
+class Target(NamedTuple):
+    """Where to go from w."""
+
+    w: FloatArray
+    slope: FloatArray
+    """∇f where it began."""
+    losses: float
+    """Σ s ℓ there."""
+
+
+def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Talk[Target]:
+    """The minimum on the columns in play, of the quadratic model or nearly that of P itself."""
+    total = yield Sum(np.append(here.adjoint, here.losses))
+    slope = once(total, "slope", lambda: total[:-1] / agent.total)
+    columns = once(total, "in play", in_play, agent, w, slope)
+    solve = _exactly if len(columns) <= EXACT else _step_by_step
+    found = yield from solve(agent, w, slope, columns, here, curvature)
+
+    def placed() -> Target:
+        z = w.copy()
+        z[columns] = found
+        return Target(sealed(z), slope, float(total[-1]))
+
+    return once(total, "target", placed)
+
+
+def in_play(agent: Agent, w: FloatArray, slope: FloatArray) -> Columns:
+    """Columns that are not 0 or want to leave it, and the intercept; if few are not 0, only the steepest others."""
+    pull = np.abs(slope)
+    pull[w != 0] = np.inf
+    if agent.problem.intercept:
+        pull[-1] = np.inf
+    held = int(np.isinf(pull).sum())
+    wanted = np.flatnonzero(pull > _threshold(agent))
+    most = max(FIRST, 2 * held)
+    if len(wanted) <= most or most > EXACT:
+        return wanted
+    return np.sort(np.argsort(-pull, kind="stable")[:most])
+
+
+def _exactly(
+    agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
+) -> Talk[FloatArray]:
+    letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
+
+    def minimum() -> FloatArray:
+        H = unpacked(letter, len(columns)) / agent.total
+        return minimiser(agent, H, slope[columns], w[columns])[0]
+
+    return once(letter, "newton", minimum)
+
+
+def _step_by_step(
+    agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
+) -> Talk[FloatArray]:
+    design, loss = _restricted(agent.centred, columns), agent.problem.loss
+    bends = yield Sum(diagonal(design, curvature))
+    block = once(bends, "block", _largest, agent, bends)
+    letter = yield Sum(packed(second_moment(design, curvature, block)))
+    model = once(letter, "model", _first, agent, w, slope, columns, bends, block, letter)
+    scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
+    for _ in range(STEPS):
+        if model.done:
+            break
+        there = scores + design.forward(model.way)
+        slopes_there, values_there = loss.gradient(there, here.y), loss.each(there, here.y)
+        change = design.adjoint(agent.weighted(slopes_there - slopes)) / model.unit
+        more = float(agent.weighted(values_there - values).sum())
+        reply = yield Sum(np.append(change, more).astype(np.float32))
+        moves = model.steps
+        model = once(reply, "model", model.after, reply)
+        if model.steps > moves:
+            scores, slopes, values = there, slopes_there, values_there
+    return model.w
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What all agents know of P on the columns in play, and the step that follows from it."""
+
+    total: float
+    """n."""
+    w: FloatArray
+    slope: FloatArray
+    """∇f(w)."""
+    ridge: FloatArray
+    threshold: FloatArray
+    unit: FloatArray
+    """What changes of n ∇f are divided by before they travel: the root of the diagonal of n H."""
+    H: FloatArray
+    place: npt.NDArray[np.int64]
+    bends: FloatArray
+    """B₀: H of the columns with a place there, `bends` of all."""
+    enough: float
+    """How near to hold the optimality conditions must be."""
+    way: FloatArray
+    """p."""
+    ways: tuple[FloatArray, ...] = ()
+    changes: tuple[FloatArray, ...] = ()
+    """All p of this round, and the y that they led to."""
+    steps: int = 0
+    failures: int = 0
+    """Steps that were taken, and those in succession that were not."""
+    damping: float = 1.0
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do on these columns."""
+        return not self.way.any() or violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough
+
+    def after(self, reply: FloatArray) -> _Model:
+        """What is known after a step, from what was said about it."""
+        p, y = self.way, reply[:-1].astype(float) * self.unit / self.total
+        there = self.w + p
+        penalty = self._penalty(there) - self._penalty(self.w)
+        linear = float(self.slope @ p) + penalty
+        # P is convex, so that it falls by at least −⟨∇f(w + p), p⟩ − g(w + p) + g(w): no difference of two sums.
+        gained = min(float(reply[-1]) / self.total + penalty, float((self.slope + y) @ p) + penalty)
+        known = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
+        if gained <= DECREASE * linear:
+            damping = max(1.0, self.damping / DAMPING)
+            known = replace(known, w=there, slope=self.slope + y, steps=self.steps + 1, failures=0, damping=damping)
+        else:
+            damping = self.damping * (DAMPING if self.failures else 1.0)
+            known = replace(known, failures=self.failures + 1, damping=damping)
+        return replace(known, way=known.minimum())
+
+    def minimum(self) -> FloatArray:
+        """argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)."""
+        U, signs = self._updates()
+        H = self.damping * self.H
+        inside = self.place >= 0
+        H.flat[:: len(H) + 1] += self.ridge[inside]
+        descend: Any = low_rank_descent
+        slope, bends = self.slope + self.ridge * self.w, self.damping * self.bends + self.ridge
+        p: FloatArray = descend(H, self.place, bends, U, signs, slope, self.threshold, self.w, SHARE, SWEEPS)
+        return p
+
+    def _updates(self) -> tuple[FloatArray, FloatArray]:
+        """B − B₀ as U diag(signs) Uᵀ."""
+        U, signs, rank = np.empty((len(self.w), 2 * len(self.ways))), np.empty(2 * len(self.ways)), 0
+        inside = self.place >= 0
+        for p, y in zip(self.ways, self.changes, strict=True):
+            bend = float(p @ y)
+            if not bend > 1e-10 * math.sqrt(float(p @ p) * float(y @ y)):
+                continue
+            image = self.damping * self.bends * p
+            image[inside] = self.damping * (self.H @ p[inside])
+            image += U[:, :rank] @ (signs[:rank] * (U[:, :rank].T @ p))
+            expected = float(p @ image)
+            if not expected > 0:
+                continue
+            U[:, rank], U[:, rank + 1] = image / math.sqrt(expected), y / math.sqrt(bend)
+            signs[rank : rank + 2] = -1.0, 1.0
+            rank += 2
+        return np.ascontiguousarray(U[:, :rank]), signs[:rank]
+
+    def _penalty(self, w: FloatArray) -> float:
+        return float(self.threshold @ np.abs(w) + 0.5 * (self.ridge @ (w * w)))
+
+
+def violation(w: FloatArray, slope: FloatArray, ridge: FloatArray, threshold: FloatArray) -> float:
+    """By how much the conditions for a minimum fail at most, as a slope."""
+    steep = slope + ridge * w
+    fails = np.where(w != 0, np.abs(steep + threshold * np.sign(w)), np.maximum(np.abs(steep) - threshold, 0.0))
+    return float(fails.max(initial=0.0))
+
+
+def _first(
+    agent: Agent,
+    w: FloatArray,
+    slope: FloatArray,
+    columns: Columns,
+    bends: FloatArray,
+    block: Columns,
+    letter: FloatArray,
+) -> _Model:
+    n, l1 = agent.total, _threshold(agent)
+    ridge, threshold = np.full(len(w), agent.problem.penalty.strong_convexity), np.full(len(w), l1)
+    if agent.problem.intercept:
+        ridge[-1] = threshold[-1] = 0.0
+    began = violation(w, slope, ridge, threshold)
+    if l1 > 0:
+        began = min(began, FARTHEST * l1)
+    most, least = NEARER
+    enough = began * min(most, max(least, began / l1 if l1 > 0 else most))
+    place = np.full(len(columns), -1)
+    place[block] = np.arange(len(block))
+    unit = np.sqrt(bends)
+    unit[unit == 0] = 1.0
+    model = _Model(
+        n,
+        w[columns],
+        slope[columns],
+        ridge[columns],
+        threshold[columns],
+        unit,
+        unpacked(letter, len(block)) / n,
+        place,
+        bends / n,
+        enough,
+        NOTHING,
+    )
+    return replace(model, way=model.minimum())
+
+
+NOTHING = np.empty(0)
+
+
+def _largest(agent: Agent, bends: FloatArray) -> Columns:
+    """The columns of the largest curvature; the intercept, which is in play and the last one, is among them."""
+    size = bends.copy()
+    if agent.problem.intercept:
+        size[-1] = np.inf
+    return np.sort(np.argsort(-size, kind="stable")[:BLOCK])
+
+
+def _restricted(design: Design, columns: Columns) -> Design:
+    """Those columns of it; the last one may be that of the intercept."""
+    d = design.X.shape[1]
+    own = columns[columns < d]
+    X, intercept = design.X[:, own], len(own) < len(columns)
+    if isinstance(design, CentredDesign):
+        return CentredDesign(X, intercept, design.centre[own], design.unit)
+    return Design(X, intercept)
+
+
+def _threshold(agent: Agent) -> float:
+    """λ₁."""
+    penalty = agent.problem.penalty
+    return penalty.value(np.ones(1)) - 0.5 * penalty.strong_convexity
