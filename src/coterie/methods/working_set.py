@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Here
-from coterie.arrays import CentredDesign, Design, FloatArray, once, sealed
+from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse, once, sealed
 from coterie.kernels.low_rank_descent import low_rank_descent
 from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
 from coterie.words import Sum, Talk
@@ -36,24 +36,25 @@ __all__ = ["Target", "target"]
 
 Columns = npt.NDArray[np.intp]
 
-EXACT = 400
-"""Columns in play up to which all of their triangle is added up."""
+EXACT, MOST, SPARSE = 400, 1500, 0.02
+"""Columns in play up to which all of their triangle is added up: the first number, or the second unless at most that
+share of the data is not 0."""
 FIRST = 200
 """Columns that may come into play at once; or as many as are in play already, if these are more."""
 BLOCK = 256
-STEPS = 12
-"""Steps of the quasi-Newton method in a round at most."""
+STEPS, MORE_STEPS, FEW = 8, 24, 0.1
+"""Steps of the quasi-Newton method in a round at most; and if only so small a share of the columns came into play."""
 NEARER = 0.1, 0.01
 """A round ends when the optimality conditions on the columns in play are so much nearer to holding than they were on
 all columns when it began: the second number when they nearly held."""
 FARTHEST = 10.0
 """Where the conditions fail by more than this, in units of λ, the columns in play are not yet the right ones."""
-SWEEPS, SHARE = 40, 1e-4
+SWEEPS, SHARE = 40, 1e-2
 """Sweeps of coordinate descent in a step at most, and the share of the gain at which they end."""
 DECREASE = 0.01
 """The share of the linear decrease that a step must come to."""
-DAMPING = 4.0
-"""What B₀ is multiplied with after a second step in succession that failed."""
+PATIENCE, DAMPING = 4, 4.0
+"""After so many steps in succession that failed, each of which B learned from, another one multiplies B₀ with this."""
 
 
 class Target(NamedTuple):
@@ -66,13 +67,25 @@ class Target(NamedTuple):
     """Σ s ℓ there."""
 
 
+class Wanted(NamedTuple):
+    """Columns that are not 0 or want to leave it, and the intercept."""
+
+    all: Columns
+    few: Columns
+    """Those that are not 0 and the steepest others: at most as many again, or `FIRST` in all."""
+
+
 def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Talk[Target]:
     """The minimum on the columns in play, of the quadratic model or nearly that of P itself."""
     total = yield Sum(np.append(here.adjoint, here.losses))
     slope = once(total, "slope", lambda: total[:-1] / agent.total)
-    columns = once(total, "in play", in_play, agent, w, slope)
-    solve = _exactly if len(columns) <= EXACT else _step_by_step
-    found = yield from solve(agent, w, slope, columns, here, curvature)
+    wanted = once(total, "wanted", _wanted, agent, w, slope)
+    few = True
+    if len(wanted.all) > EXACT:
+        filled, cells = map(float, (yield Sum(np.array([_filled(agent.data.X), math.prod(agent.data.X.shape)]))))
+        few = len(wanted.few) <= MOST and filled > SPARSE * cells
+    columns = wanted.few if few else wanted.all
+    found = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
 
     def placed() -> Target:
         z = w.copy()
@@ -82,8 +95,7 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Ta
     return once(total, "target", placed)
 
 
-def in_play(agent: Agent, w: FloatArray, slope: FloatArray) -> Columns:
-    """Columns that are not 0 or want to leave it, and the intercept; if few are not 0, only the steepest others."""
+def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
     pull = np.abs(slope)
     pull[w != 0] = np.inf
     if agent.problem.intercept:
@@ -91,9 +103,11 @@ def in_play(agent: Agent, w: FloatArray, slope: FloatArray) -> Columns:
     held = int(np.isinf(pull).sum())
     wanted = np.flatnonzero(pull > _threshold(agent))
     most = max(FIRST, 2 * held)
-    if len(wanted) <= most or most > EXACT:
-        return wanted
-    return np.sort(np.argsort(-pull, kind="stable")[:most])
+    return Wanted(wanted, wanted if len(wanted) <= most else np.sort(np.argsort(-pull, kind="stable")[:most]))
+
+
+def _filled(X: Matrix) -> int:
+    return int(X.nnz if is_sparse(X) else X.size)
 
 
 def _exactly(
@@ -117,19 +131,22 @@ def _step_by_step(
     letter = yield Sum(packed(second_moment(design, curvature, block)))
     model = once(letter, "model", _first, agent, w, slope, columns, bends, block, letter)
     scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
-    for _ in range(STEPS):
-        if model.done:
+    new = np.count_nonzero(w[columns] == 0)
+    most = STEPS if new > FEW * len(columns) else MORE_STEPS
+    for _ in range(MORE_STEPS):
+        if model.steps == most or not model.way.any():
             break
         there = scores + design.forward(model.way)
         slopes_there, values_there = loss.gradient(there, here.y), loss.each(there, here.y)
         change = design.adjoint(agent.weighted(slopes_there - slopes)) / model.unit
         more = float(agent.weighted(values_there - values).sum())
         reply = yield Sum(np.append(change, more).astype(np.float32))
-        moves = model.steps
+        taken = model.steps
         model = once(reply, "model", model.after, reply)
-        if model.steps > moves:
+        if model.steps > taken:
             scores, slopes, values = there, slopes_there, values_there
-    return model.w
+    # Where every step failed, a part of the last one is better than to stay.
+    return model.w if model.steps else model.w + model.way
 
 
 @dataclass(frozen=True)
@@ -161,11 +178,6 @@ class _Model:
     """Steps that were taken, and those in succession that were not."""
     damping: float = 1.0
 
-    @property
-    def done(self) -> bool:
-        """Whether there is nothing left to do on these columns."""
-        return not self.way.any() or violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough
-
     def after(self, reply: FloatArray) -> _Model:
         """What is known after a step, from what was said about it."""
         p, y = self.way, reply[:-1].astype(float) * self.unit / self.total
@@ -179,12 +191,14 @@ class _Model:
             damping = max(1.0, self.damping / DAMPING)
             known = replace(known, w=there, slope=self.slope + y, steps=self.steps + 1, failures=0, damping=damping)
         else:
-            damping = self.damping * (DAMPING if self.failures else 1.0)
+            damping = self.damping * (DAMPING if self.failures >= PATIENCE else 1.0)
             known = replace(known, failures=self.failures + 1, damping=damping)
         return replace(known, way=known.minimum())
 
     def minimum(self) -> FloatArray:
-        """argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)."""
+        """argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good enough."""
+        if violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough:
+            return np.zeros(len(self.w))
         U, signs = self._updates()
         H = self.damping * self.H
         inside = self.place >= 0
