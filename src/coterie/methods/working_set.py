@@ -41,7 +41,7 @@ EXACT, MOST, SPARSE = 400, 1500, 0.02
 share of the data is not 0."""
 FIRST = 200
 """Columns that may come into play at once; or as many as are in play already, if these are more."""
-BLOCK = 256
+BLOCK = 128
 STEPS, MORE_STEPS, FEW = 8, 24, 0.1
 """Steps of the quasi-Newton method in a round at most; and if only so small a share of the columns came into play."""
 NEARER = 0.1, 0.01
@@ -54,7 +54,12 @@ SWEEPS, SHARE = 40, 1e-2
 DECREASE = 0.01
 """The share of the linear decrease that a step must come to."""
 PATIENCE, DAMPING = 4, 4.0
-"""After so many steps in succession that failed, each of which B learned from, another one multiplies B₀ with this."""
+"""After so many steps in succession that failed though each showed B more curvature, or after one that showed it less,
+B₀ is multiplied with the second number."""
+FLAT = 0.1
+"""Where ℓ'' is constant by pieces, it counts as this share of its largest value at least."""
+LARGEST = 1e30
+"""What fits into single precision, with others of its kind."""
 
 
 class Target(NamedTuple):
@@ -126,6 +131,9 @@ def _step_by_step(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
 ) -> Talk[FloatArray]:
     design, loss = _restricted(agent.centred, columns), agent.problem.loss
+    if loss.conjugate_curvature is not None:
+        # A column may have no rows but flat ones, and its curvature is then still to come.
+        curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), FLAT * loss.smoothness)))
     bends = yield Sum(diagonal(design, curvature))
     block = once(bends, "block", _largest, agent, bends)
     letter = yield Sum(packed(second_moment(design, curvature, block)))
@@ -140,7 +148,7 @@ def _step_by_step(
         slopes_there, values_there = loss.gradient(there, here.y), loss.each(there, here.y)
         change = design.adjoint(agent.weighted(slopes_there - slopes)) / model.unit
         more = float(agent.weighted(values_there - values).sum())
-        reply = yield Sum(np.append(change, more).astype(np.float32))
+        reply = yield Sum(np.clip(np.append(change, more), -LARGEST, LARGEST).astype(np.float32))
         taken = model.steps
         model = once(reply, "model", model.after, reply)
         if model.steps > taken:
@@ -170,6 +178,8 @@ class _Model:
     """How near to hold the optimality conditions must be."""
     way: FloatArray
     """p."""
+    bend: float = 0.0
+    """pᵀBp, without the ridge."""
     ways: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
     """All p of this round, and the y that they led to."""
@@ -186,38 +196,44 @@ class _Model:
         linear = float(self.slope @ p) + penalty
         # P is convex, so that it falls by at least −⟨∇f(w + p), p⟩ − g(w + p) + g(w): no difference of two sums.
         gained = min(float(reply[-1]) / self.total + penalty, float((self.slope + y) @ p) + penalty)
-        known = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
+        learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= DECREASE * linear:
             damping = max(1.0, self.damping / DAMPING)
-            known = replace(known, w=there, slope=self.slope + y, steps=self.steps + 1, failures=0, damping=damping)
-        else:
-            damping = self.damping * (DAMPING if self.failures >= PATIENCE else 1.0)
-            known = replace(known, failures=self.failures + 1, damping=damping)
-        return replace(known, way=known.minimum())
+            steps = self.steps + 1
+            return replace(learned, w=there, slope=self.slope + y, steps=steps, failures=0, damping=damping).aimed()
+        failures = self.failures + 1
+        if float(p @ y) > self.bend and failures <= PATIENCE:
+            return replace(learned, failures=failures).aimed()
+        # The step left the region for which B is right: what was learned there is of no use here.
+        return replace(self, failures=failures, damping=DAMPING * self.damping).aimed()
 
-    def minimum(self) -> FloatArray:
-        """argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good enough."""
+    def aimed(self) -> _Model:
+        """The same with p = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good enough."""
         if violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough:
-            return np.zeros(len(self.w))
+            return replace(self, way=np.zeros(len(self.w)))
         U, signs = self._updates()
-        H = self.damping * self.H
-        inside = self.place >= 0
+        H, inside = self.damping * self.H, self.place >= 0
         H.flat[:: len(H) + 1] += self.ridge[inside]
         descend: Any = low_rank_descent
         slope, bends = self.slope + self.ridge * self.w, self.damping * self.bends + self.ridge
         p: FloatArray = descend(H, self.place, bends, U, signs, slope, self.threshold, self.w, SHARE, SWEEPS)
-        return p
+        return replace(self, way=p, bend=float(p @ self._start(p)) + float(signs @ (U.T @ p) ** 2))
+
+    def _start(self, p: FloatArray) -> FloatArray:
+        """B₀p, without the ridge."""
+        image: FloatArray = self.damping * self.bends * p
+        inside = self.place >= 0
+        image[inside] = self.damping * (self.H @ p[inside])
+        return image
 
     def _updates(self) -> tuple[FloatArray, FloatArray]:
         """B − B₀ as U diag(signs) Uᵀ."""
         U, signs, rank = np.empty((len(self.w), 2 * len(self.ways))), np.empty(2 * len(self.ways)), 0
-        inside = self.place >= 0
         for p, y in zip(self.ways, self.changes, strict=True):
             bend = float(p @ y)
             if not bend > 1e-10 * math.sqrt(float(p @ p) * float(y @ y)):
                 continue
-            image = self.damping * self.bends * p
-            image[inside] = self.damping * (self.H @ p[inside])
+            image = self._start(p)
             image += U[:, :rank] @ (signs[:rank] * (U[:, :rank].T @ p))
             expected = float(p @ image)
             if not expected > 0:
@@ -273,7 +289,7 @@ def _first(
         enough,
         NOTHING,
     )
-    return replace(model, way=model.minimum())
+    return model.aimed()
 
 
 NOTHING = np.empty(0)
