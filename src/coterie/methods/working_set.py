@@ -58,6 +58,10 @@ PATIENCE, DAMPING = 4, 4.0
 B₀ is multiplied with the second number."""
 FLAT = 0.1
 """Where ℓ'' is constant by pieces, it counts as this share of its largest value at least."""
+GIVE_UP = 8
+"""A round ends after so many steps in succession that failed."""
+SINGLE = 1e-5
+"""The share of a number in single precision that is not trusted."""
 LARGEST = 1e30
 """What fits into single precision, with others of its kind."""
 
@@ -142,7 +146,7 @@ def _step_by_step(
     new = np.count_nonzero(w[columns] == 0)
     most = STEPS if new > FEW * len(columns) else MORE_STEPS
     for _ in range(MORE_STEPS):
-        if model.steps == most or not model.way.any():
+        if model.steps == most or model.failures == GIVE_UP or not model.way.any():
             break
         there = scores + design.forward(model.way)
         slopes_there, values_there = loss.gradient(there, here.y), loss.each(there, here.y)
@@ -192,10 +196,11 @@ class _Model:
         """What is known after a step, from what was said about it."""
         p, y = self.way, reply[:-1].astype(float) * self.unit / self.total
         there = self.w + p
-        penalty = self._penalty(there) - self._penalty(self.w)
-        linear = float(self.slope @ p) + penalty
-        # P is convex, so that it falls by at least −⟨∇f(w + p), p⟩ − g(w + p) + g(w): no difference of two sums.
-        gained = min(float(reply[-1]) / self.total + penalty, float((self.slope + y) @ p) + penalty)
+        linear = self._change(self.slope, there)
+        # P is convex, and so falls by at least what its slope over there says: less rounding than in f(w + p) − f(w).
+        least, losses = self._change(self.slope + y, there), float(reply[-1]) / self.total
+        noisy = SINGLE * abs(losses) > abs(linear)
+        gained = min(least, 0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there))
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= DECREASE * linear:
             damping = max(1.0, self.damping / DAMPING)
@@ -243,8 +248,11 @@ class _Model:
             rank += 2
         return np.ascontiguousarray(U[:, :rank]), signs[:rank]
 
-    def _penalty(self, w: FloatArray) -> float:
-        return float(self.threshold @ np.abs(w) + 0.5 * (self.ridge @ (w * w)))
+    def _change(self, slope: FloatArray, there: FloatArray) -> float:
+        """⟨slope, p⟩ + g(w + p) − g(w), added up so that what cancels does so column by column."""
+        p, w = self.way, self.w
+        kink = np.where(there * w > 0, np.sign(w) * p, np.abs(there) - np.abs(w))
+        return float(((slope + self.ridge * (w + 0.5 * p)) * p + self.threshold * kink).sum())
 
 
 def violation(w: FloatArray, slope: FloatArray, ridge: FloatArray, threshold: FloatArray) -> float:
