@@ -10,7 +10,7 @@
 |------------|----------------------------------|--------------------------------------------------------------------|
 | `full`     | few columns                      | a `Sum` of ∇f and the upper triangle of H, d (d + 3)/2 numbers     |
 | `products` | many columns, `l2`, `none`       | one of ∇f and diag H, and one of d for every conjugate gradient    |
-| `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and one of the triangle of H on the columns in play     |
+| `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and what `working_set.py` needs of H on those in play   |
 
 and then, in each case, a `Sum` of f(z). Unless P falls by a quarter of ⟨∇f(w), z − w⟩ + g(z) − g(w), a half of which is
 what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken.
@@ -63,6 +63,8 @@ SPARSE = 200
 """Columns from which on "auto" adds up only those in play, if the penalty makes models sparse."""
 EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
 """What "auto" reckons with, by ℓ''."""
+EXPECTED_SPARSE_ROUNDS = 5
+"""The same for sparse rows of many columns beside `l1`."""
 EXPECTED_IN_PLAY = 300
 """How many columns in play."""
 
@@ -149,6 +151,9 @@ class Newton(Method):
         sums, scalars = {"full": (2, triangle), "active": (3, triangle + d), "products": (8, 7 * d)}[mode]
         pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
         rounds = EXPECTED_ROUNDS["constant" if problem.loss.name == "squared" else pieces]
+        if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
+            # Many of the columns in play are rare: a dozen short letters in place of a triangle.
+            rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
         return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
 
     def check(self, problem: Problem, network: Network) -> None:

@@ -1,10 +1,10 @@
-"""Newton's step for many columns and a penalty with l1, on those columns only that are not 0 or want to leave it.
+"""Newton's step for many columns beside l1: on those columns only that are not 0, or want to leave it.
 
-Up to `EXACT` of them, all agents add up the triangle of the Hessian on them, and minimise the quadratic model. With
-more, which is what many rare columns make, such a triangle would be too large to send. Then they add up its diagonal,
-and its triangle on the `BLOCK` columns of the largest curvature, which are those that many rows share. What else there
-is of the Hessian they learn on the way, in steps of a quasi-Newton method (Scheinberg and Tang, 2016, "Practical
-inexact proximal quasi-Newton method"):
+Where these are few, or rows are dense, all agents add up the triangle of the Hessian on them and minimise the quadratic
+model. Sparse rows with many rare columns would make that triangle too large to send. Of these, all columns that want to
+move do so at once: the agents add up the diagonal of H, and its triangle on the `BLOCK` columns of the largest
+curvature, which many rows share. What else there is of H they learn in steps of a quasi-Newton method (Scheinberg and
+Tang, 2016, "Practical inexact proximal quasi-Newton method with global complexity analysis"):
 
     B₀  = H on the block, diag H elsewhere
     p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)                                                coordinate descent, alone
@@ -42,6 +42,7 @@ share of the data is not 0."""
 FIRST = 200
 """Columns that may come into play at once; or as many as are in play already, if these are more."""
 BLOCK = 128
+"""Columns on which all of H is added up, where it is not on all columns in play."""
 STEPS, MORE_STEPS, FEW = 8, 24, 0.1
 """Steps of the quasi-Newton method in a round at most; and if only so small a share of the columns came into play."""
 NEARER = 0.1, 0.01
@@ -295,12 +296,9 @@ def _first(
         place,
         bends / n,
         enough,
-        NOTHING,
+        way=np.empty(0),
     )
     return model.aimed()
-
-
-NOTHING = np.empty(0)
 
 
 def _largest(agent: Agent, bends: FloatArray) -> Columns:
