@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import measures
 from benchmarks.measures import QUICK, Row, Settings
 from benchmarks.page import figure, page
-from benchmarks.problems import PROBLEMS, available
+from benchmarks.problems import PROBLEMS, WIDE, available
 
 ROOT = Path(__file__).parents[1]
 CAP = {True: 60, False: 150}
@@ -91,6 +91,9 @@ def cells() -> list[Cell]:
             go = partial(measures.rounds, name, agents)
             quick = name in QUICK_ONES and (agents == 8 or "logistic l2" in name)
             found.append(Cell(f"rounds: {name}, {agents} agents", lambda s, out, go=go: go(s), quick))
+    for name in WIDE:
+        go = partial(measures.wide, name)
+        found.append(Cell(f"wide: {name}", lambda s, out, go=go: go(s), True))
     for name, agents, where in VERTICAL:
         if available(name):
             go = partial(measures.vertical, name, agents, where)

@@ -9,11 +9,13 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 import coterie as co
 from coterie.data import Table, datasets
+from coterie.data.table import canonical_csr
 
-__all__ = ["PROBLEMS", "Case", "available", "case"]
+__all__ = ["PROBLEMS", "WIDE", "Case", "available", "case", "wide"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,33 @@ PROBLEMS: dict[str, Callable[[], tuple[co.Problem, Any, np.ndarray]]] = {
 """Strengths are 1/n, and 10/n for l1 with the logistic loss and on MNIST."""
 
 
+@cache
+def wide(rows: int = 100_000, columns: int = 100_000, ones: int = 30, seed: int = 0) -> Table:
+    """Sparse rows of which a few columns have most ones: column j is drawn with a probability ∝ 1 / (j + 10).
+
+    A row has `ones` draws, and as many ones as are different. Labels follow a logistic model in which one column of
+    fifty counts, and whose scores have a standard deviation of 1.
+    """
+    rng = np.random.default_rng(seed)
+    share = np.cumsum(1.0 / (np.arange(columns) + 10.0))
+    drawn = rng.permutation(columns)[np.searchsorted(share, rng.random(rows * ones) * share[-1])]
+    cells = (np.repeat(np.arange(rows), ones), drawn)
+    X = canonical_csr(sp.coo_array((np.ones(rows * ones), cells), shape=(rows, columns)))
+    X.data[:] = 1.0
+    scores = X @ np.where(rng.random(columns) < 0.02, rng.standard_normal(columns), 0.0)
+    scores = (scores - scores.mean()) / scores.std()
+    return Table(X, np.where(scores + rng.logistic(size=rows) > 0, 1.0, -1.0))
+
+
+def _wide(penalty: str) -> tuple[co.Problem, Any, np.ndarray]:
+    table = wide()
+    return co.Problem("logistic", penalty, 3e-5), table.X, table.y
+
+
+WIDE = {f"logistic {penalty}, 100000 × 100000, 30 ones a row": partial(_wide, penalty) for penalty in ("l1", "l2")}
+"""As many columns as rows, most of them rare."""
+
+
 def available(name: str) -> bool:
     """Whether its data is here: all but the dense ones and the text need the folder that `COTERIE_DATA` names."""
     return bool(os.environ.get("COTERIE_DATA")) or any(part in name for part in ("3000", "1500 ×", "text"))
@@ -94,4 +123,4 @@ def available(name: str) -> bool:
 
 def case(name: str, agents: int = 8) -> Case:
     """That problem, for so many agents."""
-    return Case(name, *PROBLEMS[name](), agents)
+    return Case(name, *(PROBLEMS | WIDE)[name](), agents)

@@ -428,7 +428,7 @@ def trial(name, penalty, data, factor, where, intercept, **run):
 def test_a_row_in_another_unit_costs_a_few_rounds(name, penalty, factor):
     """Where the loss is flat nearly everywhere, a full step is thousands of times too long."""
     result = trial(name, penalty, "diabetes", factor, "rows", factor == 300, method="newton")
-    assert result.status == "optimal"
+    assert result.status.success
     assert result.rounds <= (1 if name == "squared" else 20)
 
 

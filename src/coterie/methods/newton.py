@@ -10,7 +10,7 @@
 |------------|----------------------------------|--------------------------------------------------------------------|
 | `full`     | few columns                      | a `Sum` of ∇f and the upper triangle of H, d (d + 3)/2 numbers     |
 | `products` | many columns, `l2`, `none`       | one of ∇f and diag H, and one of d for every conjugate gradient    |
-| `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and one of the triangle of H on the columns in play     |
+| `active`   | many columns, `l1`, `elasticnet` | one of ∇f, and what `working_set.py` needs of H on those in play   |
 
 and then, in each case, a `Sum` of f(z). Unless P falls by a quarter of ⟨∇f(w), z − w⟩ + g(z) − g(w), a half of which is
 what the quadratic model promises near the minimum, another one says f at seven shorter steps, and the best is taken; if
@@ -30,13 +30,13 @@ from functools import cache
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.agent import Agent, Here
 from coterie.arrays import FloatArray, is_sparse, once, sealed, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
+from coterie.methods import working_set
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, minimiser, packed, proven, second_moment, unpacked
@@ -60,12 +60,12 @@ SINGLE_FROM = 100
 SAMPLED_FROM, SAMPLED_ROWS, THINNEST, STRIDE = 2**20, 4, 7, 0.3
 """From so many numbers on, and as long as P falls by a share of more than `STRIDE` in a round, H of dense rows is made
 of every third, fifth or seventh row (rows may come in twos and fours), but of at least so many for each column."""
-IN_PLAY = 1500
-"""Columns that may be in play at once."""
 SPARSE = 200
 """Columns from which on "auto" adds up only those in play, if the penalty makes models sparse."""
 EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
 """What "auto" reckons with, by ℓ''."""
+EXPECTED_SPARSE_ROUNDS = 5
+"""The same for sparse rows of many columns beside `l1`."""
 EXPECTED_IN_PLAY = 300
 """How many columns in play."""
 
@@ -153,6 +153,9 @@ class Newton(Method):
         sums, scalars = {"full": (2, triangle), "active": (3, triangle + d), "products": (8, 7 * d)}[mode]
         pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
         rounds = EXPECTED_ROUNDS["constant" if problem.loss.name == "squared" else pieces]
+        if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
+            # Many of the columns in play are rare: a dozen short letters in place of a triangle.
+            rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
         return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
 
     def check(self, problem: Problem, network: Network) -> None:
@@ -244,40 +247,8 @@ class Newton(Method):
         return once(total, "newton", aimed)
 
     def _active(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
-        total = yield Sum(np.append(here.adjoint, here.losses))
-        w, n = state.w, agent.total
-        slope = total[:-1] / n
-        columns = once(total, "in play", self._in_play, agent, w, slope)
-        letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
-
-        def aimed() -> Aim:
-            H = unpacked(letter, len(columns)) / n
-            target = w.copy()
-            target[columns], _ = minimiser(agent, H, slope[columns], w[columns])
-            return _aim(target, slope, total)
-
-        return once(letter, "newton", aimed)
-
-    def _in_play(self, agent: Agent, w: FloatArray, slope: FloatArray) -> npt.NDArray[np.intp]:
-        """Columns that are not 0, or want to leave it: those with the steepest slopes, at most twice as many."""
-        problem = agent.problem
-        threshold = problem.penalty.value(np.ones(1)) - 0.5 * problem.penalty.strong_convexity
-        pull = np.abs(slope)
-        pull[w != 0] = np.inf
-        if problem.intercept:
-            pull[-1] = np.inf
-        held = np.isinf(pull)
-        if 2 * held.sum() > IN_PLAY and (pull > threshold).sum() > IN_PLAY:
-            # More than may travel at once: those farthest from their optimum, and always the intercept.
-            ridge = problem.penalty.strong_convexity
-            pull[held] = np.abs(slope + ridge * w + threshold * np.sign(w))[held]
-            pull[~held] -= threshold
-            if problem.intercept:
-                pull[-1] = np.inf
-            return np.sort(np.argsort(-pull, kind="stable")[:IN_PLAY])
-        wanted = int((pull > threshold).sum())
-        most = min(IN_PLAY, wanted, max(200, 2 * int(held.sum())))
-        return np.sort(np.argsort(-pull, kind="stable")[:most])
+        found = yield from working_set.target(agent, state.w, here, curvature)
+        return Aim(found.w, found.slope, found.losses, float(np.linalg.norm(found.slope)), NOTHING)
 
     def _products(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         """Preconditioned conjugate gradients on (H + λI) p = −∇P, one `Sum` of d numbers for each step."""

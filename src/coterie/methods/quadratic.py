@@ -177,7 +177,7 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
     pieces = penalty.pieces
     if pieces is not None and pieces.separable:
         bounds = (np.append(side, free) if intercept else side for side, free in _sides(pieces, len(w) - intercept))
-        return _by_coordinates(agent, H, slope, w, *bounds), False
+        return _by_coordinates(agent.should_stop, H, slope, w, *bounds), False
     inside = pieces is not None and len(pieces.kinds) == 1
     z, found = _by_gradients(agent, H, slope, w, w, EASY if inside else GRADIENT_STEPS)
     if pieces is None or not inside or found:
@@ -247,7 +247,7 @@ def _refined(A: FloatArray, factor: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def _by_coordinates(
-    agent: Agent,
+    should_stop: Callable[[], bool],
     H: FloatArray,
     slope: FloatArray,
     w: FloatArray,
@@ -263,7 +263,7 @@ def _by_coordinates(
     before, best = np.zeros(len(z), bool), math.inf
     for _ in range(ATTEMPTS):
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
-        if left <= tolerance or agent.should_stop():
+        if left <= tolerance or should_stop():
             break
         free = _to_the_face_minimum(H, slope, w, z, ridge, threshold, lower, upper)
         if np.array_equal(free, before) and left > 0.5 * best:
