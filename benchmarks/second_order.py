@@ -1,17 +1,22 @@
 """Rounds, megabytes and CPU seconds of second-order methods beside `proximal-1`: eight agents, one process, tol = 1e-6.
 
-python benchmarks/second_order.py           Experiment 2 of paper 002; with COTERIE_DATA also w8a and the text set
+python benchmarks/second_order.py           Experiment 2 of paper 002, many rare columns; with COTERIE_DATA also others
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import coterie as co
+from benchmarks.problems import wide
 from coterie.data import datasets
 
 Case = tuple[str, co.Problem, tuple, list[str]]
@@ -22,9 +27,12 @@ def cases() -> Iterator[Case]:
     lasso = datasets.experiment2(sparse=True).train
     ridge = datasets.experiment2().train
     largest = np.abs(lasso.X.T @ lasso.y).max() / lasso.n
-    both = ["gram", "proximal-1"]
+    both, rare = ["gram", "proximal-1"], wide()
     yield "ridge λ = 1/n, 3000 × 500", co.Problem("squared", "l2", 1 / ridge.n), (ridge.X, ridge.y), both
     yield "lasso 0.01 λmax, 3000 × 500", co.Problem("squared", "l1", 0.01 * largest), (lasso.X, lasso.y), both
+    for penalty in ("l2", "l1"):
+        title = f"logistic {penalty} 3e-5, 30 ones a row, {rare.n} × {rare.d}"
+        yield title, co.Problem("logistic", penalty, 3e-5), (rare.X, rare.y), ["newton", "proximal-1"]
     if not os.environ.get("COTERIE_DATA"):
         print("set COTERIE_DATA for the rest")
         return

@@ -121,6 +121,19 @@ def test_targets_are_judged_by_the_rows():
     assert "at most half of the best other | 1 of 1 | – |" in "\n".join(targets(rows))
 
 
+def test_many_rare_columns_are_judged_by_rounds_megabytes_and_seconds():
+    ours = {"rounds": 5.0, "megabytes": 150.0, "proven": 5e-5, "excess": 1e-6, "seconds": 0.8}
+    theirs = {"rounds": np.nan, "megabytes": np.nan, "proven": np.nan, "excess": 5e-5, "seconds": 0.3}
+    row = {"table": "wide", "problem": "logistic l1, x"}
+    rows = [row | {"solver": "Coterie"} | ours, row | {"solver": "scikit-learn liblinear"} | theirs]
+    wanted = "8 × the seconds of liblinear"
+    assert f"{wanted} | 1 of 1 | – |" in "\n".join(targets(rows))
+    assert "| logistic l1, x | Coterie | 5 | 150 | 5e-05 | 1e-06 | 0.8 |" in page(rows, quick=True)
+    for key, bad in (("rounds", 61.0), ("megabytes", 1001.0), ("proven", 2e-4), ("seconds", 2.5)):
+        rows[0] = row | {"solver": "Coterie"} | ours | {key: bad}
+        assert f"{wanted} | 0 of 1 | logistic l1, x (" in "\n".join(targets(rows))
+
+
 def test_a_solver_that_hangs_dies_or_fails_is_a_reason():
     def fit(one, tol):
         if tol == 0.5:
