@@ -23,7 +23,8 @@ from coterie.errors import InvalidProblem
 from coterie.methods.costs import LINK
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.solve import gather, solve
+from coterie.session.tables import gather
+from coterie.solve import solve
 
 __all__ = ["Plan", "plan"]
 

@@ -13,7 +13,7 @@ from coterie.data.distant import table_of
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.hosted import _described, hosted
-from coterie.solve import prepared
+from coterie.session.tables import prepare_tables
 
 BATCH = pa.table(
     {"x": [[1.0, 2.0], [3.0, 4.0]], "a": [5.0, 6.0], "b": [7.0, 8.0], "ab": [[5.0, 7.0], [6.0, 8.0]], "s": ["u", "v"]}
@@ -65,7 +65,7 @@ def made(y):
 def test_all_classes_are_known_everywhere_however_many():
     parts = [partial(made, np.arange(0, 1500)), partial(made, np.arange(1200, 2600))]
     problem = co.Problem("multinomial", "traceball", radius=1.0)
-    prepare = partial(prepared, problem=problem, split="samples")
+    prepare = partial(prepare_tables, problem=problem, split="samples")
     tables, classes = hosted(parts, Elsewhere(), prepare, "samples", True)
     np.testing.assert_array_equal(classes, np.arange(2600))
     np.testing.assert_array_equal(tables[1].fetch().y, np.arange(1200, 2600))

@@ -24,7 +24,7 @@ from coterie.methods.costs import Link, Sizes
 from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.rounds import introduced
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

@@ -27,7 +27,7 @@ from coterie.methods.frank_wolfe import DfwTrace, power_iterations
 from coterie.methods.subspace import best_in_ball
 from coterie.models import load_model
 from coterie.rounds import introduced
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.tasks import TASKS
 from coterie.transport.in_process import InProcess
 

@@ -27,7 +27,8 @@ from coterie.losses import LOSSES, Loss
 from coterie.penalties import PENALTIES
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.solve import DEFAULT_AGENTS, gather, solve
+from coterie.session.tables import DEFAULT_AGENTS, gather
+from coterie.solve import solve
 
 __all__ = [
     "Distributed",

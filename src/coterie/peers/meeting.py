@@ -25,14 +25,14 @@ from coterie.bill import Bill
 from coterie.data import Table
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
+from coterie.families import family_of
 from coterie.networks import Network
 from coterie.peers.align import aligned
 from coterie.peers.chaos import Chaos
 from coterie.peers.study import PartyFile, Study
 from coterie.peers.tell import Family
-from coterie.personal import Personal
 from coterie.problem import Problem
-from coterie.solve import ties_of
+from coterie.session.setup import make_agent
 from coterie.statuses import Status
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
@@ -47,7 +47,6 @@ __all__ = [
     "Say",
     "carrier_of",
     "check_totals",
-    "has_classes",
     "leave",
     "matched",
     "member",
@@ -197,7 +196,7 @@ def prepared(meeting: Meeting, table: Table, problem: Problem) -> tuple[Table, l
         nonzeros=int(table.X.nnz) if is_sparse(table.X) else int(table.X.size),
         single=table.X.dtype == np.float32,
         outputs=0 if y is None else 1 if y.ndim == 1 else y.shape[1],
-        classes=[] if y is None or not has_classes(problem) else np.unique(y).tolist(),
+        classes=[] if y is None or not family_of(problem).classification(problem) else np.unique(y).tolist(),
         header=digest(json.dumps(table.columns)) if by_rows and table.columns is not None else "",
     )
     if len(mine.classes) > MOST_CLASSES:
@@ -208,10 +207,7 @@ def prepared(meeting: Meeting, table: Table, problem: Problem) -> tuple[Table, l
         X = table.X
         table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, widest)))
     classes = _classes(parts, problem)
-    if problem.family == "low-rank":
-        table = problem.task.knowing(classes).prepared([table])[0][0]
-    elif classes is not None and y is not None:
-        table = replace(table, y=np.where(y == classes[1], 1.0, -1.0))
+    table = family_of(problem).encode(table, problem, classes)
     finest = np.float32 if all(part.single for part in parts) else np.float64
     X, y = table.X.astype(finest, copy=False), table.y
     if y is not None and y.dtype.kind == "f":
@@ -253,7 +249,7 @@ def unequal_rows(study: Study, rows: Sequence[int]) -> InvalidData:
 
 def _classes(parts: Sequence[Part], problem: Problem) -> npt.NDArray[Any] | None:
     """The classes of all parties together, sorted; None where labels are numbers."""
-    if not has_classes(problem):
+    if not family_of(problem).classification(problem):
         return None
     found = {label for part in parts for label in part.classes}
     if len({isinstance(label, str) for label in found}) > 1:
@@ -265,29 +261,19 @@ def _classes(parts: Sequence[Part], problem: Problem) -> npt.NDArray[Any] | None
     return np.unique(np.array(list(found))) if fixed is None else np.array(fixed)
 
 
-def with_predictors(meeting: Meeting, problem: Personal, table: Table) -> Personal:
-    """The problem with base predictors: for stumps, everybody tells the least and the largest value of each column."""
-    if table.weights is not None or problem.predictors != "stumps":
-        return problem.on([table])  # which refuses weights
+def with_predictors(meeting: Meeting, problem: Problem, table: Table) -> Problem:
+    """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
+    family = family_of(problem)
+    if table.weights is not None or not family.wants_ranges(problem):
+        return family.for_tables(problem, [table])  # which refuses weights where there can be none
     X = table.X.toarray() if is_sparse(table.X) else table.X
     mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
-    ranges = meeting.told(mine, "ranges", list[list[float]])
-    return problem.on([Table(np.array(part).reshape(len(part), table.d), name="range") for part in ranges])
+    ranges = [np.array(part).reshape(-1, table.d) for part in meeting.told(mine, "ranges", list[list[float]])]
+    return family.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
 def member(meeting: Meeting, table: Table, parts: Sequence[Part], problem: Problem, graph: Network) -> Agent:
-    """This party as an agent; split by features, with the part of the penalty that acts on its columns."""
-    study, me = meeting.study, meeting.me
-    if study.split == "features":
-        start = sum(part.columns for part in parts[:me])
-        problem = problem.restrict(np.arange(start, start + table.d))
-    neighbours = () if graph.server else graph.neighbours(me)
-    ties = ties_of(graph, me, study.split)
-    return Agent(me, len(parts), table, problem, study.split, neighbours, study.seed, ties=ties)
-
-
-def has_classes(problem: Problem) -> bool | None:
-    """Whether labels are classes; None where they may be several numbers a row."""
-    if problem.family == "low-rank":
-        return True if problem.task.kind == "classes" else None
-    return problem.loss.kind == "classification"
+    """This party as an agent."""
+    start = sum(part.columns for part in parts[: meeting.me])
+    columns = np.arange(start, start + table.d)
+    return make_agent(meeting.me, table, columns, problem, meeting.study.split, graph, meeting.study.seed)

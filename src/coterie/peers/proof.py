@@ -23,6 +23,7 @@ from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point, certify
 from coterie.data import Table
 from coterie.errors import CorruptFile, ProtocolError
+from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import read_own
@@ -30,9 +31,8 @@ from coterie.peers.chaos import Chaos
 from coterie.peers.meeting import Meeting, Part, Say, carrier_of, check_totals, matched, member, met, prepared
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
-from coterie.personal import Personal
 from coterie.rounds import introduced
-from coterie.solve import no_network, points_of
+from coterie.session.setup import no_network
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
@@ -145,7 +145,7 @@ def _brought(
     study, settings = meeting.study, certificate.settings
     graph = study.make_network()
     problem = study.make_problem().knowing(classes)
-    if isinstance(problem, Personal):
+    if family_of(problem).graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
@@ -196,9 +196,7 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
     """The own model, or part of it, and the own dual vector."""
-    if isinstance(agent.problem, Personal):
-        return Point(model.coef_[[0]].toarray()[0], witness)
-    return points_of(model, [agent], [witness] if len(agent.labels) else None)[0]
+    return points_of(model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
 
 
 def _computed(meeting: Meeting, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
