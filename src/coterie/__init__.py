@@ -36,7 +36,7 @@ if typing.TYPE_CHECKING:
     from coterie.bill import Bill
     from coterie.certificate import Certificate
     from coterie.data import Table, align, read
-    from coterie.data.distant import Rows
+    from coterie.data.remote import Rows
     from coterie.errors import CoterieError
     from coterie.estimators import (
         LinearClassifier,
@@ -97,7 +97,7 @@ _NAMES_OF = {
     "bill": "Bill",
     "certificate": "Certificate",
     "data": "Table align read",
-    "data.distant": "Rows",
+    "data.remote": "Rows",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
     "models": "LinearModel LowRankModel PersonalModel",

@@ -20,7 +20,7 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.bill import Bill, Cost
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.families import points_of
+from coterie.families import family_of, points_of
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_agents
@@ -117,8 +117,9 @@ def path(
 
 
 def _with_strength(problem: Problem, strength: float) -> Problem:
-    if not hasattr(problem.penalty, "strength"):
-        raise InvalidProblem(f"the {problem.penalty.name} penalty has no strength to follow a path of; use l1 or l2.")
+    if not hasattr(getattr(problem, "penalty", None), "strength"):
+        what = family_of(problem).words(problem)
+        raise InvalidProblem(f"{what}: there is no strength to follow a path of; use l1 or l2.")
     changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
     return Problem(problem.loss, changed, intercept=problem.intercept)
 

@@ -20,6 +20,7 @@ from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem
+from coterie.families import family_of
 from coterie.methods.costs import LINK
 from coterie.problem import Problem
 from coterie.result import Result
@@ -160,10 +161,10 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
     """Gaussian data of that shape with labels that follow a model and some noise; other data as it is."""
     if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
         return data
-    if problem.loss.kind not in ("classification", "regression"):
+    if problem.family != "linear":
         raise InvalidProblem(
-            f"made-up data has one number or one of two classes per row; {problem.loss.name} needs others: give data, "
-            "random numbers of the right shape will do."
+            f"made-up data has one number or one of two classes per row; {family_of(problem).words(problem)} needs "
+            "others: give data, random numbers of the right shape will do."
         )
     n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))
     rng = np.random.default_rng(seed)

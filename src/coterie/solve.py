@@ -22,13 +22,13 @@ from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem
 from coterie.families import family_of
-from coterie.hosted import hosted
 from coterie.methods import Method
 from coterie.methods.costs import LINK
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
+from coterie.session.remote import remote_tables
 from coterie.session.setup import Shape, make_agents, make_limits, make_link, make_network, set_up
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, followed
@@ -98,7 +98,7 @@ def solve(
     else:
         runner, sources = elsewhere
         prepare = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = hosted(sources, runner, prepare, split, bool(family.classification(problem)))
+        tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
     setup = set_up(
         problem,
         make_network(network, split, len(tables), seed),

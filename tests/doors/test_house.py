@@ -27,7 +27,7 @@ LAYERS = [
     {"models", "result"},
     {"families"},
     {"session"},
-    {"hosted", "plan", "progress", "sinks", "solve", "verify", "path"},
+    {"plan", "progress", "sinks", "solve", "verify", "path"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},

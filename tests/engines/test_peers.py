@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from benchmarks.links import measure
 from tests.chaos.parties import NAMES, RIDGE, data, together, write_data, write_study
 from typer.testing import CliRunner
@@ -157,6 +158,19 @@ def test_one_party_in_float32_follows_the_others(tmp_path):
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
 
 
+def test_files_that_leave_their_last_columns_out_are_padded_as_they_are_here(tmp_path):
+    tables = [replace(table, X=sp.csr_array(table.X), columns=None) for table in data("samples")]
+    narrow = replace(tables[1], X=sp.csr_array(tables[1].X.toarray()[:, :-1]))
+    tables[1] = replace(narrow, open_ended=True)
+    results = together(write_study(tmp_path, split="samples", tol=1e-6), tables)
+    local = co.solve(co.Problem(**RIDGE), tables, tol=1e-6, progress=False)
+    assert (results[1].model.coef_ == local.model.coef_).all()
+    for error in together(write_study(tmp_path / "again", split="samples"), [tables[0], narrow, tables[2]]):
+        assert isinstance(error, InvalidData)
+        assert "party 'bea'" in str(error)
+        assert "columns but party 'ada' has" in str(error)
+
+
 def test_an_empty_party_changes_nothing(tmp_path):
     tables = data("samples")
     pooled = co.solve(co.Problem(**RIDGE), tables, tol=1e-8, progress=False)
@@ -171,7 +185,7 @@ def test_an_empty_party_changes_nothing(tmp_path):
     nobody = [replace(t.take_rows(np.arange(0)), y=None) for t in tables]
     for error in together(write_study(tmp_path / "again", split="samples"), nobody):
         assert isinstance(error, InvalidData)
-        assert "no party has any data" in str(error)
+        assert "no party has any rows" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +287,7 @@ def test_unequal_row_counts_without_ids_are_refused(tmp_path):
     tables[2] = tables[2].take_rows(np.arange(50))
     write_study(tmp_path, method="tree", network="path")
     for error in together(tmp_path, tables):
-        assert "ada has 60, bea has 60, cyd has 50" in str(error)
+        assert "party 'cyd': has 50 rows but party 'ada' has 60" in str(error)
 
 
 def test_bad_values_are_refused_before_anybody_is_called(tmp_path):

@@ -40,6 +40,9 @@ class Table:
     cols: Indices | None = None
     """Pooled column numbers, after a split by features."""
 
+    open_ended: bool = False
+    """Whether columns after the last may have been left out because they are zero here, as in an svmlight file."""
+
     @property
     def n(self) -> int:
         """The number of rows."""
@@ -81,6 +84,7 @@ class Table:
             X=canonical_csr(X) if is_sparse(X) else np.asfortranarray(X),
             columns=None if self.columns is None else tuple(self.columns[j] for j in cols),
             cols=None if self.cols is None else self.cols[cols],
+            open_ended=False,
         )
 
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
-from coterie.data.distant import Rows
+from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate
 from coterie.losses import LOSSES, Loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, host, is_tensor
 from coterie.certificate import Point
 from coterie.data import Table, encode_labels, validated_all
-from coterie.errors import InvalidInput
+from coterie.errors import InvalidData, InvalidInput
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
@@ -45,6 +45,20 @@ class Family(ABC):
         checked = validated_all(on_the_host(tables), split=split, classification=classes_wanted)
         valid, classes = encode_labels(checked, classes_wanted)
         return in_one_precision(valid if split == "features" else [_by_rows(table) for table in valid]), classes
+
+    def classes(self, problem: Problem, labels: Collection[str | float]) -> Classes:
+        """The classes of all parties together, sorted; None where labels are numbers."""
+        if not self.classification(problem):
+            return None
+        if len({isinstance(label, str) for label in labels}) > 1:
+            raise InvalidData("the labels are text at one party and numbers at another. Convert them to one type.")
+        return self._classes(problem, np.unique(np.array(list(labels))))
+
+    def _classes(self, problem: Problem, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if len(found) != 2:
+            shown = ", ".join(map(repr, found[:10].tolist()))
+            raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.")
+        return found
 
     def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
         """One party's labels as numbers, once the classes of all parties are known."""

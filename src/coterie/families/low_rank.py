@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
@@ -45,6 +48,10 @@ class LowRankFamily(LinearFamily):
         known = validated_all(tables, split=split, classification=self.classification(problem))
         valid, classes = problem.task.prepared(known)
         return in_one_precision(valid), classes
+
+    def _classes(self, problem: Problem, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        fixed = getattr(problem.task, "classes", None)
+        return found if fixed is None else np.array(fixed)
 
     def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
         """Labels as the task has them."""

@@ -21,6 +21,7 @@ from coterie.arrays import FloatArray, product
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
+from coterie.data.summary import refuse_unequal_rows
 from coterie.engines.processes import VERSIONS
 from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -38,7 +39,6 @@ from coterie.peers.meeting import (
     member,
     met,
     prepared,
-    unequal_rows,
     with_predictors,
 )
 from coterie.peers.signatures import signed_by_all
@@ -125,9 +125,7 @@ def predict_together(
             raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
         if holders[meeting.me] != (own.target is not None):
             raise ProtocolError("labels: somebody changed whether this party has them.")
-        rows = meeting.told(here.n, "rows", int)
-        if len(set(rows)) > 1:
-            raise unequal_rows(study, rows)
+        refuse_unequal_rows(study.names, meeting.told(here.n, "rows", int))
         scores = _summed(meeting, product(here.X, model.coef_) + model.intercept_, holders.index(True))
         meeting.told(True, "written", bool)
         if scores is None:

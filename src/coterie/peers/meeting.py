@@ -8,7 +8,6 @@ Everything after the meeting may have to be done again: if a party is restarted,
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +16,12 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from coterie.agent import Agent
-from coterie.arrays import digest, is_sparse
+from coterie.arrays import is_sparse
 from coterie.bill import Bill
 from coterie.data import Table
+from coterie.data.summary import TableSummary, check_together, in_common_shape
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -43,7 +42,6 @@ from coterie.transport.point_to_point import PointToPoint
 __all__ = [
     "MET",
     "Meeting",
-    "Part",
     "Say",
     "carrier_of",
     "check_totals",
@@ -52,7 +50,6 @@ __all__ = [
     "member",
     "met",
     "prepared",
-    "unequal_rows",
     "with_predictors",
 ]
 
@@ -61,21 +58,6 @@ Say = Callable[[str], None]
 
 MET = "all neighbours are here"
 MOST_CLASSES = 10_000
-
-
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a party tells all others about its data, once the rows are matched."""
-
-    rows: int
-    columns: int
-    nonzeros: int
-    single: bool
-    """Whether it is float32."""
-    outputs: int
-    """Labels per row; 0 if it has none."""
-    classes: list[str | float]
-    header: str
-    """The digest of the column names, where they have to be the same."""
 
 
 @dataclass(frozen=True)
@@ -183,82 +165,25 @@ def matched(meeting: Meeting, table: Table) -> Table:
     return aligned(table, study.names, meeting.family, secrets.token_bytes(32), study.duplicates, study.psi)
 
 
-def prepared(meeting: Meeting, table: Table, problem: Problem) -> tuple[Table, list[Part], npt.NDArray[Any] | None]:
-    """The own table as the others need it, everybody's cards, and the classes."""
-    study = meeting.study
-    by_rows = study.split != "features"
-    if by_rows and table.n == 0 and table.y is None:
-        table = replace(table, y=np.empty(0, table.X.dtype))
-    y = table.y
-    mine = Part(
-        rows=table.n,
-        columns=table.d,
-        nonzeros=int(table.X.nnz) if is_sparse(table.X) else int(table.X.size),
-        single=table.X.dtype == np.float32,
-        outputs=0 if y is None else 1 if y.ndim == 1 else y.shape[1],
-        classes=[] if y is None or not family_of(problem).classification(problem) else np.unique(y).tolist(),
-        header=digest(json.dumps(table.columns)) if by_rows and table.columns is not None else "",
-    )
+def prepared(
+    meeting: Meeting, table: Table, problem: Problem
+) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
+    """The own table as the others need it, everybody's summaries, and the classes."""
+    split, family = meeting.study.split, family_of(problem)
+    mine = TableSummary.of(table, classification=bool(family.classification(problem)), names=False)
+    mine = msgspec.structs.replace(mine, name="", header="" if split == "features" else mine.header)
     if len(mine.classes) > MOST_CLASSES:
         raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
-    parts = meeting.told(mine, "cards", Part)
-    _check_cards(study, parts)
-    if by_rows and is_sparse(table.X) and (widest := max(p.columns for p in parts)) > table.d:
-        X = table.X
-        table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, widest)))
-    classes = _classes(parts, problem)
-    table = family_of(problem).encode(table, problem, classes)
+    parts = meeting.told(mine, "cards", TableSummary)
+    parts = [msgspec.structs.replace(part, name=name) for part, name in zip(parts, meeting.study.names, strict=True)]
+    check_together(parts, split)
+    classes = family.classes(problem, {label for part in parts for label in part.classes})
+    table = family.encode(in_common_shape(table, parts, split), problem, classes)
     finest = np.float32 if all(part.single for part in parts) else np.float64
     X, y = table.X.astype(finest, copy=False), table.y
     if y is not None and y.dtype.kind == "f":
         y = y.astype(finest, copy=False)
     return replace(table, X=X, y=y), parts, classes
-
-
-def _check_cards(study: Study, parts: Sequence[Part]) -> None:
-    names = study.names
-    if study.split == "features":
-        rows = [part.rows for part in parts]
-        if len(set(rows)) > 1:
-            raise unequal_rows(study, rows)
-        holders = [name for name, part in zip(names, parts, strict=True) if part.outputs]
-        if len(holders) != 1:
-            where = f"at {len(holders)} parties: {', '.join(holders)}" if holders else "at no party"
-            raise InvalidData(f"labels {where}. Split by features, exactly one party names a target.")
-    else:
-        unlabelled = [name for name, part in zip(names, parts, strict=True) if part.rows and not part.outputs]
-        if unlabelled:
-            raise InvalidData(f"there are no labels at {', '.join(unlabelled)}; name their column with target.")
-        if len({part.outputs for part in parts if part.outputs}) > 1:
-            told = ", ".join(f"{name} {part.outputs}" for name, part in zip(names, parts, strict=True))
-            raise InvalidData(f"the numbers of labels per row differ: {told}. Give every party the same ones.")
-        headers = {part.header for part in parts if part.header}
-        if len(headers) > 1:
-            told = ", ".join(f"{name} {part.columns}" for name, part in zip(names, parts, strict=True))
-            raise InvalidData(
-                f"the parties have different columns, or in another order ({told}). Give all the same with columns."
-            )
-    if not any(part.rows and part.columns for part in parts):
-        raise InvalidData("no party has any data.")
-
-
-def unequal_rows(study: Study, rows: Sequence[int]) -> InvalidData:
-    told = ", ".join(f"{name} has {count}" for name, count in zip(study.names, rows, strict=True))
-    return InvalidData(f"the numbers of rows differ: {told}. Match them: name the id column with id in the study.")
-
-
-def _classes(parts: Sequence[Part], problem: Problem) -> npt.NDArray[Any] | None:
-    """The classes of all parties together, sorted; None where labels are numbers."""
-    if not family_of(problem).classification(problem):
-        return None
-    found = {label for part in parts for label in part.classes}
-    if len({isinstance(label, str) for label in found}) > 1:
-        raise InvalidData("the labels are text at one party and numbers at another. Convert them to one type.")
-    if problem.family != "low-rank" and len(found) != 2:
-        shown = ", ".join(map(repr, sorted(found)[:10]))
-        raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.")
-    fixed = getattr(problem.loss, "classes", None)
-    return np.unique(np.array(list(found))) if fixed is None else np.array(fixed)
 
 
 def with_predictors(meeting: Meeting, problem: Problem, table: Table) -> Problem:
@@ -272,7 +197,7 @@ def with_predictors(meeting: Meeting, problem: Problem, table: Table) -> Problem
     return family.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
-def member(meeting: Meeting, table: Table, parts: Sequence[Part], problem: Problem, graph: Network) -> Agent:
+def member(meeting: Meeting, table: Table, parts: Sequence[TableSummary], problem: Problem, graph: Network) -> Agent:
     """This party as an agent."""
     start = sum(part.columns for part in parts[: meeting.me])
     columns = np.arange(start, start + table.d)

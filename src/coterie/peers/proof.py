@@ -22,13 +22,14 @@ from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point, certify
 from coterie.data import Table
+from coterie.data.summary import TableSummary
 from coterie.errors import CorruptFile, ProtocolError
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
-from coterie.peers.meeting import Meeting, Part, Say, carrier_of, check_totals, matched, member, met, prepared
+from coterie.peers.meeting import Meeting, Say, carrier_of, check_totals, matched, member, met, prepared
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.rounds import introduced
@@ -136,7 +137,7 @@ def _verify(
 def _brought(
     meeting: Meeting,
     table: Table,
-    parts: Sequence[Part],
+    parts: Sequence[TableSummary],
     classes: npt.NDArray[Any] | None,
     certificate: Certificate,
     model: Any,
