@@ -61,7 +61,7 @@ def epoch_seconds(task: str, name: str, n: int, d: int, agents: int, epochs: int
     tables, classes = prepare_tables(tables, problem, "samples")
     network = co.networks.star(agents, server=True)
     carrier, chosen = InProcess(network, Bill(network)), method(name, **options)
-    members = introduced(make_agents(tables, problem.knowing(classes), "samples", network, 0), carrier, "setup")
+    members = introduced(make_agents(tables, problem.with_classes(classes), "samples", network, 0), carrier, "setup")
     states = carrier.converse([chosen.start(agent) for agent in members], "setup")
     t, best = 0, np.inf
     for _ in range(3):

@@ -31,7 +31,7 @@ from coterie.session.finish import finish
 from coterie.session.remote import remote_tables
 from coterie.session.setup import Shape, make_agents, make_limits, make_link, make_network, set_up
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
-from coterie.sinks import LOGGER, Sink, followed
+from coterie.sinks import LOGGER, Sink, with_callback
 
 __all__ = ["solve"]
 
@@ -128,7 +128,7 @@ def solve(
         saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
     with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
         LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, followed(watch, callback))
+        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, with_callback(watch, callback))
         outcome = runner.run(run)
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
     model = family.model(outcome, members, setup.problem, classes)

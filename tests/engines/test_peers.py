@@ -27,9 +27,9 @@ from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolErro
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import fit_together, predict_together, read_own
+from coterie.peers.broadcast import SignedBroadcast, Word
 from coterie.peers.disclosure import LETTERS, disclosure
 from coterie.peers.study import load_party, load_study
-from coterie.peers.tell import Family, Word
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
@@ -362,7 +362,7 @@ def test_a_study_that_was_changed_begins_anew(tmp_path):
     assert len(list((tmp_path / "ada" / "checkpoint").iterdir())) == 2
 
 
-class Tampering(Family):
+class Tampering(SignedBroadcast):
     """Party 1 of the path 0 – 1 – 2, which changes what it passes on about something: up to ada, or down to cyd."""
 
     about = "cards"
@@ -386,7 +386,7 @@ class Tampering(Family):
 def changing(speaker, other=None):
     """Another body under that speaker's signature, or another speaker's word in its place."""
 
-    def change(family, words):
+    def change(broadcast, words):
         word = msgspec.msgpack.decode(words[speaker], type=Word)
         changed = msgspec.msgpack.encode(msgspec.structs.replace(word, body=b"changed"))
         return words | {speaker: changed if other is None else words[other]}
@@ -396,7 +396,7 @@ def changing(speaker, other=None):
 
 TAMPERING = {
     "speaks for its parent": (
-        {"up": lambda family, words: words | {0: words[1]}},
+        {"up": lambda broadcast, words: words | {0: words[1]}},
         "cards: bea does not speak for its own",
     ),
     "changes what its child says": ({"up": changing(2)}, r"somebody changed what cyd \(cards\) said"),
@@ -407,12 +407,12 @@ TAMPERING = {
         "certificate that was passed on for cyd does not hold",
     ),
     "leaves somebody out": (
-        {"down": lambda family, words: {0: words[0]}},
+        {"down": lambda broadcast, words: {0: words[0]}},
         r"cards: only \[0\] of 3 parties were heard",
     ),
-    "hands out nonsense": ({"down": lambda family, words: words | {0: b"x"}}, "no word of ours"),
+    "hands out nonsense": ({"down": lambda broadcast, words: words | {0: b"x"}}, "no word of ours"),
     "says one thing here and another there": (
-        {"down": lambda family, words: words | {1: family._signed(b"something else", "cards")}},
+        {"down": lambda broadcast, words: words | {1: broadcast._signed(b"something else", "cards")}},
         r"somebody changed what ... \(digests\) said",
     ),
 }
@@ -434,8 +434,8 @@ def conversation(keys, kind):
     def one(place):
         with links[place]:
             try:
-                family = kind(links[place], network)
-                return [family.told(NAMES[place].encode(), about) for about in ("cards", "digests")]
+                broadcast = kind(links[place], network)
+                return [broadcast.all_gather(NAMES[place].encode(), about) for about in ("cards", "digests")]
             except CoterieError as error:
                 return error
 
@@ -483,7 +483,9 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
             return words
 
     assert conversation(keys, Recording) == [[[b"ada", b"bea", b"cyd"]] * 2] * 3
-    ends = conversation(keys, type("Replaying", (Recording,), {"down": lambda family, words: heard[family.about]}))
+    ends = conversation(
+        keys, type("Replaying", (Recording,), {"down": lambda broadcast, words: heard[broadcast.about]})
+    )
     assert "what cyd said came back as something else" in str(ends[2])
 
 

@@ -55,7 +55,7 @@ class LowRankFamily(LinearFamily):
 
     def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
         """Labels as the task has them."""
-        return problem.task.knowing(classes).prepared([table])[0][0]
+        return problem.task.with_classes(classes).prepared([table])[0][0]
 
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Rows and columns of the matrix."""

@@ -29,16 +29,16 @@ from coterie.files import write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import check_labels
-from coterie.peers.meeting import (
-    Meeting,
+from coterie.peers.session import (
     Say,
+    Session,
     carrier_of,
     check_totals,
+    in_session,
     leave,
     matched,
     member,
-    met,
-    prepared,
+    prepare_table,
     with_predictors,
 )
 from coterie.peers.signatures import signed_by_all
@@ -82,25 +82,25 @@ def fit_together(
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
     table = read_own(own, study) if table is None else table
 
-    def work(meeting: Meeting) -> Result:
-        result = _fit(meeting, table, say, watch, stop_wished)
+    def work(session: Session) -> Result:
+        result = _fit(session, table, say, watch, stop_wished)
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
         if result.error is None:
-            parts = meeting.told(result.model.digest(), "parts", str)
+            parts = session.all_gather(result.model.digest(), "parts", str)
             certificate = _with_parts(result.certificate, study, parts)
-            result = replace(result, certificate=signed_by_all(meeting, certificate))
+            result = replace(result, certificate=signed_by_all(session, certificate))
         result.save(own.output)
         content = {"rounds": result.bill.rounds, "total": vars(result.bill.total), "bill": result.bill.table()}
         write_atomically(own.output / BILL, json.dumps(content, indent=1).encode())
         if result.error is None:
             # Nobody leaves before everybody has written: until here a restarted party finds all others.
-            meeting.told(True, "written", bool)
+            session.all_gather(True, "written", bool)
         else:
-            leave(meeting.links, result.error)
+            leave(session.links, result.error)
         return result
 
-    return met(own, study, "fit", work, say, chaos)
+    return in_session(own, study, "fit", work, say, chaos)
 
 
 def predict_together(
@@ -118,31 +118,31 @@ def predict_together(
     if table.d != len(model.coef_):
         raise InvalidData(f"the model has {len(model.coef_)} columns here, but {data} has {table.d}.")
 
-    def work(meeting: Meeting) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
-        here = matched(meeting, table)
-        holders = meeting.told(own.target is not None, "labels", bool)
+    def work(session: Session) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
+        here = matched(session, table)
+        holders = session.all_gather(own.target is not None, "labels", bool)
         if sum(holders) != 1:
             raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
-        if holders[meeting.me] != (own.target is not None):
+        if holders[session.me] != (own.target is not None):
             raise ProtocolError("labels: somebody changed whether this party has them.")
-        refuse_unequal_rows(study.names, meeting.told(here.n, "rows", int))
-        scores = _summed(meeting, product(here.X, model.coef_) + model.intercept_, holders.index(True))
-        meeting.told(True, "written", bool)
+        refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
+        scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
+        session.all_gather(True, "written", bool)
         if scores is None:
             return here.ids, None
         return here.ids, scores if model.classes_ is None else model.classes_[(scores > 0).astype(int)]
 
-    return met(own, study, "predict", work, say, chaos)
+    return in_session(own, study, "predict", work, say, chaos)
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Result:
-    study = meeting.study
+def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Result:
+    study = session.study
     problem = study.make_problem()
     limits = study.make_limits()
-    table, parts, classes = prepared(meeting, matched(meeting, table), problem)
+    table, parts, classes = prepare_table(session, matched(session, table), problem)
     say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
 
     rows, columns = [part.rows for part in parts], [part.columns for part in parts]
@@ -150,7 +150,7 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
         problem,
         study.make_network(),
         Shape.of(rows, columns, sum(part.nonzeros for part in parts), study.split),
-        lambda problem: with_predictors(meeting, problem, table),
+        lambda problem: with_predictors(session, problem, table),
         split=study.split,
         method=study.method,
         options=study.options,
@@ -161,28 +161,28 @@ def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Ca
         allow=lambda method: check_labels(method.name, study),
     )
     say(setup.explanation)
-    agent = member(meeting, table, parts, setup.problem, setup.graph)
-    digests = meeting.told(table.digest(), "digests", str)
+    agent = member(session, table, parts, setup.problem, setup.graph)
+    digests = session.all_gather(table.digest(), "digests", str)
     people = tuple(map(Participant, study.names, rows, columns, digests))
-    identity = setup.identity(*digests, meeting.own.party)
+    identity = setup.identity(*digests, session.own.party)
     # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
-    folder = meeting.own.checkpoint
+    folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
-    carrier = carrier_of(meeting)
+    carrier = carrier_of(session)
     outcome = run([agent], setup.steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
-        outcome = _compared(meeting, carrier, outcome, saved)
+        outcome = _compared(session, carrier, outcome, saved)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
     model = family_of(problem).model(outcome, [agent], agent.problem, classes)
     if study.split == "features":
-        model = replace(model, part=f"{meeting.own.party} of {study.name}")
+        model = replace(model, part=f"{session.own.party} of {study.name}")
     return finish(setup, outcome, model, [agent], people)
 
 
-def _compared(meeting: Meeting, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+def _compared(session: Session, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
     """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
     try:
-        check_totals(meeting, carrier)
+        check_totals(session, carrier)
     except Restarted:
         raise
     except ProtocolError:
@@ -201,9 +201,9 @@ def _with_parts(certificate: Certificate, study: Study, parts: Sequence[str]) ->
     return replace(certificate, settings={**certificate.settings, "parts": held})
 
 
-def _summed(meeting: Meeting, mine: FloatArray, holder: int) -> FloatArray | None:
+def _summed(session: Session, mine: FloatArray, holder: int) -> FloatArray | None:
     """The sum of everybody's numbers at one party, up the spanning tree that has its root there."""
-    network, links, me = meeting.network, meeting.links, meeting.me
+    network, links, me = session.network, session.links, session.me
     tag = Tag("prediction", 0, "scores")
     if network.server:
         # All send to the process of agent 0, which may have to pass the sum on.

@@ -109,7 +109,7 @@ def set_up(
     are names of settings, for who mistypes one.
     """
     family = family_of(problem)
-    problem = problem.knowing(classes)
+    problem = problem.with_classes(classes)
     family.check_columns(problem, shape.columns)
     problem = family.for_graph(problem, graph)
     sizes = Sizes(shape.rows, shape.columns, shape.nonzeros, graph.agents, link)

@@ -27,9 +27,9 @@ from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.families import family_of
 from coterie.networks import Network
 from coterie.peers.align import aligned
+from coterie.peers.broadcast import SignedBroadcast
 from coterie.peers.chaos import Chaos
 from coterie.peers.study import PartyFile, Study
-from coterie.peers.tell import Family
 from coterie.problem import Problem
 from coterie.session.setup import make_agent
 from coterie.statuses import Status
@@ -41,15 +41,15 @@ from coterie.transport.point_to_point import PointToPoint
 
 __all__ = [
     "MET",
-    "Meeting",
     "Say",
+    "Session",
     "carrier_of",
     "check_totals",
+    "in_session",
     "leave",
     "matched",
     "member",
-    "met",
-    "prepared",
+    "prepare_table",
     "with_predictors",
 ]
 
@@ -61,23 +61,23 @@ MOST_CLASSES = 10_000
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Session:
     """A party among the others."""
 
     own: PartyFile
     study: Study
     links: GrpcMesh
     network: Network
-    family: Family
+    broadcast: SignedBroadcast
 
     @property
     def me(self) -> int:
         """Which agent this party is."""
         return self.links.me
 
-    def told(self, mine: object, about: str, kind: type[T]) -> list[T]:
+    def all_gather(self, mine: object, about: str, kind: type[T]) -> list[T]:
         """What everybody has to tell about something, in the order of the agents."""
-        parts = self.family.told(msgspec.msgpack.encode(mine), about)
+        parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), about)
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
         except msgspec.MsgspecError as error:
@@ -87,7 +87,9 @@ class Meeting:
 # -- meeting -----------------------------------------------------------------------------------------------------------
 
 
-def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T], say: Say, chaos: Chaos | None) -> T:
+def in_session(
+    own: PartyFile, study: Study, purpose: str, work: Callable[[Session], T], say: Say, chaos: Chaos | None
+) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
     network, me = study.carrying(), study.index(own.party)
     everybody = range(network.agents)
@@ -113,7 +115,7 @@ def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T]
             try:
                 links.wait()
                 say(MET)
-                return work(Meeting(own, study, links, network, Family(links, network)))
+                return work(Session(own, study, links, network, SignedBroadcast(links, network)))
             except Restarted as restarted:
                 say(str(restarted))
                 links.begin_again()
@@ -124,24 +126,24 @@ def met(own: PartyFile, study: Study, purpose: str, work: Callable[[Meeting], T]
         links.close()
 
 
-def carrier_of(meeting: Meeting) -> Driver:
+def carrier_of(session: Session) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
-    network, names = meeting.network, meeting.study.names
-    pace = pace_of(meeting.study.clock, meeting.study.pace)
-    collectives = PointToPoint(network, meeting.links, range(len(names)), meeting.me, names)
+    network, names = session.network, session.study.names
+    pace = pace_of(session.study.clock, session.study.pace)
+    collectives = PointToPoint(network, session.links, range(len(names)), session.me, names)
     collectives.transcript = hashlib.sha256()
     return Driver(Bill(network), collectives, pace)
 
 
-def check_totals(meeting: Meeting, carrier: Driver) -> None:
+def check_totals(session: Session, carrier: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
     transcript = carrier.collectives.transcript
     assert transcript is not None
-    heard = meeting.told(transcript.hexdigest(), "totals", str)
-    others = [name for name, one in zip(meeting.study.names, heard, strict=True) if one != heard[0]]
+    heard = session.all_gather(transcript.hexdigest(), "totals", str)
+    others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(
-            f"{', '.join(others)} heard other sums than {meeting.study.names[0]}: a party on the way changed what it "
+            f"{', '.join(others)} heard other sums than {session.study.names[0]}: a party on the way changed what it "
             "passed on. Do not use what was computed."
         )
 
@@ -158,24 +160,24 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-def matched(meeting: Meeting, table: Table) -> Table:
-    study = meeting.study
+def matched(session: Session, table: Table) -> Table:
+    study = session.study
     if study.id is None or study.split != "features":
         return table
-    return aligned(table, study.names, meeting.family, secrets.token_bytes(32), study.duplicates, study.psi)
+    return aligned(table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi)
 
 
-def prepared(
-    meeting: Meeting, table: Table, problem: Problem
+def prepare_table(
+    session: Session, table: Table, problem: Problem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """The own table as the others need it, everybody's summaries, and the classes."""
-    split, family = meeting.study.split, family_of(problem)
+    split, family = session.study.split, family_of(problem)
     mine = TableSummary.of(table, classification=bool(family.classification(problem)), names=False)
     mine = msgspec.structs.replace(mine, name="", header="" if split == "features" else mine.header)
     if len(mine.classes) > MOST_CLASSES:
         raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
-    parts = meeting.told(mine, "cards", TableSummary)
-    parts = [msgspec.structs.replace(part, name=name) for part, name in zip(parts, meeting.study.names, strict=True)]
+    parts = session.all_gather(mine, "cards", TableSummary)
+    parts = [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
     check_together(parts, split)
     classes = family.classes(problem, {label for part in parts for label in part.classes})
     table = family.encode(in_common_shape(table, parts, split), problem, classes)
@@ -186,19 +188,19 @@ def prepared(
     return replace(table, X=X, y=y), parts, classes
 
 
-def with_predictors(meeting: Meeting, problem: Problem, table: Table) -> Problem:
+def with_predictors(session: Session, problem: Problem, table: Table) -> Problem:
     """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
     family = family_of(problem)
     if table.weights is not None or not family.wants_ranges(problem):
         return family.for_tables(problem, [table])  # which refuses weights where there can be none
     X = table.X.toarray() if is_sparse(table.X) else table.X
     mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
-    ranges = [np.array(part).reshape(-1, table.d) for part in meeting.told(mine, "ranges", list[list[float]])]
+    ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, "ranges", list[list[float]])]
     return family.for_tables(problem, [Table(part, name="range") for part in ranges])
 
 
-def member(meeting: Meeting, table: Table, parts: Sequence[TableSummary], problem: Problem, graph: Network) -> Agent:
+def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: Problem, graph: Network) -> Agent:
     """This party as an agent."""
-    start = sum(part.columns for part in parts[: meeting.me])
+    start = sum(part.columns for part in parts[: session.me])
     columns = np.arange(start, start + table.d)
-    return make_agent(meeting.me, table, columns, problem, meeting.study.split, graph, meeting.study.seed)
+    return make_agent(session.me, table, columns, problem, session.study.split, graph, session.study.seed)
