@@ -201,3 +201,16 @@ def test_what_solve_had_is_found_with_a_warning(name):
         assert callable(getattr(solve, name))
     with pytest.raises(AttributeError, match="nothing"):
         solve.nothing  # noqa: B018
+
+
+def test_a_method_with_an_appeal_is_still_scored_by_it():
+    from coterie.methods import Method
+
+    with pytest.warns(DeprecationWarning, match="Old.appeal is now score"):
+
+        class Old(Method):
+            @classmethod
+            def appeal(cls, problem, network, sizes=None):
+                return 7.0, "age"
+
+    assert Old.score(None, None) == (7.0, "age")

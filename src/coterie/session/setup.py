@@ -235,8 +235,8 @@ def choose_method(
     explanation = "as asked for"
     if name == "auto":
         able = {known: entry for known, entry in fitting.items() if _accepts(entry, options, acceleration)} or fitting
-        appeals = {known: entry.appeal(problem, graph, sizes) for known, entry in able.items()}
-        liked = {known: appeal for known, appeal in appeals.items() if appeal is not None}
+        scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
+        liked = {known: score for known, score in scores.items() if score is not None}
         if not liked:
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])
