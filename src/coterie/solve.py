@@ -18,6 +18,7 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem
@@ -29,7 +30,7 @@ from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.remote import remote_tables
-from coterie.session.setup import Shape, make_agents, make_limits, make_link, make_network, set_up
+from coterie.session.setup import make_agents, make_limits, make_link, make_network, set_up, sizes_of
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
@@ -102,7 +103,7 @@ def solve(
     setup = set_up(
         problem,
         make_network(network, split, len(tables), seed),
-        Shape.of_tables(tables, split),
+        sizes_of([TableSummary.of(table) for table in tables], split, make_link(link)),
         lambda problem: family.for_tables(problem, tables),
         split=split,
         method=method,
@@ -112,7 +113,6 @@ def solve(
         seed=seed,
         classes=classes,
         partition=_partition(tables, split),
-        link=make_link(link),
         known=inspect.getfullargspec(solve).kwonlyargs,
     )
     members = make_agents(tables, setup.problem, split, setup.graph, seed)

@@ -26,7 +26,6 @@ class LinearFamily(Family):
     name = "linear"
 
     def classification(self, problem: Problem) -> bool:
-        """As the loss says."""
         return problem.loss.kind == "classification"
 
     def check_columns(self, problem: Problem, columns: int) -> None:
@@ -38,16 +37,13 @@ class LinearFamily(Family):
             raise InvalidProblem(f"the {name} penalty does not fit {columns} columns: {error}") from error
 
     def words(self, problem: Problem) -> str:
-        """Loss and penalty."""
         return f"{problem.loss.name} loss, {problem.penalty.name} penalty"
 
     def described(self, settings: dict[str, Any]) -> str:
-        """With all parameters."""
         beside = " with an intercept" if settings["intercept"] else ""
         return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{beside}"
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """Loss, penalty and intercept."""
         intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}
         return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept)]
 

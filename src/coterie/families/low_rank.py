@@ -29,11 +29,9 @@ class LowRankFamily(LinearFamily):
     name = "low-rank"
 
     def classification(self, problem: Problem) -> bool | None:  # type: ignore[override]
-        """As the task says."""
         return True if problem.task.kind == "classes" else None
 
     def check_split(self, problem: Problem, split: str) -> None:
-        """Only rows may be apart."""
         if split != "samples":
             raise InvalidProblem(f"low-rank models need data split by samples, but it is split by {split}.")
 
@@ -41,7 +39,6 @@ class LowRankFamily(LinearFamily):
         """A trace norm is one of any matrix."""
 
     def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
-        """The tables checked, with labels as the task needs them."""
         if problem.task.kind == "entries":
             tables = on_the_host(tables)
         self.check_split(problem, split)
@@ -54,7 +51,6 @@ class LowRankFamily(LinearFamily):
         return found if fixed is None else np.array(fixed)
 
     def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
-        """Labels as the task has them."""
         return problem.task.with_classes(classes).prepared([table])[0][0]
 
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:

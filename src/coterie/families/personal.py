@@ -30,11 +30,9 @@ class PersonalFamily(Family):
     name = "personal"
 
     def classification(self, problem: Problem) -> bool:
-        """Every user has rows of two classes, at most."""
         return True
 
     def check_split(self, problem: Problem, split: str) -> None:
-        """Only users may be apart."""
         if split != "users":
             raise InvalidProblem(
                 f"a personal problem has a model for every user, but the data is split by {split}. Use split='users' "
@@ -44,31 +42,25 @@ class PersonalFamily(Family):
     graph_is_data = True
 
     def wants_ranges(self, problem: Problem) -> bool:
-        """Stumps are spread over them."""
         return isinstance(problem, Personal) and problem.predictors == "stumps"
 
     def for_tables(self, problem: Problem, tables: Sequence[Table]) -> Problem:
-        """With its base predictors."""
         assert isinstance(problem, Personal)
         return problem.on(tables)
 
     def for_graph(self, problem: Problem, graph: Network) -> Problem:
-        """Whether the graph is learned."""
         assert isinstance(problem, Personal)
         return problem.but(learned=graph.name == LEARNED)
 
     def words(self, problem: Problem) -> str:
-        """The ball, and what is in it."""
         assert isinstance(problem, Personal)
         return f"a model per user, {problem.norm} norm at most {problem.beta:g}"
 
     def described(self, settings: dict[str, Any]) -> str:
-        """The loss of a user, the ball, and everything else by name."""
         _, (_, ball), (_, own) = self.parts(settings)
         return f"a model per user, log-sum loss, {spelt(ball)}, {spelt(own)}"
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-        """The loss, the ball, and the parameters of its own."""
         own = {name: value for name, value in settings["personal"].items() if value is not None}
         predictors, norm, beta = own.pop("predictors"), own.pop("norm"), own.pop("beta")
         named = predictors if isinstance(predictors, str) else predictors["name"]

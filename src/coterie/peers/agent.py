@@ -46,7 +46,7 @@ from coterie.peers.study import PartyFile, Study
 from coterie.result import Result
 from coterie.rounds import Outcome, Watch, run
 from coterie.session.finish import finish
-from coterie.session.setup import Shape, set_up
+from coterie.session.setup import set_up, sizes_of
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Tag
@@ -145,11 +145,10 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     table, parts, classes = prepare_table(session, matched(session, table), problem)
     say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
 
-    rows, columns = [part.rows for part in parts], [part.columns for part in parts]
     setup = set_up(
         problem,
         study.make_network(),
-        Shape.of(rows, columns, sum(part.nonzeros for part in parts), study.split),
+        sizes_of(parts, study.split),
         lambda problem: with_predictors(session, problem, table),
         split=study.split,
         method=study.method,
@@ -163,7 +162,9 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
     digests = session.all_gather(table.digest(), "digests", str)
-    people = tuple(map(Participant, study.names, rows, columns, digests))
+    people = tuple(
+        Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
+    )
     identity = setup.identity(*digests, session.own.party)
     # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
     folder = session.own.checkpoint

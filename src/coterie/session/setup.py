@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -15,8 +14,9 @@ import scipy.sparse as sp
 
 from coterie.acceleration import accelerated
 from coterie.agent import Agent
-from coterie.arrays import as_number, digest, is_sparse, whole_number
+from coterie.arrays import as_number, digest, whole_number
 from coterie.data import Table
+from coterie.data.summary import TableSummary
 from coterie.data.table import Indices, columns_of
 from coterie.errors import InvalidProblem, did_you_mean
 from coterie.families import Classes, family_of
@@ -32,7 +32,6 @@ from coterie.steps import Steps
 
 __all__ = [
     "Setup",
-    "Shape",
     "choose_method",
     "make_agent",
     "make_agents",
@@ -41,6 +40,7 @@ __all__ = [
     "make_network",
     "no_network",
     "set_up",
+    "sizes_of",
 ]
 
 
@@ -88,7 +88,7 @@ class Setup:
 def set_up(
     problem: Problem,
     graph: Network,
-    shape: Shape,
+    sizes: Sizes,
     for_data: Callable[[Problem], Problem],
     *,
     split: str,
@@ -99,7 +99,6 @@ def set_up(
     seed: int,
     classes: Classes,
     partition: list[list[int]] | None = None,
-    link: Link = LINK,
     allow: Callable[[Method], None] = lambda method: None,
     known: Sequence[str] = (),
 ) -> Setup:
@@ -110,9 +109,8 @@ def set_up(
     """
     family = family_of(problem)
     problem = problem.with_classes(classes)
-    family.check_columns(problem, shape.columns)
+    family.check_columns(problem, sizes.columns)
     problem = family.for_graph(problem, graph)
-    sizes = Sizes(shape.rows, shape.columns, shape.nonzeros, graph.agents, link)
     chosen, explanation = choose_method(method, options, problem, split, graph, sizes, acceleration, known)
     allow(chosen)
     chosen, problem = chosen.adapted(problem)
@@ -124,26 +122,11 @@ def set_up(
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation)
 
 
-@dataclass(frozen=True)
-class Shape:
+def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:
     """How large the data of all parties is together."""
-
-    rows: int
-    columns: int
-    nonzeros: int
-
-    @staticmethod
-    def of(rows: Sequence[int], columns: Sequence[int], nonzeros: int, split: str) -> Shape:
-        """From the numbers of every party."""
-        return (
-            Shape(rows[0], sum(columns), nonzeros) if split == "features" else Shape(sum(rows), max(columns), nonzeros)
-        )
-
-    @staticmethod
-    def of_tables(tables: Sequence[Table], split: str) -> Shape:
-        """From everybody's tables."""
-        nonzeros = sum(int(table.X.nnz) if is_sparse(table.X) else math.prod(table.X.shape) for table in tables)
-        return Shape.of([table.n for table in tables], [table.d for table in tables], nonzeros, split)
+    rows, columns = [party.rows for party in parties], [party.columns for party in parties]
+    whole = (rows[0], sum(columns)) if split == "features" else (sum(rows), max(columns))
+    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link)
 
 
 def make_link(link: tuple[float, float]) -> Link:
