@@ -29,7 +29,7 @@ from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.methods import method
 from coterie.networks import Network, complete, erdos_renyi, lattice, path, ring, star
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 

@@ -33,7 +33,8 @@ from coterie.bill import Bill
 from coterie.data import Table
 from coterie.methods import method
 from coterie.rounds import introduced
-from coterie.solve import make_agents, prepared
+from coterie.session.setup import make_agents
+from coterie.session.tables import prepare_tables
 from coterie.transport.in_process import InProcess
 
 Shards = list[tuple[Any, Any]]
@@ -57,10 +58,10 @@ def epoch_seconds(task: str, name: str, n: int, d: int, agents: int, epochs: int
     """CPU seconds of one epoch in this process, all agents together."""
     problem = co.Problem(task, "traceball", radius=1.0 if task == "squared" else 10.0)
     tables = [Table(X=X, y=y, name=f"agent {k}") for k, (X, y) in enumerate(shards(task, n, d, agents))]
-    tables, classes = prepared(tables, problem, "samples")
+    tables, classes = prepare_tables(tables, problem, "samples")
     network = co.networks.star(agents, server=True)
     carrier, chosen = InProcess(network, Bill(network)), method(name, **options)
-    members = introduced(make_agents(tables, problem.knowing(classes), "samples", network, 0), carrier, "setup")
+    members = introduced(make_agents(tables, problem.with_classes(classes), "samples", network, 0), carrier, "setup")
     states = carrier.converse([chosen.start(agent) for agent in members], "setup")
     t, best = 0, np.inf
     for _ in range(3):

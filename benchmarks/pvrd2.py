@@ -24,7 +24,8 @@ from coterie.certificate import introduce
 from coterie.data import datasets, encode_labels, validated_all
 from coterie.methods import method as find_method
 from coterie.networks import Network, ring
-from coterie.solve import gather, make_agents
+from coterie.session.setup import make_agents
+from coterie.session.tables import gather
 from coterie.transport.in_process import InProcess
 
 AGENTS = 8

@@ -24,7 +24,8 @@ from coterie.methods.personal import Dada, Phase, State
 from coterie.networks import star
 from coterie.personal import Personal, confidence, margins
 from coterie.rounds import introduced
-from coterie.solve import gather, make_agents, prepared
+from coterie.session.setup import make_agents
+from coterie.session.tables import gather, prepare_tables
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 from papers.p001 import PAPER, SETTLED, fit
@@ -174,7 +175,7 @@ class _GraphOnly(Dada):
 
 def introduced_agents(tables: Sequence[Table], problem: Personal, seed: int = 0) -> list[Agent]:
     """Agents of a learned graph that know how much data there is."""
-    ready, _ = prepared(gather(tables, "users", None), problem, "users")
+    ready, _ = prepare_tables(gather(tables, "users", None), problem, "users")
     network = star(len(ready), server=True)
     members = make_agents(ready, problem.on(ready), "users", network, seed)
     return introduced(members, InProcess(network, Bill(network)), "setup")

@@ -19,7 +19,7 @@ from coterie.bill import Bill
 from coterie.data import Table, split
 from coterie.networks import Network
 from coterie.rounds import introduced
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 __all__ = ["local_slope", "local_smoothness", "run"]

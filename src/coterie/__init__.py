@@ -38,7 +38,7 @@ if typing.TYPE_CHECKING:
     from coterie.catalogue import register
     from coterie.certificate import Certificate, Point
     from coterie.data import Table, align, read
-    from coterie.data.distant import Rows
+    from coterie.data.remote import Rows
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
@@ -113,7 +113,7 @@ _NAMES_OF = {
     "catalogue": "register",
     "certificate": "Certificate Point",
     "data": "Table align read",
-    "data.distant": "Rows",
+    "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",

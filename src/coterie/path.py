@@ -20,9 +20,12 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.bill import Bill, Cost
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
+from coterie.families import family_of, points_of
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.solve import gather, make_agents, points_of, prepared, solve
+from coterie.session.setup import make_agents
+from coterie.session.tables import gather, prepare_tables
+from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
 
@@ -97,7 +100,7 @@ def path(
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
     settings = {"split": split, "seed": seed, **settings}
     if cv is not None:
-        everything, classes = prepared(tables, problem, split)
+        everything, classes = prepare_tables(tables, problem, split)
         folds = deal_folds(everything, split, cv, seed, classes)
     results = _along(problems, tables, settings)
     scores, sent = None, Cost()
@@ -114,8 +117,9 @@ def path(
 
 
 def _with_strength(problem: Problem, strength: float) -> Problem:
-    if not hasattr(problem.penalty, "strength"):
-        raise InvalidProblem(f"the {problem.penalty.name} penalty has no strength to follow a path of; use l1 or l2.")
+    if not hasattr(getattr(problem, "penalty", None), "strength"):
+        what = family_of(problem).words(problem)
+        raise InvalidProblem(f"{what}: there is no strength to follow a path of; use l1 or l2.")
     changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
     return Problem(problem.loss, changed, intercept=problem.intercept)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -22,14 +22,16 @@ from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
 from coterie.kernels.boosting import slope
-from coterie.losses import LOSSES
-from coterie.penalties import PENALTIES
+from coterie.losses import Loss
+from coterie.penalties import Penalty
 from coterie.predictors import Given, Linear, Predictors, Stumps
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["Personal", "confidence", "margins", "pooled_slope"]
+__all__ = ["LEARNED", "Personal", "confidence", "margins", "pooled_slope"]
 
+LEARNED = "learned"
+"""The name of a collaboration graph that is not given."""
 NAMES = ("linear", "stumps")
 SHELF = 500.0
 SHELVES = 200
@@ -51,6 +53,9 @@ class Personal(Problem):
     `solve` sets whether there is one model for all (`pooled`), and whether the graph is learned.
     """
 
+    loss: Loss = field(init=False, repr=False, compare=False)
+    penalty: Penalty = field(init=False, repr=False, compare=False)
+    """It has neither: a sum of logarithms of sums is no sum over rows, and the ball is `norm` and `beta`."""
     predictors: Predictors | str
     count: int | None
     beta: float
@@ -86,8 +91,6 @@ class Personal(Problem):
         count = None if count is None else whole_number("count", count)
         chosen = predictors if isinstance(predictors, str | Predictors) else Given(tuple(predictors))
         fields = {
-            "loss": LOSSES["logistic"](),
-            "penalty": PENALTIES["l1ball"](radius=float(beta)),  # type: ignore[call-arg]
             "intercept": False,
             "predictors": chosen,
             "count": count,
@@ -132,12 +135,19 @@ class Personal(Problem):
         return self.but(predictors=Stumps.spread(lower, upper, self.count))
 
     def settings(self) -> dict[str, Any]:
-        """Everything that defines the problem, as plain values."""
+        """Everything that defines the problem, as plain values; of one that was read from a file, what it said there.
+
+        The names of loss and penalty are those of files since the first version, with the norm that is meant.
+        """
+        if (written := vars(self).get("written")) is not None:
+            return dict(written)
         own = {
             name: getattr(self, name) for name in ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
         }
         named = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
-        return {**super().settings(), "personal": {**own, "predictors": named}}
+        ball = {"name": f"{self.norm}ball", "radius": self.beta}
+        alike = {"loss": {"name": "logistic"}, "penalty": ball, "intercept": False}
+        return {**alike, "personal": {**own, "predictors": named}}
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Personal:
@@ -155,7 +165,9 @@ class Personal(Problem):
                     raise InvalidProblem(
                         f"base predictors of the kind {other!r} are not kept in files; give them again."
                     )
-        return Personal(named, **own)
+        problem = Personal(named, **own)
+        object.__setattr__(problem, "written", settings)
+        return problem
 
 
 def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:

@@ -20,10 +20,12 @@ from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidProblem
+from coterie.families import family_of
 from coterie.methods.costs import LINK
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.solve import gather, solve
+from coterie.session.tables import gather
+from coterie.solve import solve
 
 __all__ = ["Plan", "plan"]
 
@@ -159,13 +161,13 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
     """Gaussian data of that shape with labels that follow a model and some noise; other data as it is."""
     if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
         return data
-    if problem.loss.kind not in ("classification", "regression"):
+    if problem.family == "low-rank":
         raise InvalidProblem(
-            f"made-up data has one number or one of two classes per row; {problem.loss.name} needs others: give data, "
+            f"made-up data has one number or one of two classes per row; {problem.task.name} needs others: give data, "
             "random numbers of the right shape will do."
         )
     n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
-    return X, np.where(scores > 0, 1.0, -1.0) if problem.loss.kind == "classification" else scores
+    return X, np.where(scores > 0, 1.0, -1.0) if family_of(problem).classification(problem) else scores

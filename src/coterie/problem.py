@@ -85,11 +85,11 @@ class Problem:
         assert isinstance(self.loss, Task), "only low-rank problems have a task"
         return self.loss
 
-    def knowing(self, classes: npt.NDArray[Any] | None) -> Problem:
+    def with_classes(self, classes: npt.NDArray[Any] | None) -> Problem:
         """The same problem with the classes that all parties together have, where it needs to know them."""
         if self.family != "low-rank":
             return self
-        return Problem(self.task.knowing(classes), self.penalty)
+        return Problem(self.task.with_classes(classes), self.penalty)
 
     # -- values, from sums over samples that somebody else has collected ---------------------------------------------
 

@@ -29,7 +29,7 @@ __all__ = ["Carrier", "Keep", "Limits", "Outcome", "Record", "Watch", "introduce
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
-"""Is told the round and the newest record after every round and every certificate; True is the wish to stop."""
+"""Is told the round and the newest record after every round and every certificate; True asks to stop."""
 Keep = Callable[["Outcome"], None]
 
 GENEROUS = 1.5
@@ -158,33 +158,33 @@ def run(
 
     `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
     """
-    journey = _Journey(agents, steps, carrier, limits, watch, keep)
-    journey.hand_out_the_clock(stop_wished)
-    journey.begin(checkpoint, warm)
+    loop = RunLoop(agents, steps, carrier, limits, watch, keep)
+    loop.hand_out_the_clock(stop_wished)
+    loop.begin(checkpoint, warm)
     error: NumericalError | PartyLost | None = None
-    status = journey.verdict()
+    status = loop.verdict()
     try:
         while status is None:
-            status = journey.limit_reached(stop_wished)
+            status = loop.limit_reached(stop_wished)
             if status is None:
-                journey.take_round(stop_wished)
-                if journey.t >= journey.next_look:
-                    journey.look()
-                    status = journey.verdict()
-                    journey.save(checkpoint)
-        if journey.looked_at != journey.t:
-            # Saved before this extra look, so that a run that goes on from here is the run that never stopped.
-            journey.save(checkpoint)
-            journey.look()
-            status = journey.verdict() or status
+                loop.take_round(stop_wished)
+                if loop.t >= loop.next_certificate:
+                    loop.certify()
+                    status = loop.verdict()
+                    loop.save(checkpoint)
+        if loop.certified_at != loop.t:
+            # Saved before this extra certificate, so that a run that goes on from here is the run that never stopped.
+            loop.save(checkpoint)
+            loop.certify()
+            status = loop.verdict() or status
         if not status.success:
-            journey.end()
-            status = journey.verdict() or status
+            loop.end()
+            status = loop.verdict() or status
     except (NumericalError, PartyLost) as trouble:
-        if journey.best.bound is None:
+        if loop.best.bound is None:
             raise
         error, status = trouble, trouble.status
-    return journey.outcome(status, error)
+    return loop.outcome(status, error)
 
 
 def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[Agent]:
@@ -193,7 +193,7 @@ def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[
     return [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
 
 
-class _Journey:
+class RunLoop:
     """Where a run stands, and the few things that can happen to it."""
 
     def __init__(
@@ -205,7 +205,7 @@ class _Journey:
         self.began = time.monotonic()
         self.history: list[Record] = []
         self.best = Best()
-        self.t, self.looked_at, self.next_look = 0, -1, 1
+        self.t, self.certified_at, self.next_certificate = 0, -1, 1
         self.sent, self.dearest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
         self.enough = False
@@ -215,7 +215,7 @@ class _Journey:
         if self.carrier.one_process:
 
             def should_stop() -> bool:
-                return self._wish(stop_wished) > 0
+                return self._stop_reason(stop_wished) > 0
 
             self.agents = [replace(agent, should_stop=should_stop) for agent in self.agents]
 
@@ -239,11 +239,13 @@ class _Journey:
             self.history = [Record(*row) for row in snapshot.history]
             self.best = Best.restored(snapshot.best, snapshot.points)
             if self.history:
-                self.looked_at = self.history[-1].round
+                self.certified_at = self.history[-1].round
                 self.began -= self.history[-1].seconds
-        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits, self.steps.first_look)
+        self.next_certificate = _next_certificate(
+            self.history, self.bill, self.unit, self.limits, self.steps.first_look
+        )
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
-            self.next_look = snapshot.next_look
+            self.next_certificate = snapshot.next_look
         self._publish()
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
@@ -264,15 +266,15 @@ class _Journey:
         self.watch(self.t, self.history[-1] if self.history else None)
 
     def _roam(self, stop_wished: Callable[[], bool]) -> None:
-        end = min(self.next_look, self.limits.max_rounds)
+        end = min(self.next_certificate, self.limits.max_rounds)
         if self.limits.max_bits is not None:
             # A stretch is as long as what is left will pay for.
             sent = self.bill.total.bits
             left = self.limits.max_bits - sent
             end = min(end, self.t + max(1, int(left * self.t / (GENEROUS * sent)) if self.t and sent else 1))
         span = self.t, end
-        wish = partial(self._wish, stop_wished)
-        self.states, self.t = self.carrier.roam(self.agents, self.states, self.steps, span, wish)
+        stop_reason = partial(self._stop_reason, stop_wished)
+        self.states, self.t = self.carrier.roam(self.agents, self.states, self.steps, span, stop_reason)
         for _ in range(self.t - span[0]):
             self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
@@ -288,20 +290,22 @@ class _Journey:
             if (letter := self.steps.publish(agent, state)) is not None:
                 self.carrier.publish(agent.index, letter)
 
-    def look(self) -> None:
+    def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
         target = self.limits.tol * self.unit
         members = [(agent, self.steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
         proofs = self.carrier.take(_prove, members, "proof")
         bound = proofs[0][0]
-        self.best.add(bound, [point for _, point in proofs], settled=self.looked_at >= self.steps.settles_after)
+        self.best.add(bound, [point for _, point in proofs], settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
         if self.best.promise <= target < self.best.bound.gap:
             self._certify_pair()
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
-        self.looked_at = self.t
-        self.next_look = _next_look(self.history, self.bill, self.unit, self.limits, self.steps.first_look)
+        self.certified_at = self.t
+        self.next_certificate = _next_certificate(
+            self.history, self.bill, self.unit, self.limits, self.steps.first_look
+        )
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
 
@@ -342,9 +346,11 @@ class _Journey:
         if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
             return Status.COMMUNICATION_LIMIT
         # Clocks and Ctrl-C differ between processes, so the carrier sees to it that all stop after the same round.
-        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[self.carrier.agreed(self.t, self._wish(stop_wished))]
+        return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[
+            self.carrier.agreed(self.t, self._stop_reason(stop_wished))
+        ]
 
-    def _wish(self, stop_wished: Callable[[], bool]) -> int:
+    def _stop_reason(self, stop_wished: Callable[[], bool]) -> int:
         """Whether to stop: 1, because the time is up; 2, because somebody said so; 0, go on."""
         seconds = self.limits.max_seconds
         time_is_up = seconds is not None and time.monotonic() - self.began >= seconds
@@ -361,7 +367,7 @@ class _Journey:
         """Write a snapshot, if there is a folder for it."""
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
-            kept = (self.bill.state(), rows, *self.best.state(), self.carrier.memory(), self.next_look)
+            kept = (self.bill.state(), rows, *self.best.state(), self.carrier.memory(), self.next_certificate)
             checkpoint.save(Snapshot(self.t, self.states, *kept))
 
 
@@ -411,7 +417,7 @@ def _promised(history: Sequence[Record]) -> float:
     return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
 
 
-def _next_look(history: Sequence[Record], bill: Bill, unit: float, limits: Limits, first: int) -> int:
+def _next_certificate(history: Sequence[Record], bill: Bill, unit: float, limits: Limits, first: int) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
     After a few free looks, all of them together may cost one twentieth of what the rounds cost.

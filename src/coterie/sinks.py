@@ -20,7 +20,7 @@ from typing import Any
 from coterie.errors import MissingExtra
 from coterie.rounds import Record, Watch
 
-__all__ = ["LOGGER", "Sink", "followed", "mlflow", "tensorboard"]
+__all__ = ["LOGGER", "Sink", "mlflow", "tensorboard", "with_callback"]
 
 Sink = Callable[[str, float, int], object]
 LOGGER = logging.getLogger("coterie")
@@ -45,8 +45,8 @@ def tensorboard(folder: str | Path) -> Sink:
     return sink
 
 
-def followed(watch: Watch, callback: Sink | None) -> Watch:
-    """A watch that also logs every new certificate, and tells it to the callback, whose True is a wish to stop."""
+def with_callback(watch: Watch, callback: Sink | None) -> Watch:
+    """A watch that also logs every new certificate, and tells it to the callback, whose True stops the run."""
     seen: Record | None = None
 
     def follow(t: int, record: Record | None) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import reprlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +13,14 @@ from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, certify, participants, sentence
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
+from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import LinearModel, LowRankModel, PersonalModel
 from coterie.networks import star
-from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import introduced
-from coterie.solve import gather, make_agents, points_of, prepared
+from coterie.session.setup import make_agents
+from coterie.session.tables import gather, prepare_tables
 from coterie.transport.in_process import InProcess
 
 __all__ = ["Verification", "contradictions", "described", "differences", "verify"]
@@ -88,12 +88,13 @@ def verify(certificate: Certificate, model: LinearModel | LowRankModel | Persona
 def _verify(certificate: Certificate, model: LinearModel | LowRankModel | PersonalModel, data: Any) -> Verification:
     settings = certificate.settings
     split = settings["split"]
-    problem = model.problem if isinstance(model, PersonalModel) else Problem.from_settings(settings["problem"])
+    family = family_of(model.problem)
+    problem = family.problem_of(model, settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
-    tables, _ = prepared(tables, problem, split)
+    tables, _ = prepare_tables(tables, problem, split)
     network = star(len(tables), server=True)
-    graph = model.network if isinstance(model, PersonalModel) and not model.problem.learned else network
+    graph = family.proof_network(model, network)
     agents = make_agents(tables, problem, split, graph, 0)
 
     objections = []
@@ -174,18 +175,7 @@ def described(problem: Problem, split: str, people: Sequence[Participant]) -> st
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
     apart = {"samples": "rows", "features": "columns", "users": "users"}[split]
     where = f"{rows} rows, {columns} columns, {len(people)} parties, {apart} apart"
-    if isinstance(problem, Personal):
-        return f"a model per user ({_spelt(problem.settings())}); {where}"
-    settings = problem.settings()
-    beside = " with an intercept" if problem.intercept else ""
-    return f"{_spelt(settings['loss'])} loss, {_spelt(settings['penalty'])} penalty{beside}; {where}"
-
-
-def _spelt(settings: dict[str, Any]) -> str:
-    """A name and its parameters; long lists are cut."""
-    parameters = [f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"]
-    name = settings.get("name", "")
-    return f"{name} ({', '.join(parameters)})" if name and parameters else name or ", ".join(parameters)
+    return f"{family_of(problem).described(problem.settings())}; {where}"
 
 
 def contradictions(certificate: Certificate, problem: Problem, classes: list[Any] | None) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
+import coterie as co
 from coterie.data import Table, align, encode_labels, read, split, validated, validated_all
 from coterie.errors import InvalidData, InvalidInput
 from coterie.statuses import Status
@@ -291,3 +293,44 @@ def test_splits_that_are_no_partition(by, agents, parts):
 def test_split_options_that_do_not_fit():
     says(message(split, table(), "samples", [[0, 1], [2]], shuffle=True), "shuffle=True", "Drop one")
     says(message(split, table(), "features", 2, labels_at=2), "labels_at=2", "0 to 1")
+
+
+# -- svmlight files leave their last columns out -----------------------------------------------------------------------
+
+
+def svmlight_parties(folder) -> list[Table]:
+    (folder / "wide.svm").write_text("1 1:1 2:2 3:3\n-1 1:2 3:1\n1 2:1\n")
+    (folder / "narrow.svm").write_text("-1 1:1 2:2\n1 1:2\n1 2:1\n")
+    return [read(folder / "wide.svm", zero_based=False), read(folder / "narrow.svm", zero_based=False)]
+
+
+def test_columns_that_an_svmlight_file_leaves_out_are_zero(tmp_path):
+    parties = svmlight_parties(tmp_path)
+    good = validated_all(parties, split="samples", classification=False)
+    assert [table.X.shape for table in good] == [(3, 3), (3, 3)]
+    assert good[1].X.toarray()[:, 2].tolist() == [0.0, 0.0, 0.0]
+    problem = co.Problem("squared", "l2", 0.1)
+    filled = [(table.X, table.y) for table in good]
+    assert (co.solve(problem, parties).model.coef_ == co.solve(problem, filled).model.coef_).all()
+
+
+def test_other_tables_are_never_padded(tmp_path):
+    wide, narrow = svmlight_parties(tmp_path)
+    for bare in (
+        replace(narrow, open_ended=False),
+        replace(narrow, X=narrow.X.toarray(), open_ended=False),
+        narrow.take_columns(np.arange(2)),
+    ):
+        text = message(validated_all, [wide, bare], split="samples", classification=False, error=InvalidData)
+        says(text, "2 columns", "has 3", "same columns")
+    dense = Table(np.ones((3, 2)), Y, name="dense")
+    text = message(validated_all, [dense, wide], split="samples", classification=False, error=InvalidData)
+    says(text, "wide", "3 columns", "'dense' has 2")
+    both = validated_all([Table(np.ones((3, 3)), Y, name="dense"), narrow], split="samples", classification=False)
+    assert both[1].d == 3
+
+
+def test_numbers_of_labels_per_row_must_agree():
+    two = Table(np.ones((3, 2)), np.ones((3, 2)), name="two")
+    text = message(validated_all, [table(), two], split="samples", classification=None, error=InvalidData)
+    says(text, "labels per row differ", "shop 1", "two 2")

@@ -25,7 +25,10 @@ LAYERS = [
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},
     {"transport", "carriers"},
     {"methods", "engines"},
-    {"hosted", "models", "plan", "progress", "result", "sinks", "solve", "verify", "path"},
+    {"models", "result"},
+    {"families"},
+    {"session"},
+    {"plan", "progress", "sinks", "solve", "verify", "path"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
@@ -34,7 +37,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
 STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
 OLD_NAMES = ["coterie.carriers"]
-SMALL_ROOMS, MOST_LINES = ("transport", "engines"), 450
+SMALL_ROOMS, MOST_LINES = ("transport", "engines", "families", "session", "peers"), 450
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 
@@ -93,6 +96,16 @@ def test_no_module_imports_itself_in_the_end():
 def test_files_are_short(room):
     for path in (ROOT / room).glob("*.py"):
         assert len(path.read_text().splitlines()) <= MOST_LINES, f"{path.name} wants to be two files"
+
+
+def test_every_family_has_a_proof_a_model_and_a_name():
+    """Three rooms, one list: whoever adds a kind of problem to one of them adds it to all."""
+    from coterie.certificate import FAMILIES as PROOFS
+    from coterie.families import FAMILIES
+    from coterie.models import MODELS
+
+    assert FAMILIES.keys() == PROOFS.keys() == MODELS.keys()
+    assert all(family.name == name for name, family in FAMILIES.items())
 
 
 def test_transports_are_siblings():
@@ -182,3 +195,25 @@ def test_old_names_are_found_with_a_warning(monkeypatch):
         assert words.Letter is words.Publication
     with pytest.raises(AttributeError, match="Word_"):
         words.Word_  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["choose_method", "dealt", "gather", "no_network", "points_of", "prepared"])
+def test_what_solve_had_is_found_with_a_warning(name):
+    solve = importlib.import_module("coterie.solve")
+    with pytest.warns(DeprecationWarning, match=rf"coterie\.solve\.{name} is now coterie\."):
+        assert callable(getattr(solve, name))
+    with pytest.raises(AttributeError, match="nothing"):
+        solve.nothing  # noqa: B018
+
+
+def test_a_method_with_an_appeal_is_still_scored_by_it():
+    from coterie.methods import Method
+
+    with pytest.warns(DeprecationWarning, match="Old.appeal is now score"):
+
+        class Old(Method):
+            @classmethod
+            def appeal(cls, problem, network, sizes=None):
+                return 7.0, "age"
+
+    assert Old.score(None, None) == (7.0, "age")

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import coterie as co
-from coterie.data.distant import table_of
+from coterie.data.remote import table_of
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.hosted import _described, hosted
-from coterie.solve import prepared
+from coterie.session.remote import remote_tables, summary_of
+from coterie.session.tables import prepare_tables
 
 BATCH = pa.table(
     {"x": [[1.0, 2.0], [3.0, 4.0]], "a": [5.0, 6.0], "b": [7.0, 8.0], "ab": [[5.0, 7.0], [6.0, 8.0]], "s": ["u", "v"]}
@@ -65,17 +65,17 @@ def made(y):
 def test_all_classes_are_known_everywhere_however_many():
     parts = [partial(made, np.arange(0, 1500)), partial(made, np.arange(1200, 2600))]
     problem = co.Problem("multinomial", "traceball", radius=1.0)
-    prepare = partial(prepared, problem=problem, split="samples")
-    tables, classes = hosted(parts, Elsewhere(), prepare, "samples", True)
+    prepare = partial(prepare_tables, problem=problem, split="samples")
+    tables, classes = remote_tables(parts, Elsewhere(), prepare, "samples", True)
     np.testing.assert_array_equal(classes, np.arange(2600))
     np.testing.assert_array_equal(tables[1].fetch().y, np.arange(1200, 2600))
 
 
 def test_numbers_that_are_not_classes_are_not_told():
     secret = np.array([0.123, 4.567, 8.9])
-    form = _described(partial(made, secret), 0, False)
+    form = summary_of(partial(made, secret), 0, False)
     assert not np.isin(form.labels, secret).any()
-    assert np.isin(secret, _described(partial(made, secret), 0, True).labels).all()
+    assert np.isin(secret, summary_of(partial(made, secret), 0, True).labels).all()
 
 
 class Frame:

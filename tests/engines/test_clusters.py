@@ -34,7 +34,8 @@ from coterie.engines.reception import reception
 from coterie.engines.spark import Spark, _session
 from coterie.methods import METHODS
 from coterie.networks import star
-from coterie.solve import gather, make_agents, make_limits, prepared
+from coterie.session.setup import make_agents, make_limits
+from coterie.session.tables import gather, prepare_tables
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
@@ -714,7 +715,7 @@ def test_the_drivers_door_lets_everybody_in():
     agents = 40
     X = np.ones((agents, 1))
     problem, network = co.Problem("squared", "l2", 1.0), star(agents, server=True)
-    tables, _ = prepared(gather((X, X[:, 0]), "samples", agents), problem, "samples")
+    tables, _ = prepare_tables(gather((X, X[:, 0]), "samples", agents), problem, "samples")
     members = make_agents(tables, problem, "samples", network, 0)
     limits = make_limits(1e-6, 1, None, None, None)
     store = OutcomeStore(RunSpec.of(Run(members, METHODS["consensus"](), network, limits), agents))

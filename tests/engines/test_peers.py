@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from benchmarks.links import measure
 from tests.chaos.parties import NAMES, RIDGE, data, together, write_data, write_study
 from typer.testing import CliRunner
@@ -26,9 +27,9 @@ from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolErro
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import fit_together, predict_together, read_own
+from coterie.peers.broadcast import SignedBroadcast, Word
 from coterie.peers.disclosure import LETTERS, disclosure
 from coterie.peers.study import load_party, load_study
-from coterie.peers.tell import Family, Word
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
@@ -157,6 +158,19 @@ def test_one_party_in_float32_follows_the_others(tmp_path):
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
 
 
+def test_files_that_leave_their_last_columns_out_are_padded_as_they_are_here(tmp_path):
+    tables = [replace(table, X=sp.csr_array(table.X), columns=None) for table in data("samples")]
+    narrow = replace(tables[1], X=sp.csr_array(tables[1].X.toarray()[:, :-1]))
+    tables[1] = replace(narrow, open_ended=True)
+    results = together(write_study(tmp_path, split="samples", tol=1e-6), tables)
+    local = co.solve(co.Problem(**RIDGE), tables, tol=1e-6, progress=False)
+    assert (results[1].model.coef_ == local.model.coef_).all()
+    for error in together(write_study(tmp_path / "again", split="samples"), [tables[0], narrow, tables[2]]):
+        assert isinstance(error, InvalidData)
+        assert "party 'bea'" in str(error)
+        assert "columns but party 'ada' has" in str(error)
+
+
 def test_an_empty_party_changes_nothing(tmp_path):
     tables = data("samples")
     pooled = co.solve(co.Problem(**RIDGE), tables, tol=1e-8, progress=False)
@@ -171,7 +185,7 @@ def test_an_empty_party_changes_nothing(tmp_path):
     nobody = [replace(t.take_rows(np.arange(0)), y=None) for t in tables]
     for error in together(write_study(tmp_path / "again", split="samples"), nobody):
         assert isinstance(error, InvalidData)
-        assert "no party has any data" in str(error)
+        assert "no party has any rows" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +287,7 @@ def test_unequal_row_counts_without_ids_are_refused(tmp_path):
     tables[2] = tables[2].take_rows(np.arange(50))
     write_study(tmp_path, method="tree", network="path")
     for error in together(tmp_path, tables):
-        assert "ada has 60, bea has 60, cyd has 50" in str(error)
+        assert "party 'cyd': has 50 rows but party 'ada' has 60" in str(error)
 
 
 def test_bad_values_are_refused_before_anybody_is_called(tmp_path):
@@ -348,7 +362,7 @@ def test_a_study_that_was_changed_begins_anew(tmp_path):
     assert len(list((tmp_path / "ada" / "checkpoint").iterdir())) == 2
 
 
-class Tampering(Family):
+class Tampering(SignedBroadcast):
     """Party 1 of the path 0 – 1 – 2, which changes what it passes on about something: up to ada, or down to cyd."""
 
     about = "cards"
@@ -372,7 +386,7 @@ class Tampering(Family):
 def changing(speaker, other=None):
     """Another body under that speaker's signature, or another speaker's word in its place."""
 
-    def change(family, words):
+    def change(broadcast, words):
         word = msgspec.msgpack.decode(words[speaker], type=Word)
         changed = msgspec.msgpack.encode(msgspec.structs.replace(word, body=b"changed"))
         return words | {speaker: changed if other is None else words[other]}
@@ -382,7 +396,7 @@ def changing(speaker, other=None):
 
 TAMPERING = {
     "speaks for its parent": (
-        {"up": lambda family, words: words | {0: words[1]}},
+        {"up": lambda broadcast, words: words | {0: words[1]}},
         "cards: bea does not speak for its own",
     ),
     "changes what its child says": ({"up": changing(2)}, r"somebody changed what cyd \(cards\) said"),
@@ -393,12 +407,12 @@ TAMPERING = {
         "certificate that was passed on for cyd does not hold",
     ),
     "leaves somebody out": (
-        {"down": lambda family, words: {0: words[0]}},
+        {"down": lambda broadcast, words: {0: words[0]}},
         r"cards: only \[0\] of 3 parties were heard",
     ),
-    "hands out nonsense": ({"down": lambda family, words: words | {0: b"x"}}, "no word of ours"),
+    "hands out nonsense": ({"down": lambda broadcast, words: words | {0: b"x"}}, "no word of ours"),
     "says one thing here and another there": (
-        {"down": lambda family, words: words | {1: family._signed(b"something else", "cards")}},
+        {"down": lambda broadcast, words: words | {1: broadcast._signed(b"something else", "cards")}},
         r"somebody changed what ... \(digests\) said",
     ),
 }
@@ -420,8 +434,8 @@ def conversation(keys, kind):
     def one(place):
         with links[place]:
             try:
-                family = kind(links[place], network)
-                return [family.told(NAMES[place].encode(), about) for about in ("cards", "digests")]
+                broadcast = kind(links[place], network)
+                return [broadcast.all_gather(NAMES[place].encode(), about) for about in ("cards", "digests")]
             except CoterieError as error:
                 return error
 
@@ -469,7 +483,9 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
             return words
 
     assert conversation(keys, Recording) == [[[b"ada", b"bea", b"cyd"]] * 2] * 3
-    ends = conversation(keys, type("Replaying", (Recording,), {"down": lambda family, words: heard[family.about]}))
+    ends = conversation(
+        keys, type("Replaying", (Recording,), {"down": lambda broadcast, words: heard[broadcast.about]})
+    )
     assert "what cyd said came back as something else" in str(ends[2])
 
 

@@ -186,7 +186,7 @@ def test_other_data_is_found_by_its_party(fitted):
         folder, [table.take_rows(np.arange(50 + k)) for k, table in enumerate(tables)], work=verify_together
     ):
         assert isinstance(error, InvalidData)
-        assert "ada has 50, bea has 51, cyd has 52" in str(error)
+        assert "party 'bea': has 51 rows but party 'ada' has 50" in str(error)
 
 
 def test_a_file_that_is_not_there_is_refused_before_anybody_is_called(tmp_path):

@@ -12,7 +12,8 @@ from coterie.arrays import CentredDesign
 from coterie.bill import Bill
 from coterie.networks import network as find_network
 from coterie.rounds import introduced
-from coterie.solve import gather, make_agents, prepared
+from coterie.session.setup import make_agents
+from coterie.session.tables import gather, prepare_tables
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
@@ -114,7 +115,7 @@ def test_a_claim_about_models_of_bounded_norm_holds_the_optimum_whatever_the_uni
     design = np.column_stack([scaled, np.ones(N)]) if intercept else scaled
     best = np.linalg.lstsq(design, NUMBERS, rcond=None)[0][:D]
     problem, network = co.Problem("squared", "none", intercept=intercept), find_network("complete", 3)
-    tables, _ = prepared(gather((scaled, NUMBERS), split, 3), problem, split)
+    tables, _ = prepare_tables(gather((scaled, NUMBERS), split, 3), problem, split)
     agents = introduced(make_agents(tables, problem, split, network, 0), InProcess(network, Bill(network)), "setup")
     assert all(agent.facts.span >= np.linalg.norm(best) for agent in agents)
 

@@ -19,7 +19,7 @@ from coterie.methods import method
 from coterie.methods.dual_block import knows, shuffled
 from coterie.methods.relay import PARTS, SETTLED
 from coterie.networks import star
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

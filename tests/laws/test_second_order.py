@@ -29,7 +29,7 @@ from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.penalties.l1 import L1
 from coterie.rounds import introduced
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)
@@ -325,8 +325,8 @@ def test_auto_weighs_rounds_bits_and_work(name, penalty, columns, link, expected
     sizes = Sizes(100_000, columns, 100_000 * 50, 8, link)
     problem = co.Problem(name, penalty, **PENALTIES[penalty])
     fitting = [entry for entry in METHODS.values() if entry.split == "samples"]
-    appeals = {entry.name: entry.appeal(problem, star(8, server=True), sizes) for entry in fitting}
-    liked = {entry: appeal for entry, appeal in appeals.items() if appeal is not None}
+    scores = {entry.name: entry.score(problem, star(8, server=True), sizes) for entry in fitting}
+    liked = {entry: score for entry, score in scores.items() if score is not None}
     assert max(liked, key=lambda entry: liked[entry][0]) == expected
 
 

@@ -12,7 +12,7 @@ from sklearn.preprocessing import scale
 
 import coterie as co
 from coterie.losses import LOSSES
-from coterie.solve import dealt, gather, prepared
+from coterie.session.tables import gather, prepare_tables, split_and_prepare
 
 PENALTIES = {
     "none": {},
@@ -107,8 +107,8 @@ def test_data_in_one_piece_is_checked_in_one_piece_and_comes_to_the_same(split, 
     X, y = storage(rng.integers(-2, 3, (24, 24))), rng.choice(["ham", "spam"], 24)
     data = (X, y, rng.choice(["ann", "bob"], 24)) if split == "users" else (X, y)
     problem = co.Problem("hinge", "l2", 0.1)
-    apart, classes = prepared(gather(data, split, agents), problem, split)
-    together, same_classes = dealt(data, problem, split, agents)
+    apart, classes = prepare_tables(gather(data, split, agents), problem, split)
+    together, same_classes = split_and_prepare(data, problem, split, agents)
     assert [(t.name, t.digest(), t.X.dtype) for t in together] == [(t.name, t.digest(), t.X.dtype) for t in apart]
     assert list(same_classes) == list(classes) == ["ham", "spam"]
     for table in together:
@@ -126,8 +126,10 @@ def test_bad_data_in_one_piece_is_named_by_its_own_row():
 def test_parts_lie_in_memory_as_methods_walk_over_them(split, order):
     frame = load_diabetes(as_frame=True)
     problem = co.Problem("squared", "l2", 0.01)
-    tables, _ = prepared(gather((frame.data, frame.target), split, 3), problem, split)
+    tables, _ = prepare_tables(gather((frame.data, frame.target), split, 3), problem, split)
     assert all(np.asarray(table.X).flags[f"{order}_CONTIGUOUS"] for table in tables)
     parties = [(frame.data[:200], frame.target[:200]), (frame.data[200:], frame.target[200:])]
     if split == "samples":
-        assert all(table.X.flags.c_contiguous for table in prepared(gather(parties, split, None), problem, split)[0])
+        assert all(
+            table.X.flags.c_contiguous for table in prepare_tables(gather(parties, split, None), problem, split)[0]
+        )

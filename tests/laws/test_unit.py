@@ -16,7 +16,7 @@ from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES, loss
 from coterie.methods import METHODS
 from coterie.rounds import introduced
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

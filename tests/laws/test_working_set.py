@@ -223,11 +223,11 @@ def test_auto_knows_sparse_rows():
         sizes = Sizes(100_000, 100_000, nonzeros, 8, link)
         problem = co.Problem("logistic", "l1", 3e-5)
         fitting = [entry for entry in METHODS.values() if entry.split == "samples"]
-        appeals = {entry.name: entry.appeal(problem, star(8, server=True), sizes) for entry in fitting}
-        liked = {entry: appeal for entry, appeal in appeals.items() if appeal is not None}
+        scores = {entry.name: entry.score(problem, star(8, server=True), sizes) for entry in fitting}
+        liked = {entry: score for entry, score in scores.items() if score is not None}
         assert max(liked, key=lambda entry: liked[entry][0]) == "newton"
     sparse, dense = (
-        METHODS["newton"].appeal(problem, star(8, server=True), Sizes(5_000, 5_000, cells, 8))[0]
+        METHODS["newton"].score(problem, star(8, server=True), Sizes(5_000, 5_000, cells, 8))[0]
         for cells in (150_000, 25_000_000)
     )
     assert sparse != dense

@@ -38,7 +38,7 @@ from coterie.methods.graph_cp import (
 )
 from coterie.methods.tree import Tree
 from coterie.networks import Network, complete, erdos_renyi, lattice, network, path, ring, star
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

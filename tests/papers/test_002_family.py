@@ -20,7 +20,7 @@ from coterie.losses import LOSSES
 from coterie.methods import method
 from coterie.methods.dual_block import solve_block
 from coterie.networks import star
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
 RULES = ["consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa"]

@@ -475,7 +475,7 @@ def test_what_cannot_be_solved_is_refused_with_an_alternative(method):
     if method == "pvrd2":
         refused("pipeline must be a whole number", pipeline=0)
         refused("chebyshev must be", chebyshev="maybe")
-    assert METHODS[method].appeal(co.Problem("logistic", "l2", 0.1), ring(4)) is None
+    assert METHODS[method].score(co.Problem("logistic", "l2", 0.1), ring(4)) is None
 
 
 # -- MNIST -----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from coterie.methods.frank_wolfe import DfwTrace, power_iterations
 from coterie.methods.subspace import best_in_ball
 from coterie.models import load_model
 from coterie.rounds import introduced
-from coterie.solve import make_agents
+from coterie.session.setup import make_agents
 from coterie.tasks import TASKS
 from coterie.transport.in_process import InProcess
 
@@ -517,7 +517,7 @@ def test_information_follows_every_step(task, information, weighted):
     weights = WEIGHTS if weighted else None
     table = Table(X=DATA[task][0], y=DATA[task][1], weights=weights)
     tables, classes = PROBLEMS[task].task.prepared([table])
-    known = PROBLEMS[task].knowing(classes).task
+    known = PROBLEMS[task].with_classes(classes).task
     info = known.stats(
         tables[0] if task != "completion" else Table(X=PAIRS.astype(float), y=ENTRIES, weights=weights), information
     )
@@ -562,7 +562,7 @@ def test_information_follows_every_step(task, information, weighted):
 def test_the_norm_of_a_gradient_needs_no_gradient(task, rows, form):
     """‖XᵀR‖²_F by X Xᵀ where that is the smaller matrix, dense and sparse."""
     labels = NUMBERS if task == "squared" else np.arange(N) % M
-    known = PROBLEMS[task].knowing(np.arange(M) if task == "multinomial" else None).task
+    known = PROBLEMS[task].with_classes(np.arange(M) if task == "multinomial" else None).task
     info = known.stats(Table(X=form(X[:rows]), y=labels[:rows]), "implicit")
     info.reset(X[:2].T, RNG.standard_normal((M, 2)))
     assert info.squared_norm() == pytest.approx(np.linalg.norm(info.gradient()) ** 2)
@@ -645,7 +645,7 @@ def test_model_files_are_sealed(tmp_path):
 
 @by_task
 def test_problems_survive_their_settings(task):
-    problem = PROBLEMS[task].knowing(np.unique(LABELS) if task == "multinomial" else None)
+    problem = PROBLEMS[task].with_classes(np.unique(LABELS) if task == "multinomial" else None)
     assert co.Problem.from_settings(problem.settings()) == problem
     assert set(DATA) == set(TASKS)
 

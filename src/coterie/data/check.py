@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
 from coterie.data.align import refuse_mixed_ids
+from coterie.data.summary import TableSummary, check_together, in_common_shape
 from coterie.data.table import Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
@@ -65,14 +66,12 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
     tables = [validated(table, classification=classification) for table in _told_apart(tables)]
+    summaries = [TableSummary.of(table) for table in tables]
+    check_together(summaries, split)
+    tables = [in_common_shape(table, summaries, split) for table in tables]
     by_features = split == "features"
-    n = max(table.n for table in tables)
-    d = max(table.d for table in tables)
-    if n == 0 or d == 0:
-        names = ", ".join(repr(table.name) for table in tables)
-        raise InvalidData(f"no party has any {'columns' if n else 'rows'} ({names}). Give at least one party data.")
-    tables = [_widened(table, (n, 0) if by_features else (0, d)) for table in tables]
-    tables = _fit_by_features(tables) if by_features else _fit_by_samples(tables)
+    if by_features:
+        _refuse_other_orders(tables)
     for group in [[table] for table in tables] if by_features else [tables]:
         _refuse_sizes(group)
     return tables
@@ -303,13 +302,6 @@ def _told_apart(tables: Sequence[Table]) -> list[Table]:
     ]
 
 
-def _widened(table: Table, shape: tuple[int, int]) -> Table:
-    """A party without rows and columns, in the shape that an empty party has among the others."""
-    if table.n or table.d:
-        return table
-    return Table(X=np.empty(shape, table.X.dtype), name=table.name)
-
-
 def _refuse_sizes(tables: list[Table]) -> None:
     """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is infinite.
 
@@ -354,73 +346,20 @@ def _column_sizes(X: Matrix, least: float, most: float) -> FloatArray:
     return sizes
 
 
-def _fit_by_samples(tables: list[Table]) -> list[Table]:
-    first = next((table for table in tables if table.columns is not None), tables[0])
-    for table in tables:
-        _refuse_other_columns(first, table)
-    unlabelled = [table for table in tables if table.n and table.y is None]
-    if unlabelled:
-        names = ", ".join(f"party {table.name!r} ({table.n} rows)" for table in unlabelled)
-        raise InvalidData(
-            f"there are no labels at {names}. Split by samples, every party labels its own rows: give (X, y), or "
-            "name the label column with target=."
-        )
-    return [table if table.y is not None else replace(table, y=np.empty(0, table.X.dtype)) for table in tables]
-
-
-def _refuse_other_columns(first: Table, other: Table) -> None:
-    fix = "Give every party the same columns in the same order"
-    if first.columns is not None and other.columns is not None and first.columns != other.columns:
-        if sorted(first.columns) == sorted(other.columns):
-            j = next(j for j in range(first.d) if first.columns[j] != other.columns[j])
-            raise party_error(
-                other.name,
-                f"has the {first.d} columns of party {first.name!r} in a different order (first, column {j} is "
-                f"{other.columns[j]!r} here and {first.columns[j]!r} there). {fix}: "
-                f"read them with columns=[...].",
-            )
-        alone = {
-            first.name: [c for c in first.columns if c not in other.columns],
-            other.name: [c for c in other.columns if c not in first.columns],
-        }
-        only = "; ".join(
-            f"{len(names)} only at party {party!r}, e.g. {names[0]!r}" for party, names in alone.items() if names
-        )
-        raise party_error(
-            other.name, f"has other columns than party {first.name!r} ({only or 'some names repeat'}). {fix}."
-        )
-    if first.d != other.d:
-        raise party_error(other.name, f"has {other.d} columns but party {first.name!r} has {first.d}. {fix}.")
-
-
-def _fit_by_features(tables: list[Table]) -> list[Table]:
-    first = next((table for table in tables if table.ids is not None), tables[0])
+def _refuse_other_orders(tables: Sequence[Table]) -> None:
+    """Ids, where there are some, name the same row everywhere."""
     refuse_mixed_ids(tables)
-    for table in tables:
-        if table.n != first.n:
-            fix = "Match the rows by id with coterie.data.align(tables), or give every party the same rows."
-            raise party_error(table.name, f"has {table.n} rows but party {first.name!r} has {first.n}. {fix}")
-        if table.ids is not None and first.ids is not None:
-            _refuse_other_order(first.name, first.ids, table.name, table.ids)
-    holders = [table for table in tables if table.y is not None]
-    if len(holders) != 1:
-        count = f"at {len(holders)} parties: {', '.join(table.name for table in holders)}" if holders else "at no party"
-        fix = "Leave them out elsewhere." if holders else "Give it (X, y), or name the label column with target=."
-        raise InvalidData(
-            f"labels {count}. Split by features, exactly one party has the labels (and the weights). {fix}"
-        )
-    return tables
-
-
-def _refuse_other_order(first: str, first_ids: npt.NDArray[Any], other: str, other_ids: npt.NDArray[Any]) -> None:
-    different = np.flatnonzero(first_ids != other_ids)
-    if different.size:
-        i = different[0]
-        raise party_error(
-            other,
-            f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at row {i}: "
-            f"{other_ids[i]} here and {first_ids[i]} there). Match the rows with coterie.data.align(tables).",
-        )
+    named = [(table.name, table.ids) for table in tables if table.ids is not None]
+    for other, ids in named:
+        first, known = named[0]
+        different = np.flatnonzero(known != ids)
+        if different.size:
+            i = different[0]
+            raise party_error(
+                other,
+                f"{are(different.size, 'id')} not that of party {first!r} in the same row (first at row {i}: "
+                f"{ids[i]} here and {known[i]} there). Match the rows with coterie.data.align(tables).",
+            )
 
 
 def _refuse_mixed_labels(labels: dict[str, npt.NDArray[Any]]) -> None:

@@ -274,7 +274,7 @@ def _read_svmlight(path: Path, roles: _Roles, party: str) -> Table:
         X, y = load_svmlight_file(str(path), n_features=width, zero_based=counting)
     except (ValueError, OSError, EOFError) as error:
         raise _unreadable(path, party, "svmlight", error) from error
-    return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party)
+    return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party, open_ended=roles.columns is None)
 
 
 def _read_npz(path: Path, roles: _Roles, party: str) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse
 from coterie.errors import InvalidData
 
-__all__ = ["Indices", "Table", "canonical_csr", "party_error"]
+__all__ = ["Indices", "Table", "canonical_csr", "columns_of", "party_error"]
 
 Indices = npt.NDArray[np.intp]
 
@@ -38,6 +39,9 @@ class Table:
     """Pooled row numbers, after a split by samples or users."""
     cols: Indices | None = None
     """Pooled column numbers, after a split by features."""
+
+    open_ended: bool = False
+    """Whether columns after the last may have been left out because they are zero here, as in an svmlight file."""
 
     @property
     def n(self) -> int:
@@ -80,7 +84,17 @@ class Table:
             X=canonical_csr(X) if is_sparse(X) else np.asfortranarray(X),
             columns=None if self.columns is None else tuple(self.columns[j] for j in cols),
             cols=None if self.cols is None else self.cols[cols],
+            open_ended=False,
         )
+
+
+def columns_of(tables: Sequence[Table]) -> list[Indices]:
+    """Which columns of the whole each table has, split by features: as they were dealt, or one after the other."""
+    ends = np.cumsum([table.d for table in tables])
+    return [
+        np.arange(end - table.d, end) if table.cols is None else table.cols
+        for table, end in zip(tables, ends, strict=True)
+    ]
 
 
 def party_error(name: str, text: str) -> InvalidData:

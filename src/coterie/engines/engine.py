@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
-from coterie.data.distant import Rows, Source
+from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
 from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from coterie.bill import Bill
-from coterie.data.distant import Rows
+from coterie.data.remote import Rows
 from coterie.engines.engine import Engine, Run
 from coterie.rounds import Outcome
 from coterie.transport.gossip import Gossip

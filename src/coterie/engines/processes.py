@@ -19,7 +19,7 @@ from coterie.arrays import as_number
 from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
-from coterie.data.distant import Distant
+from coterie.data.remote import RemoteTable
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
@@ -164,7 +164,7 @@ def work(
 
 def with_data(agent: Agent) -> Agent:
     """The agent with its data, read here if it lives here."""
-    if isinstance(agent.data, Distant) and agent.data.fetch is not None:
+    if isinstance(agent.data, RemoteTable) and agent.data.fetch is not None:
         return replace(agent, data=agent.data.fetch(), scratch={})
     return agent
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 from coterie.arrays import whole_number
 from coterie.data import Table
-from coterie.data.distant import Rows, Source, table_of
+from coterie.data.remote import Rows, Source, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
 from coterie.engines.supervisor import Event, report, supervise

@@ -28,7 +28,7 @@ import numpy as np
 from coterie.arrays import whole_number
 from coterie.bill import Bill
 from coterie.data import Table
-from coterie.data.distant import Distant, Rows, Source, table_of
+from coterie.data.remote import RemoteTable, Rows, Source, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause, unless_error
@@ -204,10 +204,10 @@ class _Broadcast:
         return table
 
 
-def _left_there(table: Table) -> Distant:
+def _left_there(table: Table) -> RemoteTable:
     """A stand-in for a table, which is sent at most once, and not with every job."""
-    fetch = table.fetch if isinstance(table, Distant) else _Broadcast(_session().sparkContext.broadcast(table))
-    return Distant(X=np.empty((0, table.d), table.X.dtype), name=table.name, fetch=fetch)
+    fetch = table.fetch if isinstance(table, RemoteTable) else _Broadcast(_session().sparkContext.broadcast(table))
+    return RemoteTable(X=np.empty((0, table.d), table.X.dtype), name=table.name, fetch=fetch)
 
 
 # -- data in the partitions of a DataFrame ----------------------------------------------------------------------------

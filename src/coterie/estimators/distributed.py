@@ -20,14 +20,15 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
-from coterie.data.distant import Rows
+from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate
 from coterie.losses import LOSSES, Loss
 from coterie.penalties import PENALTIES
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.solve import DEFAULT_AGENTS, gather, solve
+from coterie.session.tables import DEFAULT_AGENTS, gather
+from coterie.solve import solve
 
 __all__ = [
     "Distributed",

@@ -22,7 +22,8 @@ from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.path import deal_folds
 from coterie.personal import Personal
 from coterie.result import Result
-from coterie.solve import gather, solve
+from coterie.session.tables import gather
+from coterie.solve import solve
 
 __all__ = ["PersonalizedClassifier", "Trial", "cross_validated"]
 

@@ -85,7 +85,7 @@ def worth(
     work: float,
     what: str,
 ) -> tuple[float, str]:
-    """The appeal of so many rounds of so many `Sum`s and numbers, against a method of first order, and why."""
+    """The score of so many rounds of so many `Sum`s and numbers, against a method of first order, and why."""
     taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / SPEED)
     slow = FIRST_ORDER_ROUNDS["smooth" if math.isfinite(problem.loss.smoothness) else "kinks"]
     sweeps = 2 * FIRST_ORDER_SWEEPS * sizes.rows_work

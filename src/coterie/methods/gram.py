@@ -53,7 +53,7 @@ class Gram(Method):
     first_look: ClassVar[int] = 1
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         if sizes is None or not problem.loss.quadratic:
             return None
         d = sizes.width(problem)

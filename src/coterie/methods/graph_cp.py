@@ -150,7 +150,7 @@ class GraphCP(Method):
             )
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         if network.server:
             return None
         mine, trees, words = traffic(network)

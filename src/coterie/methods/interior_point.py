@@ -113,7 +113,7 @@ class InteriorPoint(Method):
     summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         fits = problem.loss.conjugate_curvature == 0.0 and _has_barrier(problem)
         if sizes is None or not fits or sizes.width(problem) > WIDEST:
             return None

@@ -6,6 +6,7 @@ All of `start`, `warm`, `round` and `tune` are conversations: they may compute, 
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -56,8 +57,13 @@ class Method(ABC):
         """This method as it suits that problem, and the problem as it suits a method that is a baseline."""
         return self, problem
 
+    def __init_subclass__(cls) -> None:
+        if "appeal" in vars(cls):
+            warnings.warn(f"{cls.__name__}.appeal is now score.", DeprecationWarning, stacklevel=2)
+            cls.score = cls.appeal  # type: ignore[attr-defined, method-assign]
+
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How much `method="auto"` should like this method here, and why; None: only when asked for by name."""
         return None
 

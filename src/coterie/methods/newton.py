@@ -141,7 +141,7 @@ class Newton(Method):
         whole_number("newton: products", self.products)
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         if sizes is None or not _has_curvature(problem.loss):
             return None
         d = sizes.width(problem)

@@ -124,7 +124,7 @@ class Dada(Method):
                 whole_number(f"{self.name}: {name}", value)
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         return (1.0, "models that borrow strength from similar users") if cls is Dada else None
 
     def check(self, problem: Problem, network: Network) -> None:

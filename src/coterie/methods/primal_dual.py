@@ -278,7 +278,7 @@ class Proximal1(Admm):
     dual_first: ClassVar[bool] = False
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         return (2.0, "exact local problems, which save rounds") if knows(problem.loss) else None
 
 
@@ -291,7 +291,7 @@ class Proximal2(Proximal1):
     linearised: ClassVar[bool] = True
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "closed-form local steps for every loss and penalty"
 
 

@@ -70,7 +70,7 @@ class Relay(Method):
     first_look: ClassVar[int] = 192
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         if sizes is None or _why_not(problem) or math.isfinite(problem.loss.smoothness) or sizes.columns <= WIDE:
             return None
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS

@@ -103,7 +103,7 @@ class DfwSubspace(Method):
             raise UnknownName("beginning of dfw-subspace", self.begin, BEGINNINGS)
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "corrective steps, which reach small gaps in few rounds"
 
     @property

@@ -80,7 +80,7 @@ class Tree(Method):
     summary: ClassVar[str] = "primal-dual with exact sums over a spanning tree or a server, every loss"
 
     @classmethod
-    def appeal(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         if network.server:
             return 1.5, "exact sums through the server"
         graphs, mine, words = traffic(network)

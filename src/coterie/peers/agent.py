@@ -10,48 +10,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
-from coterie.acceleration import accelerated
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, digest, product
+from coterie.arrays import FloatArray, product
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
+from coterie.data.summary import refuse_unequal_rows
 from coterie.engines.processes import VERSIONS
 from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
+from coterie.families import family_of
 from coterie.files import write_atomically
-from coterie.kernels.boosting import log_sum
-from coterie.methods.costs import Sizes
-from coterie.models import LinearModel, PersonalModel, load_model
+from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import check_labels
-from coterie.peers.meeting import (
-    Meeting,
+from coterie.peers.session import (
     Say,
+    Session,
     carrier_of,
     check_totals,
-    has_classes,
+    in_session,
     leave,
     matched,
     member,
-    met,
-    prepared,
-    unequal_rows,
+    prepare_table,
     with_predictors,
 )
 from coterie.peers.signatures import signed_by_all
 from coterie.peers.study import PartyFile, Study
-from coterie.personal import Personal, margins
-from coterie.result import History, Result
+from coterie.result import Result
 from coterie.rounds import Outcome, Watch, run
-from coterie.solve import LEARNED, check_fit, choose_method, make_model, no_network
+from coterie.session.finish import finish
+from coterie.session.setup import set_up, sizes_of
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Tag
@@ -70,7 +65,8 @@ def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
         model = load_model(own.output / "model.npz")
         columns = model.columns
     table = read(data or own.data, target=target, id=study.id, weight=weight, columns=columns, name=own.party)
-    return validated(table, classification=has_classes(study.make_problem()))
+    problem = study.make_problem()
+    return validated(table, classification=family_of(problem).classification(problem))
 
 
 def fit_together(
@@ -86,25 +82,25 @@ def fit_together(
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
     table = read_own(own, study) if table is None else table
 
-    def work(meeting: Meeting) -> Result:
-        result = _fit(meeting, table, say, watch, stop_wished)
+    def work(session: Session) -> Result:
+        result = _fit(session, table, say, watch, stop_wished)
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
         if result.error is None:
-            parts = meeting.told(result.model.digest(), "parts", str)
+            parts = session.all_gather(result.model.digest(), "parts", str)
             certificate = _with_parts(result.certificate, study, parts)
-            result = replace(result, certificate=signed_by_all(meeting, certificate))
+            result = replace(result, certificate=signed_by_all(session, certificate))
         result.save(own.output)
         content = {"rounds": result.bill.rounds, "total": vars(result.bill.total), "bill": result.bill.table()}
         write_atomically(own.output / BILL, json.dumps(content, indent=1).encode())
         if result.error is None:
             # Nobody leaves before everybody has written: until here a restarted party finds all others.
-            meeting.told(True, "written", bool)
+            session.all_gather(True, "written", bool)
         else:
-            leave(meeting.links, result.error)
+            leave(session.links, result.error)
         return result
 
-    return met(own, study, "fit", work, say, chaos)
+    return in_session(own, study, "fit", work, say, chaos)
 
 
 def predict_together(
@@ -122,97 +118,72 @@ def predict_together(
     if table.d != len(model.coef_):
         raise InvalidData(f"the model has {len(model.coef_)} columns here, but {data} has {table.d}.")
 
-    def work(meeting: Meeting) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
-        here = matched(meeting, table)
-        holders = meeting.told(own.target is not None, "labels", bool)
+    def work(session: Session) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
+        here = matched(session, table)
+        holders = session.all_gather(own.target is not None, "labels", bool)
         if sum(holders) != 1:
             raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
-        if holders[meeting.me] != (own.target is not None):
+        if holders[session.me] != (own.target is not None):
             raise ProtocolError("labels: somebody changed whether this party has them.")
-        rows = meeting.told(here.n, "rows", int)
-        if len(set(rows)) > 1:
-            raise unequal_rows(study, rows)
-        scores = _summed(meeting, product(here.X, model.coef_) + model.intercept_, holders.index(True))
-        meeting.told(True, "written", bool)
+        refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
+        scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
+        session.all_gather(True, "written", bool)
         if scores is None:
             return here.ids, None
         return here.ids, scores if model.classes_ is None else model.classes_[(scores > 0).astype(int)]
 
-    return met(own, study, "predict", work, say, chaos)
+    return in_session(own, study, "predict", work, say, chaos)
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-def _fit(meeting: Meeting, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Result:
-    study, me = meeting.study, meeting.me
+def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Result:
+    study = session.study
     problem = study.make_problem()
     limits = study.make_limits()
-    table, parts, classes = prepared(meeting, matched(meeting, table), problem)
+    table, parts, classes = prepare_table(session, matched(session, table), problem)
     say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
 
-    rows, columns = [part.rows for part in parts], [part.columns for part in parts]
-    features = study.split == "features"
-    whole = (rows[0], sum(columns)) if features else (sum(rows), max(columns))
-    problem = problem.knowing(classes)
-    check_fit(problem, whole[1])
-    sizes = Sizes(*whole, sum(part.nonzeros for part in parts), len(parts))
-    graph = study.make_network()
-    if isinstance(problem, Personal):
-        problem = problem.but(learned=graph.name == LEARNED)
-    chosen, explanation = choose_method(
-        study.method, study.options, problem, study.split, graph, sizes, study.acceleration
+    setup = set_up(
+        problem,
+        study.make_network(),
+        sizes_of(parts, study.split),
+        lambda problem: with_predictors(session, problem, table),
+        split=study.split,
+        method=study.method,
+        options=study.options,
+        acceleration=study.acceleration,
+        limits=limits,
+        seed=study.seed,
+        classes=classes,
+        allow=lambda method: check_labels(method.name, study),
     )
-    check_labels(chosen.name, study)
-    chosen, problem = chosen.adapted(problem)
-    if isinstance(problem, Personal):
-        problem = with_predictors(meeting, problem, table)
-        graph = graph if chosen.uses_network else no_network(len(parts), "none")
-    chosen.check(problem, graph)
-    say(explanation)
-    agent = member(meeting, table, parts, problem, graph)
-    steps = accelerated(chosen, study.acceleration, chosen.accelerated(problem))
-
-    digests = meeting.told(table.digest(), "digests", str)
-    people = tuple(map(Participant, study.names, rows, columns, digests))
-    settings = {
-        "problem": problem.settings(),
-        "method": chosen.settings(),
-        "acceleration": "none" if steps is chosen else type(steps).__name__.lower(),
-        "split": study.split,
-        "partition": None,
-        "network": repr(graph) if study.split == "users" else graph.describe(),
-        "network_digest": digest(graph.weights),
-        "seed": study.seed,
-        "limits": asdict(limits),
-        "classes": None if classes is None else classes.tolist(),
-    }
-    identity = digest(json.dumps({**settings, "limits": None}, sort_keys=True), *digests, meeting.own.party)
+    say(setup.explanation)
+    agent = member(session, table, parts, setup.problem, setup.graph)
+    digests = session.all_gather(table.digest(), "digests", str)
+    people = tuple(
+        Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
+    )
+    identity = setup.identity(*digests, session.own.party)
     # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
-    folder = meeting.own.checkpoint
+    folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
-    carrier = carrier_of(meeting)
-    outcome = run([agent], steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
+    carrier = carrier_of(session)
+    outcome = run([agent], setup.steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
-        outcome = _compared(meeting, carrier, outcome, saved)
+        outcome = _compared(session, carrier, outcome, saved)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
-    model: Any = (
-        _own_model(outcome, agent, problem, classes, max(rows))
-        if isinstance(problem, Personal)
-        else make_model(outcome, [agent], agent.problem, classes)
-    )
-    if features:
-        model = replace(model, part=f"{meeting.own.party} of {study.name}")
-    certificate = _certificate(outcome, people, settings, model, me, study.tol)
-    return Result(
-        outcome.status, model, certificate, outcome.bill, History(outcome.history), graph, explanation, outcome.error
-    )
+    model = family_of(problem).model(outcome, [agent], agent.problem, classes)
+    if study.split == "features":
+        model = replace(model, part=f"{session.own.party} of {study.name}")
+    return finish(setup, outcome, model, [agent], people)
 
 
-def _compared(meeting: Meeting, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+def _compared(session: Session, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
     """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
     try:
-        check_totals(meeting, carrier)
+        check_totals(session, carrier)
     except Restarted:
         raise
     except ProtocolError:
@@ -225,49 +196,15 @@ def _compared(meeting: Meeting, carrier: Driver, outcome: Outcome, saved: Checkp
     return outcome
 
 
-def _own_model(
-    outcome: Outcome, agent: Agent, problem: Personal, classes: npt.NDArray[Any] | None, largest: int
-) -> PersonalModel:
-    """This party's row of the models; its row of the graph is its witness in the certificate."""
-    assert classes is not None
-    w, data = outcome.points[0].w, agent.data
-    confidence, loss = np.array([data.n / largest]), np.array([log_sum(margins(agent), w)])
-    nobody = sp.csr_array((1, 1))
-    return PersonalModel(
-        sp.csr_array(w[None, :]), (data.name,), nobody, confidence, loss, problem, classes, data.columns, data.d
-    )
-
-
-def _certificate(
-    outcome: Outcome,
-    people: tuple[Participant, ...],
-    settings: dict[str, Any],
-    model: Any,
-    me: int,
-    tol: float,
-) -> Certificate:
-    own = outcome.points[0].v
-    witness = [np.empty(0) if own is None or j != me else own for j in range(len(people))]
-    return Certificate.of(
-        outcome.bound,
-        outcome.facts,
-        tolerance=tol,
-        participants=people,
-        settings=settings,
-        model_digest=model.digest(),
-        witness=tuple(witness),
-    )
-
-
 def _with_parts(certificate: Certificate, study: Study, parts: Sequence[str]) -> Certificate:
     """The certificate, naming what every party holds of the model that it is about."""
     held = dict(zip(study.names, parts, strict=True))
     return replace(certificate, settings={**certificate.settings, "parts": held})
 
 
-def _summed(meeting: Meeting, mine: FloatArray, holder: int) -> FloatArray | None:
+def _summed(session: Session, mine: FloatArray, holder: int) -> FloatArray | None:
     """The sum of everybody's numbers at one party, up the spanning tree that has its root there."""
-    network, links, me = meeting.network, meeting.links, meeting.me
+    network, links, me = session.network, session.links, session.me
     tag = Tag("prediction", 0, "scores")
     if network.server:
         # All send to the process of agent 0, which may have to pass the sum on.

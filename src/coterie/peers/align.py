@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from coterie.data import Table, align
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
-from coterie.peers.tell import Family
+from coterie.peers.broadcast import SignedBroadcast
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.links import Tag
 
@@ -44,13 +44,15 @@ class Card(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nonce: bytes
 
 
-def aligned(table: Table, names: Sequence[str], family: Family, nonce: bytes, duplicates: str, psi: bool) -> Table:
+def aligned(
+    table: Table, names: Sequence[str], broadcast: SignedBroadcast, nonce: bytes, duplicates: str, psi: bool
+) -> Table:
     """The rows whose ids occur at every party, sorted by id; checked by all before anybody goes on."""
     table = align([table], duplicates=duplicates)[0][0]  # type: ignore[arg-type]
     ids = table.ids
     assert ids is not None
     mine = Card("text" if ids.dtype.kind == "U" else "integers", len(ids), nonce)
-    cards = [_card(part) for part in family.told(msgspec.msgpack.encode(mine), "ids")]
+    cards = [_card(part) for part in broadcast.all_gather(msgspec.msgpack.encode(mine), "ids")]
     counts = "; ".join(f"{name} has {card.rows} ({card.kind})" for name, card in zip(names, cards, strict=True))
     if len({card.kind for card in cards}) > 1:
         raise InvalidData(f"ids are integers at some parties and text at others: {counts}. Convert them to one type.")
@@ -58,12 +60,12 @@ def aligned(table: Table, names: Sequence[str], family: Family, nonce: bytes, du
     hashes = _hashes(ids, key)
     if len({*_cut(hashes.tobytes())}) < len(hashes):
         raise InvalidData("two ids have the same keyed hash; start again.")
-    here = _common_by_psi(ids, hashes, family) if psi else _common_by_hash(hashes, family)
+    here = _common_by_psi(ids, hashes, broadcast) if psi else _common_by_hash(hashes, broadcast)
     if not here.any():
         raise InvalidData(f"no id occurs at every party: {counts}. Check that all use the same column as id.")
     table = table.take_rows(np.flatnonzero(here))
     order = hmac.digest(key, b"order" + _hashes(table.ids, key).tobytes(), "sha256")
-    orders = family.told(order, "order")
+    orders = broadcast.all_gather(order, "order")
     different = [name for name, theirs in zip(names, orders, strict=True) if theirs != orders[0]]
     if different:
         raise ProtocolError(f"the rows are in another order at {', '.join(different)} than at {names[0]}.")
@@ -89,7 +91,7 @@ def _elements(ids: npt.NDArray[Any]) -> list[str]:
     return [kind + str(value) for value in ids.tolist()]
 
 
-def _common_by_hash(hashes: npt.NDArray[Any], family: Family) -> npt.NDArray[np.bool_]:
+def _common_by_hash(hashes: npt.NDArray[Any], broadcast: SignedBroadcast) -> npt.NDArray[np.bool_]:
     def merge(parts: list[bytes]) -> bytes:
         common = {*_cut(parts[0])}
         for part in parts[1:]:
@@ -97,7 +99,7 @@ def _common_by_hash(hashes: npt.NDArray[Any], family: Family) -> npt.NDArray[np.
         # Sorted by hash: the order tells nothing about the rows.
         return b"".join(sorted(common))
 
-    common = {*_cut(family.gathered(hashes.tobytes(), "hashes", merge))}
+    common = {*_cut(broadcast.gathered(hashes.tobytes(), "hashes", merge))}
     return np.array([one in common for one in _cut(hashes.tobytes())], bool)
 
 
@@ -107,22 +109,24 @@ def _cut(joined: bytes) -> list[bytes]:
     return [joined[k : k + HASH_BYTES] for k in range(0, len(joined), HASH_BYTES)]
 
 
-def _common_by_psi(ids: npt.NDArray[Any], hashes: npt.NDArray[Any], family: Family) -> npt.NDArray[np.bool_]:
+def _common_by_psi(
+    ids: npt.NDArray[Any], hashes: npt.NDArray[Any], broadcast: SignedBroadcast
+) -> npt.NDArray[np.bool_]:
     """Up the tree, each parent intersects with its children privately; down the tree, the root tells what is common."""
-    elements, links = _elements(ids), family.links
+    elements, links = _elements(ids), broadcast.links
     mine = np.ones(len(ids), bool)
-    for child in family.children:
+    for child in broadcast.children:
         known = np.flatnonzero(mine)
         common = _ask_psi(links, child, [elements[k] for k in known])
         mine[:] = False
         mine[known[common]] = True
     tag = Tag("study", 0, "common")
-    if family.parent is not None:
-        _answer_psi(links, family.parent, [elements[k] for k in np.flatnonzero(mine)])
-        told_common = links.receive_bytes(family.parent, tag)
+    if broadcast.parent is not None:
+        _answer_psi(links, broadcast.parent, [elements[k] for k in np.flatnonzero(mine)])
+        told_common = links.receive_bytes(broadcast.parent, tag)
     else:
         told_common = b"".join(sorted(_cut(hashes[mine].tobytes())))
-    for child in family.children:
+    for child in broadcast.children:
         links.send_bytes(child, told_common, tag)
     common_hashes = {*_cut(told_common)}
     return np.array([one in common_hashes for one in _cut(hashes.tobytes())], bool)

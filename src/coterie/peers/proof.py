@@ -22,17 +22,18 @@ from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point, certify
 from coterie.data import Table
+from coterie.data.summary import TableSummary
 from coterie.errors import CorruptFile, ProtocolError
+from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
-from coterie.peers.meeting import Meeting, Part, Say, carrier_of, check_totals, matched, member, met, prepared
+from coterie.peers.session import Say, Session, carrier_of, check_totals, in_session, matched, member, prepare_table
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
-from coterie.personal import Personal
 from coterie.rounds import introduced
-from coterie.solve import no_network, points_of
+from coterie.session.setup import no_network
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
@@ -82,12 +83,12 @@ def verify_together(
     table = read_own(own, study) if table is None else table
     certificate, model, damage = _files(own, say)
 
-    def work(meeting: Meeting) -> Verification:
-        found = _verify(meeting, table, certificate, model, damage)
-        meeting.told(True, "verified", bool)
+    def work(session: Session) -> Verification:
+        found = _verify(session, table, certificate, model, damage)
+        session.all_gather(True, "verified", bool)
         return found
 
-    return met(own, study, "verify", work, say, chaos)
+    return in_session(own, study, "verify", work, say, chaos)
 
 
 def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]]:
@@ -105,23 +106,23 @@ def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]
 
 
 def _verify(
-    meeting: Meeting, table: Table, certificate: Certificate | None, model: Any, damage: list[str]
+    session: Session, table: Table, certificate: Certificate | None, model: Any, damage: list[str]
 ) -> Verification:
-    names = meeting.study.names
-    table, parts, classes = prepared(meeting, matched(meeting, table), meeting.study.make_problem())
+    names = session.study.names
+    table, parts, classes = prepare_table(session, matched(session, table), session.study.make_problem())
     claim, brought = Claim(damage), None
     if certificate is not None and model is not None:
         try:
-            claim, brought = _brought(meeting, table, parts, classes, certificate, model)
+            claim, brought = _brought(session, table, parts, classes, certificate, model)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
-    claims = meeting.told(claim, "claims", Claim)
+    claims = session.all_gather(claim, "claims", Claim)
     heard = [(name, text) for name, one in zip(names, claims, strict=True) for text in one.objections]
     objections = [f"{name}: {printable(text)}" for name, text in heard]
     objections += _apart(names, claims)
     if objections or certificate is None or brought is None:
         return Verification(tuple(objections))
-    bound, facts = _computed(meeting, *brought, certificate.radius)
+    bound, facts = _computed(session, *brought, certificate.radius)
     for name, one in zip(names, claims, strict=True):
         if one.numbers is None:
             raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
@@ -130,40 +131,40 @@ def _verify(
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, facts, about)
-    return replace(found, signed_by=check_signatures(meeting, certificate)[0])
+    return replace(found, signed_by=check_signatures(session, certificate)[0])
 
 
 def _brought(
-    meeting: Meeting,
+    session: Session,
     table: Table,
-    parts: Sequence[Part],
+    parts: Sequence[TableSummary],
     classes: npt.NDArray[Any] | None,
     certificate: Certificate,
     model: Any,
 ) -> tuple[Claim, tuple[Agent, Point] | None]:
     """What this party claims, and what it puts on the table for it."""
-    study, settings = meeting.study, certificate.settings
+    study, settings = session.study, certificate.settings
     graph = study.make_network()
-    problem = study.make_problem().knowing(classes)
-    if isinstance(problem, Personal):
+    problem = study.make_problem().with_classes(classes)
+    if family_of(problem).graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
-    agent = member(meeting, table, parts, problem, graph)
-    objections = _objections(meeting, certificate, model, table)
+    agent = member(session, table, parts, problem, graph)
+    objections = _objections(session, certificate, model, table)
     objections += contradictions(certificate, problem, None if classes is None else classes.tolist())
     objections = [text[:LONGEST] for text in objections]
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
     # Before relative gaps had a unit of their own, nobody signed.
-    unsigned = [] if certificate.settings.get("unit") == "zeros" else check_signatures(meeting, certificate)[1]
+    unsigned = [] if certificate.settings.get("unit") == "zeros" else check_signatures(session, certificate)[1]
     claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
-    return claim, None if objections else (agent, _point(agent, model, certificate.witness[meeting.me]))
+    return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
 
 
-def _objections(meeting: Meeting, certificate: Certificate, model: Any, table: Table) -> list[str]:
+def _objections(session: Session, certificate: Certificate, model: Any, table: Table) -> list[str]:
     """What a party can see alone: whether certificate, model and data belong together."""
-    study, me, held = meeting.study, meeting.me, certificate.settings.get("parts")
+    study, me, held = session.study, session.me, certificate.settings.get("parts")
     if [person.name for person in certificate.participants] != study.names or certificate.settings[
         "split"
     ] != study.split:
@@ -173,7 +174,7 @@ def _objections(meeting: Meeting, certificate: Certificate, model: Any, table: T
     objections = []
     if certificate.participants[me].digest != table.digest():
         objections.append("its data is not the data that was certified")
-    if not model.digest() == held[meeting.own.party] == certificate.model_digest:
+    if not model.digest() == held[session.own.party] == certificate.model_digest:
         objections.append("its model.npz is not the one that was certified")
     if study.split == "samples" and len(set(held.values())) > 1:
         objections.append("its certificate says that the parties hold different models")
@@ -196,15 +197,13 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
     """The own model, or part of it, and the own dual vector."""
-    if isinstance(agent.problem, Personal):
-        return Point(model.coef_[[0]].toarray()[0], witness)
-    return points_of(model, [agent], [witness] if len(agent.labels) else None)[0]
+    return points_of(model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
 
 
-def _computed(meeting: Meeting, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
+def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
-    carrier = carrier_of(meeting)
+    carrier = carrier_of(session)
     (agent,) = introduced([agent], carrier, "proof")
     bound = carrier.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
-    check_totals(meeting, carrier)
+    check_totals(session, carrier)
     return bound, agent.known

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coterie.peers.chaos import Chaos
-from coterie.peers.meeting import MET
+from coterie.peers.session import MET
 from coterie.peers.study import load_party
 from coterie.statuses import Status
 

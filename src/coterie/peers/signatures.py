@@ -13,7 +13,7 @@ import msgspec
 
 from coterie.certificate import Certificate
 from coterie.errors import ProtocolError
-from coterie.peers.meeting import Meeting
+from coterie.peers.session import Session
 from coterie.transport.grpc_mesh import MutualTLS
 from coterie.transport.keys import check_signature, known_key, signature
 
@@ -27,30 +27,30 @@ class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     signature: bytes
 
 
-def signed_by_all(meeting: Meeting, certificate: Certificate) -> Certificate:
+def signed_by_all(session: Session, certificate: Certificate) -> Certificate:
     """The certificate with everybody's signature; one that does not fit these numbers is refused by name."""
-    security = _keys(meeting)
+    security = _keys(session)
     mine = Signed(security.certificate, signature(security, certificate.statement()))
-    everybodys = meeting.told(mine, "signatures", Signed)
+    everybodys = session.all_gather(mine, "signatures", Signed)
     written = {
         name: {"tls": one.tls.decode(), "signature": base64.b64encode(one.signature).decode()}
-        for name, one in zip(meeting.study.names, everybodys, strict=True)
+        for name, one in zip(session.study.names, everybodys, strict=True)
     }
     signed = replace(certificate, signatures=written)
-    for name in meeting.study.names:
+    for name in session.study.names:
         _check(security, signed, name)
     return signed
 
 
-def check_signatures(meeting: Meeting, certificate: Certificate) -> tuple[tuple[str, ...], list[str]]:
+def check_signatures(session: Session, certificate: Certificate) -> tuple[tuple[str, ...], list[str]]:
     """Who signed, and an objection for everybody else."""
     signers, objections = [], []
-    for name in meeting.study.names:
+    for name in session.study.names:
         if name not in certificate.signatures:
             objections.append(f"{name} has not signed its certificate")
             continue
         try:
-            _check(_keys(meeting), certificate, name)
+            _check(_keys(session), certificate, name)
             signers.append(name)
         except (ProtocolError, KeyError, TypeError, ValueError):
             objections.append(f"the signature of {name} under its certificate does not hold")
@@ -63,7 +63,7 @@ def _check(security: MutualTLS, certificate: Certificate, name: str) -> None:
     check_signature(key, certificate.statement(), base64.b64decode(one["signature"], validate=True), name)
 
 
-def _keys(meeting: Meeting) -> MutualTLS:
-    security = meeting.links.security
+def _keys(session: Session) -> MutualTLS:
+    security = session.links.security
     assert isinstance(security, MutualTLS), "parties have keys"
     return security

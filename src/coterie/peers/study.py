@@ -45,7 +45,7 @@ from coterie.networks import Network, from_edges, star
 from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
-from coterie.solve import make_limits, make_network
+from coterie.session.setup import make_limits, make_network
 
 __all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from coterie.families import family_of
 from coterie.report.figures import gaps_against
 from coterie.report.html import (
     choice,
@@ -20,7 +21,7 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.page import AXES, described, elsewhere, foot, status_mark
+from coterie.report.page import AXES, elsewhere, foot, problem_facts, status_mark
 from coterie.report.winners import MEASURES, winners
 from coterie.report.words import number, text
 from coterie.result import Result
@@ -42,7 +43,7 @@ def comparison_page(results: Mapping[str, Result]) -> str:
     problem, people = first.model.problem, first.certificate.participants
     held = f"{count(len(people), 'party' if len(people) == 1 else 'partie')}, {first.certificate.settings['network']}"
     story = (
-        f"The same problem ({problem.loss.name} loss, {problem.penalty.name} penalty; {held}) was solved by "
+        f"The same problem ({family_of(problem).words(problem)}; {held}) was solved by "
         f"{count(len(results), 'method')}, each until its certified gap was at most "
         f"{first.certificate.tolerance:g} of the objective at zero. {len(solved)} of {len(results)} got there."
     )
@@ -142,9 +143,7 @@ def _elsewhere(results: Mapping[str, Result]) -> str:
 def _settings(first: Result) -> str:
     settings = first.certificate.settings
     shared = (
-        ("Loss", described(settings["problem"]["loss"])),
-        ("Penalty", described(settings["problem"]["penalty"])),
-        ("Intercept", "yes, without penalty" if settings["problem"]["intercept"] else "no"),
+        *problem_facts(first),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),
         ("Seed", text(settings["seed"])),

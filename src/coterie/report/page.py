@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from coterie.families import family_of
 from coterie.models import PersonalModel
 from coterie.progress import format_bits
 from coterie.report.call import solve_call
@@ -155,10 +156,7 @@ def _story(result: Result) -> str:
         else f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
     )
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
-    problem = result.model.problem
-    fitted = f"{text(problem.loss.name)} loss" + (
-        "" if problem.penalty.is_zero else f" with {text(problem.penalty.name)} penalty"
-    )
+    fitted = text(family_of(result.model.problem).words(result.model.problem))
     together = "it" if len(people) == 1 else "all of it, without pooling it"
     if isinstance(result.model, PersonalModel):
         return f"{parties} {held}. A model was fitted for each of them, near those of the users who are alike."
@@ -424,10 +422,7 @@ def _settings(result: Result) -> str:
     settings = certificate.settings
     limits = ", ".join(f"{k} = {written_value(v)}" for k, v in settings["limits"].items() if v is not None)
     known = (
-        ("Loss", described(settings["problem"]["loss"])),
-        ("Penalty", described(settings["problem"]["penalty"])),
-        ("Intercept", "yes, without penalty" if settings["problem"]["intercept"] else "no"),
-        *_personal(settings["problem"].get("personal")),
+        *problem_facts(result),
         ("Method", described(settings["method"])),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),
@@ -451,10 +446,10 @@ def _settings(result: Result) -> str:
     )
 
 
-def _personal(settings: Mapping[str, Any] | None) -> Iterable[tuple[str, str]]:
-    if settings is not None:
-        shown = ((name, value) for name, value in settings.items() if name != "predictors" and value is not None)
-        yield "Personal", text(", ".join(f"{name} = {written_value(value)}" for name, value in shown))
+def problem_facts(result: Result) -> list[tuple[str, str]]:
+    """What was minimised: headings and their contents."""
+    family = family_of(result.model.problem)
+    return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
 
 
 def _code(result: Result) -> str:

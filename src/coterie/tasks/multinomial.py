@@ -51,7 +51,7 @@ class Multinomial(Task):
         refuse_empty(tables)
         return encode_classes(tables, None if self.classes is None else np.array(self.classes))
 
-    def knowing(self, classes: npt.NDArray[Any] | None) -> Task:
+    def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
         return self if classes is None else replace(self, classes=tuple(classes.tolist()))
 
     def size(self, table: Table) -> tuple[int, int]:

@@ -105,7 +105,7 @@ class Task(ABC):
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         """The tables checked (errors name the party), with labels as `stats` takes them, and the classes, if any."""
 
-    def knowing(self, classes: npt.NDArray[Any] | None) -> Task:
+    def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
         """This task with what all tables together said."""
         return self
 

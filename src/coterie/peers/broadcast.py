@@ -8,7 +8,7 @@ Most of it is passed on by others. Who passes a word on can neither change it no
 is that of the speaker's certificate, and the session holds a random number of the listener, which sees to it that its
 own words come back as it said them. Who says one thing to one party and another to the next is found out with the next
 word, because their sessions differ. What parties add up on the way (`Sum`) cannot be signed; whoever hands on another
-total than it heard is found out in the end, when all compare what they have heard (`meeting.check_totals`). So a party
+total than it heard is found out in the end, when all compare what they have heard (`session.check_totals`). So a party
 on the way can do no more than one at the end: lie about what it holds itself.
 
 These words are counted in bytes by nobody: the bill is about the method's numbers. They are few, before the first round
@@ -30,7 +30,7 @@ from coterie.transport.grpc_mesh import GrpcMesh, MutualTLS
 from coterie.transport.keys import PublicKey, check_signature, known_key, signature
 from coterie.transport.links import Tag
 
-__all__ = ["Family"]
+__all__ = ["SignedBroadcast"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Introduction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     certificate: bytes
 
 
-class Family:
+class SignedBroadcast:
     """A party's place in the spanning tree: whom it reports to, who reports to it, and whose words it knows."""
 
     def __init__(self, links: GrpcMesh, network: Network):
@@ -83,7 +83,7 @@ class Family:
             self.links.send_bytes(child, merged, tag)
         return merged
 
-    def told(self, mine: bytes, about: str) -> list[bytes]:
+    def all_gather(self, mine: bytes, about: str) -> list[bytes]:
         """What everybody has to say about something, in the order of the agents, each as its owner signed it."""
         if not self._keys:
             self._introduce()

@@ -12,7 +12,7 @@ from coterie.arrays import FloatArray
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
 
-__all__ = ["Distant", "Rows", "Source", "table_of"]
+__all__ = ["RemoteTable", "Rows", "Source", "table_of"]
 
 Source = Callable[[], Any]
 """Called where an agent lives, it gives that agent's data, in any form that `read` takes."""
@@ -88,8 +88,8 @@ def _numbers(column: Any, name: str) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Distant(Table):
-    """A table that lives elsewhere. Shape, type, column names and classes are right; X and y themselves are hollow."""
+class RemoteTable(Table):
+    """A table that lives elsewhere. Shape, type, column names and classes are right; X and y are placeholders."""
 
     fetch: Callable[[], Table] | None = None
     """Called where the data is, it gives the real table, checked and prepared."""

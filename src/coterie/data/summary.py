@@ -1,0 +1,157 @@
+"""What can be said of a party's table without showing a row, and the checks that it takes for all parties together.
+
+They are the same for tables that are here, on a cluster, and at other organisations; between those, the names of the
+columns stay at home, and only their digest travels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.arrays import digest, is_sparse
+from coterie.data.table import Table, party_error
+from coterie.errors import InvalidData
+
+__all__ = ["TableSummary", "check_together", "in_common_shape", "refuse_unequal_rows"]
+
+SAME = "Give every party the same columns in the same order"
+
+
+class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the parties tell each other of their tables before anything is computed."""
+
+    name: str
+    rows: int
+    columns: int
+    nonzeros: int
+    single: bool
+    """Whether it is float32."""
+    outputs: list[int] | None
+    """The shape of one row's label; None: there are no labels."""
+    classes: list[str | float] = []
+    """The different labels, where they are classes."""
+    header: str = ""
+    """The digest of the column names."""
+    names: tuple[str, ...] | None = None
+    """The column names, where they may be known."""
+    open_ended: bool = False
+    """Whether columns after the last may have been left out, see `Table`."""
+
+    @staticmethod
+    def of(table: Table, *, classification: bool = False, names: bool = True) -> TableSummary:
+        """The summary of a table; without `names`, of its column names only the digest."""
+        y = table.y
+        return TableSummary(
+            name=table.name,
+            rows=table.n,
+            columns=table.d,
+            nonzeros=int(table.X.nnz) if is_sparse(table.X) else math.prod(table.X.shape),
+            single=table.X.dtype == np.float32,
+            outputs=None if y is None else list(y.shape[1:]),
+            classes=np.unique(y).tolist() if y is not None and classification else [],
+            header="" if names or table.columns is None else digest(json.dumps(table.columns)),
+            names=table.columns if names else None,
+            open_ended=table.open_ended,
+        )
+
+
+def check_together(parties: Sequence[TableSummary], split: str) -> None:
+    """Refuse tables that do not fit together for data that is split in that way."""
+    if not any(party.rows for party in parties) or not any(party.columns for party in parties):
+        what = "columns" if any(party.rows for party in parties) else "rows"
+        names = ", ".join(repr(party.name) for party in parties)
+        raise InvalidData(f"no party has any {what} ({names}). Give at least one party data.")
+    if split == "features":
+        _check_features(parties)
+    else:
+        _check_samples(parties)
+
+
+def in_common_shape(table: Table, parties: Sequence[TableSummary], split: str) -> Table:
+    """The table as it stands among the others: an empty one gets their shape, an open-ended one its last columns."""
+    rows, columns = max(party.rows for party in parties), max(party.columns for party in parties)
+    if not table.n and not table.d:
+        shape = (rows, 0) if split == "features" else (0, columns)
+        table = Table(X=np.empty(shape, table.X.dtype), name=table.name)
+    if split == "features":
+        return table
+    if table.open_ended and table.d < columns:
+        X = table.X
+        table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, columns)))
+    return table if table.y is not None or table.n else replace(table, y=np.empty(0, table.X.dtype))
+
+
+def refuse_unequal_rows(names: Sequence[str], rows: Sequence[int]) -> None:
+    """Split by features, all parties have the same rows."""
+    for name, count in zip(names, rows, strict=True):
+        if count != rows[0]:
+            fix = "Match the rows by id (align(tables), or id in a study), or give every party the same rows."
+            raise party_error(name, f"has {count} rows but party {names[0]!r} has {rows[0]}. {fix}")
+
+
+def _check_features(parties: Sequence[TableSummary]) -> None:
+    parties = [party for party in parties if party.rows or party.columns]
+    refuse_unequal_rows([party.name for party in parties], [party.rows for party in parties])
+    holders = [party.name for party in parties if party.outputs is not None]
+    if len(holders) != 1:
+        count = f"at {len(holders)} parties: {', '.join(holders)}" if holders else "at no party"
+        fix = "Leave them out elsewhere." if holders else "Give it (X, y), or name the label column with target=."
+        raise InvalidData(
+            f"labels {count}. Split by features, exactly one party has the labels (and the weights). {fix}"
+        )
+
+
+def _check_samples(parties: Sequence[TableSummary]) -> None:
+    full = [party for party in parties if party.rows or party.columns]
+    first = next((party for party in full if party.names is not None or party.header), full[0])
+    for party in full:
+        _refuse_other_names(first, party)
+    widest = max(full, key=lambda party: party.columns)
+    # An svmlight file ends with the last column that has an entry; all others must be as wide as the widest.
+    short = next((party for party in full if party.columns < widest.columns and not party.open_ended), None)
+    if short is not None:
+        one, other = sorted((short, widest), key=full.index)
+        raise party_error(other.name, f"has {other.columns} columns but party {one.name!r} has {one.columns}. {SAME}.")
+    unlabelled = [f"party {party.name!r} ({party.rows} rows)" for party in full if party.rows and party.outputs is None]
+    if unlabelled:
+        raise InvalidData(
+            f"there are no labels at {', '.join(unlabelled)}. Split by samples, every party labels its own rows: give "
+            "(X, y), or name the label column with target=."
+        )
+    labelled = [party for party in full if party.outputs is not None and party.rows]
+    if len({math.prod(party.outputs or []) for party in labelled}) > 1:
+        told = ", ".join(f"{party.name} {math.prod(party.outputs or [])}" for party in labelled)
+        raise InvalidData(f"the numbers of labels per row differ: {told}. Give every party the same ones.")
+
+
+def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:
+    known, found = first.names, other.names
+    if first.header and other.header and first.header != other.header:
+        raise party_error(
+            other.name,
+            f"has other columns than party {first.name!r}, or in another order ({other.columns} here and "
+            f"{first.columns} there). {SAME}, with columns.",
+        )
+    if known is None or found is None or known == found:
+        return
+    if sorted(known) == sorted(found):
+        j = next(j for j in range(len(known)) if known[j] != found[j])
+        raise party_error(
+            other.name,
+            f"has the {len(known)} columns of party {first.name!r} in a different order (first, column {j} is "
+            f"{found[j]!r} here and {known[j]!r} there). {SAME}: read them with columns=[...].",
+        )
+    alone = {first.name: [c for c in known if c not in found], other.name: [c for c in found if c not in known]}
+    only = "; ".join(
+        f"{len(names)} only at party {party!r}, e.g. {names[0]!r}" for party, names in alone.items() if names
+    )
+    raise party_error(
+        other.name, f"has other columns than party {first.name!r} ({only or 'some names repeat'}). {SAME}."
+    )

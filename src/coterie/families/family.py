@@ -1,0 +1,170 @@
+"""What every kind of problem has of its own: how its data is prepared, what its points and its model are, its words."""
+
+from __future__ import annotations
+
+import reprlib
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, host, is_tensor
+from coterie.certificate import Point
+from coterie.data import Table, encode_labels, validated_all
+from coterie.errors import InvalidData, InvalidInput
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.rounds import Outcome
+
+__all__ = ["Classes", "Family", "in_one_precision", "on_the_host", "spelt"]
+
+Classes = npt.NDArray[Any] | None
+
+
+class Family(ABC):
+    """One kind of problem. Its proof is the module of the same name in `certificate`, its model class in `models`."""
+
+    name: ClassVar[str]
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def classification(self, problem: Problem) -> bool | None:
+        """Whether labels are classes; None where they may be several numbers a row."""
+
+    def check_split(self, problem: Problem, split: str) -> None:  # noqa: B027
+        """Refuse a split that models of this kind cannot be learned from."""
+
+    def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
+        """The tables checked, with labels −1 and +1 for a classification, in one precision; and the two classes."""
+        classes_wanted = bool(self.classification(problem))
+        checked = validated_all(on_the_host(tables), split=split, classification=classes_wanted)
+        valid, classes = encode_labels(checked, classes_wanted)
+        return in_one_precision(valid if split == "features" else [_by_rows(table) for table in valid]), classes
+
+    def classes(self, problem: Problem, labels: Collection[str | float]) -> Classes:
+        """The classes of all parties together, sorted; None where labels are numbers."""
+        if not self.classification(problem):
+            return None
+        if len({isinstance(label, str) for label in labels}) > 1:
+            raise InvalidData("the labels are text at one party and numbers at another. Convert them to one type.")
+        return self._classes(problem, np.unique(np.array(list(labels))))
+
+    def _classes(self, problem: Problem, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if len(found) != 2:
+            shown = ", ".join(map(repr, found[:10].tolist()))
+            raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.")
+        return found
+
+    def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
+        """One party's labels as numbers, once the classes of all parties are known."""
+        if classes is None or table.y is None:
+            return table
+        return replace(table, y=np.where(table.y == classes[1], 1.0, -1.0))
+
+    # -- the problem -------------------------------------------------------------------------------------------------
+
+    def check_columns(self, problem: Problem, columns: int) -> None:  # noqa: B027
+        """Refuse a problem that is made for another number of columns."""
+
+    graph_is_data: ClassVar[bool] = False
+    """Whether the network says who is alike, not who can reach whom: that is everybody, as if through a server."""
+
+    def wants_ranges(self, problem: Problem) -> bool:
+        """Whether `for_tables` needs the least and the largest value of every column."""
+        return False
+
+    def for_tables(self, problem: Problem, tables: Sequence[Table]) -> Problem:
+        """The problem, once the data is known; tables of the ranges of columns will do."""
+        return problem
+
+    def for_graph(self, problem: Problem, graph: Network) -> Problem:
+        """The problem, once the network is known."""
+        return problem
+
+    @abstractmethod
+    def words(self, problem: Problem) -> str:
+        """What is fitted, in a few words."""
+
+    @abstractmethod
+    def described(self, settings: dict[str, Any]) -> str:
+        """What a proof is about, from the `settings()` of a problem."""
+
+    @abstractmethod
+    def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """What defines a problem, from its `settings()`: headings, each with a name and its parameters."""
+
+    # -- points and models -------------------------------------------------------------------------------------------
+
+    def points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
+        """What each of these agents would put on the table for that model and those dual vectors."""
+        if model.problem.family != self.name:
+            raise InvalidInput(f"that model is a {model.problem.family} one, but the problem asks for {self.name}.")
+        known, asked = self.shapes(model, members)
+        if known != asked:
+            raise InvalidInput(
+                f"that model has {' x '.join(map(str, known))} coefficients, but this data and problem ask for "
+                f"{' x '.join(map(str, asked))}; use a model of the same columns."
+            )
+        return self._points(model, members, witness)
+
+    @abstractmethod
+    def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """How many coefficients the model has, and how many these agents' data asks for."""
+
+    @abstractmethod
+    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+        """The points of a model that has the right shape."""
+
+    @abstractmethod
+    def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> Any:
+        """What these agents, all or some, know of the model."""
+
+    def network(self, model: Any, graph: Network) -> Network:
+        """The network that a result shows."""
+        return graph
+
+    # -- proofs ------------------------------------------------------------------------------------------------------
+
+    def proof_network(self, model: Any, network: Network) -> Network:
+        """Who is whose neighbour in a proof, where the messages travel on that network."""
+        return network
+
+    def problem_of(self, model: Any, settings: dict[str, Any]) -> Problem:
+        """The problem that a certificate's settings describe."""
+        return Problem.from_settings(settings)
+
+
+def on_the_host(tables: Sequence[Table]) -> list[Table]:
+    """The tables without tensors: only some low-rank tasks compute with those where they are."""
+    return [replace(table, X=host(table.X)) if is_tensor(table.X) else table for table in tables]
+
+
+def in_one_precision(tables: list[Table]) -> list[Table]:
+    """Float32 where all parties have it, float64 as soon as one has that: messages of both kinds cannot be added."""
+    if any(is_tensor(table.X) for table in tables):
+        return tables
+    finest = np.result_type(*(table.X.dtype for table in tables))
+    return [
+        table
+        if table.X.dtype == finest
+        else replace(table, X=table.X.astype(finest), y=None if table.y is None else table.y.astype(finest))
+        for table in tables
+    ]
+
+
+def _by_rows(table: Table) -> Table:
+    """Dense rows one after the other in memory, as methods for samples read them; data frames come by columns."""
+    dense = isinstance(table.X, np.ndarray)
+    return replace(table, X=np.ascontiguousarray(table.X)) if dense and not table.X.flags.c_contiguous else table
+
+
+def spelt(settings: dict[str, Any]) -> str:
+    """A name and its parameters; long lists are cut."""
+    parameters = [f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"]
+    name = settings.get("name", "")
+    return f"{name} ({', '.join(parameters)})" if name and parameters else name or ", ".join(parameters)

@@ -1,0 +1,90 @@
+"""Linear models: one coefficient a column, learned from rows or from columns that are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.data.table import columns_of
+from coterie.errors import InvalidInput, InvalidProblem
+from coterie.families.family import Classes, Family, spelt
+from coterie.models import LinearModel
+from coterie.problem import Problem
+from coterie.rounds import Outcome
+
+__all__ = ["LinearFamily"]
+
+
+class LinearFamily(Family):
+    """A loss and a penalty of a vector."""
+
+    name = "linear"
+
+    def classification(self, problem: Problem) -> bool:
+        return problem.loss.kind == "classification"
+
+    def check_columns(self, problem: Problem, columns: int) -> None:
+        """Refuse a penalty with bounds or groups for another number of columns."""
+        try:
+            problem.penalty.value(problem.penalty.prox(np.zeros(columns), 1.0))
+        except (ValueError, IndexError) as error:
+            name = problem.penalty.name
+            raise InvalidProblem(f"the {name} penalty does not fit {columns} columns: {error}") from error
+
+    def words(self, problem: Problem) -> str:
+        return f"{problem.loss.name} loss, {problem.penalty.name} penalty"
+
+    def described(self, settings: dict[str, Any]) -> str:
+        beside = " with an intercept" if settings["intercept"] else ""
+        return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{beside}"
+
+    def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}
+        return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept)]
+
+    def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """One coefficient a column."""
+        first = members[0]
+        width = sum(agent.data.d for agent in members) if first.split == "features" else first.data.d
+        return (len(model.coef_),), (width,)
+
+    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+        sizes, by_columns = [len(agent.labels) for agent in members], members[0].split == "features"
+        if witness is not None and (
+            len(witness) != len(sizes) or any(len(v) not in (0, n) for v, n in zip(witness, sizes, strict=True))
+        ):
+            raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
+        points = []
+        for index, (agent, block) in enumerate(zip(members, columns_of([a.data for a in members]), strict=True)):
+            w = model.coef_[block] if by_columns else model.coef_.copy()
+            if agent.design.intercept:
+                w = np.append(w, model.intercept_)
+            points.append(Point(w, None if witness is None or len(witness[index]) == 0 else witness[index]))
+        if by_columns:
+            # Each agent may have centred its columns; the one with the intercept makes good for all.
+            debt = model.intercept_ - sum(agent.design.offset(p.w) for agent, p in zip(members, points, strict=True))
+            for agent, point in zip(members, points, strict=True):
+                if agent.design.intercept:
+                    point.w[-1] += debt
+        return points
+
+    def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> LinearModel:
+        """Split by features, everybody's coefficients in their places."""
+        first, dtype = members[0], members[0].design.dtype
+        if first.split != "features":
+            w: FloatArray = outcome.points[0].w
+            coef, intercept = problem.coefficients(w), float(w[-1]) if problem.intercept else 0.0
+            return LinearModel(coef.astype(dtype), intercept, problem, classes, first.data.columns)
+        held = list(zip(members, outcome.points, strict=True))
+        places = np.concatenate(columns_of([agent.data for agent in members]))
+        placed = np.empty(len(places), dtype)
+        placed[places] = np.concatenate([problem.coefficients(p.w, agent.design.intercept) for agent, p in held])
+        names = [agent.data.columns for agent in members]
+        known = [name for own in names if own is not None for name in own]
+        columns = None if None in names else tuple(known[j] for j in np.argsort(places))
+        return LinearModel(placed, sum(a.design.offset(p.w) for a, p in held), problem, classes, columns)

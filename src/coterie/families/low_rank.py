@@ -1,0 +1,67 @@
+"""Low-rank models: a matrix of small trace norm that fits a task, learned from rows that are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.data import Table, validated_all
+from coterie.errors import InvalidProblem
+from coterie.factors import apart, stacked
+from coterie.families.family import Classes, in_one_precision, on_the_host
+from coterie.families.linear import LinearFamily
+from coterie.models import LowRankModel
+from coterie.problem import Problem
+from coterie.rounds import Outcome
+
+__all__ = ["LowRankFamily"]
+
+
+class LowRankFamily(LinearFamily):
+    """A task in place of a loss, and a penalty of a matrix, which fits any number of columns."""
+
+    name = "low-rank"
+
+    def classification(self, problem: Problem) -> bool | None:  # type: ignore[override]
+        return True if problem.task.kind == "classes" else None
+
+    def check_split(self, problem: Problem, split: str) -> None:
+        if split != "samples":
+            raise InvalidProblem(f"low-rank models need data split by samples, but it is split by {split}.")
+
+    def check_columns(self, problem: Problem, columns: int) -> None:
+        """A trace norm is one of any matrix."""
+
+    def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
+        if problem.task.kind == "entries":
+            tables = on_the_host(tables)
+        self.check_split(problem, split)
+        known = validated_all(tables, split=split, classification=self.classification(problem))
+        valid, classes = problem.task.prepared(known)
+        return in_one_precision(valid), classes
+
+    def _classes(self, problem: Problem, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        fixed = getattr(problem.task, "classes", None)
+        return found if fixed is None else np.array(fixed)
+
+    def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
+        return problem.task.with_classes(classes).prepared([table])[0][0]
+
+    def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Rows and columns of the matrix."""
+        return (len(model.U), len(model.V)), members[0].problem.task.size(members[0].data)
+
+    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+        return [Point(stacked(model.U * model.s, model.V))] * len(members)
+
+    def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> Any:
+        """The factors, which everybody has."""
+        first = members[0].data
+        factors = apart(outcome.points[0].w, problem.task.size(first)[0])
+        return LowRankModel.from_factors(*factors, problem, classes, first.columns)

@@ -1,0 +1,128 @@
+"""Personal models: a classifier for every user, and the graph of who is alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.data import Table
+from coterie.errors import InvalidInput, InvalidProblem
+from coterie.families.family import Classes, Family, spelt
+from coterie.kernels.boosting import log_sum
+from coterie.models import PersonalModel
+from coterie.networks import Network
+from coterie.personal import LEARNED, Personal, margins
+from coterie.problem import Problem
+from coterie.rounds import Outcome
+
+__all__ = ["PersonalFamily"]
+
+
+class PersonalFamily(Family):
+    """Log-sum losses of users, in a ball, and near those who are alike."""
+
+    name = "personal"
+
+    def classification(self, problem: Problem) -> bool:
+        return True
+
+    def check_split(self, problem: Problem, split: str) -> None:
+        if split != "users":
+            raise InvalidProblem(
+                f"a personal problem has a model for every user, but the data is split by {split}. Use split='users' "
+                "with (X, y, users), or a list with one entry per user."
+            )
+
+    graph_is_data = True
+
+    def wants_ranges(self, problem: Problem) -> bool:
+        return isinstance(problem, Personal) and problem.predictors == "stumps"
+
+    def for_tables(self, problem: Problem, tables: Sequence[Table]) -> Problem:
+        assert isinstance(problem, Personal)
+        return problem.on(tables)
+
+    def for_graph(self, problem: Problem, graph: Network) -> Problem:
+        assert isinstance(problem, Personal)
+        return problem.but(learned=graph.name == LEARNED)
+
+    def words(self, problem: Problem) -> str:
+        assert isinstance(problem, Personal)
+        return f"a model per user, {problem.norm} norm at most {problem.beta:g}"
+
+    def described(self, settings: dict[str, Any]) -> str:
+        _, (_, ball), (_, own) = self.parts(settings)
+        return f"a model per user, log-sum loss, {spelt(ball)}, {spelt(own)}"
+
+    def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        own = {name: value for name, value in settings["personal"].items() if value is not None}
+        predictors, norm, beta = own.pop("predictors"), own.pop("norm"), own.pop("beta")
+        named = predictors if isinstance(predictors, str) else predictors["name"]
+        return [
+            ("Loss", {"name": "log-sum", "of a user": "log Σ exp(−margin)"}),
+            ("Constraint", {"name": f"{norm} ball", "radius": beta}),
+            ("Personal", {"name": f"{named} predictors", **own}),
+        ]
+
+    def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """One coefficient a base predictor."""
+        problem = members[0].problem
+        assert isinstance(problem, Personal)
+        return (model.coef_.shape[1],), (problem.base.count,)
+
+    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+        if len(members) < members[0].count:
+            # One user's part: its row of the graph is in its witness.
+            return [Point(model.coef_[[0]].toarray()[0], None if witness is None else witness[0])]
+        if len(model.users) != len(members):
+            raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
+        points = []
+        for index in range(len(members)):
+            edges = slice(*model.weights.indptr[index : index + 2])
+            row = np.concatenate([model.weights.indices[edges].astype(float), model.weights.data[edges]])
+            points.append(Point(model.coef_[[index]].toarray()[0], row))
+        return points
+
+    def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> PersonalModel:
+        """The models of these users, and the graph between them if they are all."""
+        assert isinstance(problem, Personal)
+        assert classes is not None
+        held = list(zip(members, outcome.points, strict=True))
+        coef = sp.csr_array(np.array([point.w for point in outcome.points]))
+        confidence = np.array([agent.data.n / outcome.facts.largest for agent in members])
+        losses = np.array([log_sum(margins(agent), point.w) for agent, point in held])
+        alone = len(members) < members[0].count
+        weights = sp.csr_array((1, 1)) if alone else _graph([point.v for point in outcome.points])
+        users, first = tuple(agent.data.name for agent in members), members[0].data
+        return PersonalModel(coef, users, weights, confidence, losses, problem, classes, first.columns, first.d)
+
+    def network(self, model: Any, graph: Network) -> Network:
+        """The graph of who is alike, learned or given, where the model has all of it."""
+        found: Network = model.network if len(model.users) == graph.agents else graph
+        return found
+
+    def proof_network(self, model: Any, network: Network) -> Network:
+        """The graph, if it was given; the witness has one that was learned."""
+        return network if model.problem.learned else self.network(model, network)
+
+    def problem_of(self, model: Any, settings: dict[str, Any]) -> Problem:
+        """That of the model: predictors that are functions are in no file."""
+        found: Problem = model.problem
+        return found
+
+
+def _graph(rows: Sequence[FloatArray | None]) -> sp.csr_array:
+    """An edge has the smaller of the two weights that its ends hold."""
+    known = [np.empty(0) if row is None else row for row in rows]
+    ends = np.concatenate([[0], np.cumsum([row.size // 2 for row in known])])
+    peers, held = (np.concatenate([np.split(row, 2)[part] for row in known]) for part in (0, 1))
+    directed = sp.csr_array((held, peers.astype(np.intp), ends), shape=(len(rows), len(rows)))
+    weights = sp.csr_array(directed.minimum(directed.T))
+    weights.eliminate_zeros()
+    return weights

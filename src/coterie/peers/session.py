@@ -1,0 +1,206 @@
+"""How parties come together: meet the neighbours, match rows, compare cards.
+
+    read the own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
+
+Everything after the meeting may have to be done again: if a party is restarted, all begin again together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import is_sparse
+from coterie.bill import Bill
+from coterie.data import Table
+from coterie.data.summary import TableSummary, check_together, in_common_shape
+from coterie.engines.processes import pace_of
+from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
+from coterie.families import family_of
+from coterie.networks import Network
+from coterie.peers.align import aligned
+from coterie.peers.broadcast import SignedBroadcast
+from coterie.peers.chaos import Chaos
+from coterie.peers.study import PartyFile, Study
+from coterie.problem import Problem
+from coterie.session.setup import make_agent
+from coterie.statuses import Status
+from coterie.transport.driver import Driver
+from coterie.transport.grpc_mesh import GrpcMesh, Restarted
+from coterie.transport.keys import load_keys
+from coterie.transport.layout import Layout
+from coterie.transport.point_to_point import PointToPoint
+
+__all__ = [
+    "MET",
+    "Say",
+    "Session",
+    "carrier_of",
+    "check_totals",
+    "in_session",
+    "leave",
+    "matched",
+    "member",
+    "prepare_table",
+    "with_predictors",
+]
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+MET = "all neighbours are here"
+MOST_CLASSES = 10_000
+
+
+@dataclass(frozen=True)
+class Session:
+    """A party among the others."""
+
+    own: PartyFile
+    study: Study
+    links: GrpcMesh
+    network: Network
+    broadcast: SignedBroadcast
+
+    @property
+    def me(self) -> int:
+        """Which agent this party is."""
+        return self.links.me
+
+    def all_gather(self, mine: object, about: str, kind: type[T]) -> list[T]:
+        """What everybody has to tell about something, in the order of the agents."""
+        parts = self.broadcast.all_gather(msgspec.msgpack.encode(mine), about)
+        try:
+            return [msgspec.msgpack.decode(part, type=kind) for part in parts]
+        except msgspec.MsgspecError as error:
+            raise ProtocolError(f"{about}: a party sent something else ({error}).") from error
+
+
+# -- meeting -----------------------------------------------------------------------------------------------------------
+
+
+def in_session(
+    own: PartyFile, study: Study, purpose: str, work: Callable[[Session], T], say: Say, chaos: Chaos | None
+) -> T:
+    """Meet the others and do that work, as often as a party is restarted."""
+    network, me = study.carrying(), study.index(own.party)
+    everybody = range(network.agents)
+    layout = Layout(network, everybody, me)
+    neighbours = layout.others if study.split == "users" else layout.partners
+    make = GrpcMesh if chaos is None else chaos.streams
+    links = make(
+        me,
+        neighbours,
+        study.run_id,
+        load_keys(own.keys, own.party),
+        study.deadline,
+        names=study.names,
+        listen=own.listen or study.party[me].address,
+        agreement=f"{study.agreement}\npurpose = {purpose}",
+        patience=own.patience,
+    )
+    try:
+        links.connect([party.address for party in study.party])
+        waiting = [study.names[j] for j in neighbours]
+        say(f"waiting for {', '.join(waiting)}")
+        while True:
+            try:
+                links.wait()
+                say(MET)
+                return work(Session(own, study, links, network, SignedBroadcast(links, network)))
+            except Restarted as restarted:
+                say(str(restarted))
+                links.begin_again()
+    except BaseException as error:
+        leave(links, error)
+        raise
+    finally:
+        links.close()
+
+
+def carrier_of(session: Session) -> Driver:
+    """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
+    network, names = session.network, session.study.names
+    pace = pace_of(session.study.clock, session.study.pace)
+    collectives = PointToPoint(network, session.links, range(len(names)), session.me, names)
+    collectives.transcript = hashlib.sha256()
+    return Driver(Bill(network), collectives, pace)
+
+
+def check_totals(session: Session, carrier: Driver) -> None:
+    """Refuse what came of totals that were not the same at all parties."""
+    transcript = carrier.collectives.transcript
+    assert transcript is not None
+    heard = session.all_gather(transcript.hexdigest(), "totals", str)
+    others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
+    if others:
+        raise ProtocolError(
+            f"{', '.join(others)} heard other sums than {session.study.names[0]}: a party on the way changed what it "
+            "passed on. Do not use what was computed."
+        )
+
+
+def leave(links: GrpcMesh, error: BaseException) -> None:
+    """Leave the others with the reason, whatever it is."""
+    protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
+    lost = error.party if isinstance(error, PartyLost) and not protocol else ""
+    by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+    reason = str(error) if isinstance(error, CoterieError) else by_hand
+    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+def matched(session: Session, table: Table) -> Table:
+    study = session.study
+    if study.id is None or study.split != "features":
+        return table
+    return aligned(table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi)
+
+
+def prepare_table(
+    session: Session, table: Table, problem: Problem
+) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
+    """The own table as the others need it, everybody's summaries, and the classes."""
+    split, family = session.study.split, family_of(problem)
+    mine = TableSummary.of(table, classification=bool(family.classification(problem)), names=False)
+    mine = msgspec.structs.replace(mine, name="", header="" if split == "features" else mine.header)
+    if len(mine.classes) > MOST_CLASSES:
+        raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
+    parts = session.all_gather(mine, "cards", TableSummary)
+    parts = [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
+    check_together(parts, split)
+    classes = family.classes(problem, {label for part in parts for label in part.classes})
+    table = family.encode(in_common_shape(table, parts, split), problem, classes)
+    finest = np.float32 if all(part.single for part in parts) else np.float64
+    X, y = table.X.astype(finest, copy=False), table.y
+    if y is not None and y.dtype.kind == "f":
+        y = y.astype(finest, copy=False)
+    return replace(table, X=X, y=y), parts, classes
+
+
+def with_predictors(session: Session, problem: Problem, table: Table) -> Problem:
+    """The problem for everybody's data: where it needs them, all tell the least and the largest of each column."""
+    family = family_of(problem)
+    if table.weights is not None or not family.wants_ranges(problem):
+        return family.for_tables(problem, [table])  # which refuses weights where there can be none
+    X = table.X.toarray() if is_sparse(table.X) else table.X
+    mine = [X.min(axis=0).tolist(), X.max(axis=0).tolist()] if table.n else []
+    ranges = [np.array(part).reshape(-1, table.d) for part in session.all_gather(mine, "ranges", list[list[float]])]
+    return family.for_tables(problem, [Table(part, name="range") for part in ranges])
+
+
+def member(session: Session, table: Table, parts: Sequence[TableSummary], problem: Problem, graph: Network) -> Agent:
+    """This party as an agent."""
+    start = sum(part.columns for part in parts[: session.me])
+    columns = np.arange(start, start + table.d)
+    return make_agent(session.me, table, columns, problem, session.study.split, graph, session.study.seed)

@@ -1,0 +1,39 @@
+"""The end of a run, the same wherever it ran: a certificate and a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.certificate import Certificate, Participant
+from coterie.families import family_of
+from coterie.result import History, Result
+from coterie.rounds import Outcome
+from coterie.session.setup import Setup
+
+__all__ = ["finish"]
+
+
+def finish(
+    setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], people: tuple[Participant, ...]
+) -> Result:
+    """The result of a run for the agents that are here: their duals are the certificate's witness."""
+    held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
+    certificate = Certificate.of(
+        outcome.bound,
+        outcome.facts,
+        tolerance=setup.limits.tol,
+        participants=people,
+        settings=setup.settings(),
+        model_digest=model.digest(),
+        witness=tuple(np.empty(0) if (v := held.get(index)) is None else v for index in range(len(people))),
+    )
+    graph = family_of(setup.problem).network(model, setup.graph)
+    kept = outcome.points[0].kept if outcome.points else None
+    history = History(outcome.history)
+    return Result(
+        outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, outcome.error, kept
+    )

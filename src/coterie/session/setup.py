@@ -1,0 +1,252 @@
+"""The set-up of a run, the same wherever it runs: which problem exactly, which network, which method, which limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.acceleration import accelerated
+from coterie.agent import Agent
+from coterie.arrays import as_number, digest, whole_number
+from coterie.data import Table
+from coterie.data.summary import TableSummary
+from coterie.data.table import Indices, columns_of
+from coterie.errors import InvalidProblem, did_you_mean
+from coterie.families import Classes, family_of
+from coterie.methods import METHODS, Method
+from coterie.methods import method as find_method
+from coterie.methods.costs import LINK, Link, Sizes
+from coterie.networks import Network, star
+from coterie.networks import network as find_network
+from coterie.personal import LEARNED
+from coterie.problem import Problem
+from coterie.rounds import Limits
+from coterie.steps import Steps
+
+__all__ = [
+    "Setup",
+    "choose_method",
+    "make_agent",
+    "make_agents",
+    "make_limits",
+    "make_link",
+    "make_network",
+    "no_network",
+    "set_up",
+    "sizes_of",
+]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """All that is decided before the agents meet."""
+
+    problem: Problem
+    split: str
+    graph: Network
+    method: Method
+    steps: Steps
+    """The method in its acceleration."""
+    limits: Limits
+    seed: int
+    classes: Classes
+    partition: list[list[int]] | None
+    explanation: str
+
+    @property
+    def carrying(self) -> Network:
+        """What the messages travel on."""
+        return _around_a_server(self.graph.agents) if family_of(self.problem).graph_is_data else self.graph
+
+    def settings(self) -> dict[str, Any]:
+        """What certificates say of the run."""
+        return {
+            "problem": self.problem.settings(),
+            "method": self.method.settings(),
+            "acceleration": "none" if self.steps is self.method else type(self.steps).__name__.lower(),
+            "split": self.split,
+            "partition": self.partition,
+            "network": repr(self.graph) if family_of(self.problem).graph_is_data else self.graph.describe(),
+            "network_digest": digest(self.graph.weights),
+            "seed": self.seed,
+            "limits": asdict(self.limits),
+            "classes": None if self.classes is None else self.classes.tolist(),
+        }
+
+    def identity(self, *others: str | None) -> str:
+        """What a checkpoint is known by: the settings without the limits, and digests of all else."""
+        return digest(json.dumps({**self.settings(), "limits": None}, sort_keys=True), *others)
+
+
+def set_up(
+    problem: Problem,
+    graph: Network,
+    sizes: Sizes,
+    for_data: Callable[[Problem], Problem],
+    *,
+    split: str,
+    method: str | Method,
+    options: dict[str, Any],
+    acceleration: str,
+    limits: Limits,
+    seed: int,
+    classes: Classes,
+    partition: list[list[int]] | None = None,
+    allow: Callable[[Method], None] = lambda method: None,
+    known: Sequence[str] = (),
+) -> Setup:
+    """Choose and check the method, and fit problem and network to it and to the data.
+
+    `for_data` makes of a problem one for this data (see `Family.for_tables`), `allow` may refuse a method, and `known`
+    are names of settings, for who mistypes one.
+    """
+    family = family_of(problem)
+    problem = problem.with_classes(classes)
+    family.check_columns(problem, sizes.columns)
+    problem = family.for_graph(problem, graph)
+    chosen, explanation = choose_method(method, options, problem, split, graph, sizes, acceleration, known)
+    allow(chosen)
+    chosen, problem = chosen.adapted(problem)
+    problem = for_data(problem)
+    if family.graph_is_data and not chosen.uses_network:
+        graph = no_network(graph.agents, "none")
+    chosen.check(problem, graph)
+    steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
+    return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation)
+
+
+def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:
+    """How large the data of all parties is together."""
+    rows, columns = [party.rows for party in parties], [party.columns for party in parties]
+    whole = (rows[0], sum(columns)) if split == "features" else (sum(rows), max(columns))
+    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link)
+
+
+def make_link(link: tuple[float, float]) -> Link:
+    """Seconds a hop and bits a second, if these numbers make sense."""
+    if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
+        raise InvalidProblem(f"link is (seconds a hop, bits a second), two positive numbers, not {link!r}.")
+    return Link(float(link[0]), float(link[1]))
+
+
+def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int) -> list[Agent]:
+    """What each agent may see."""
+    places = zip(tables, columns_of(tables), strict=True)
+    return [make_agent(k, table, columns, problem, split, graph, seed) for k, (table, columns) in enumerate(places)]
+
+
+def make_agent(
+    index: int, table: Table, columns: Indices, problem: Problem, split: str, graph: Network, seed: int
+) -> Agent:
+    """What one agent may see; split by features, with the part of the penalty that acts on its columns."""
+    own = problem.restrict(columns) if split == "features" else problem
+    neighbours = () if graph.server else graph.neighbours(index)
+    ties: tuple[float, ...] = ()
+    if split == "users" and not graph.server:
+        # The weights of its neighbours in the collaboration graph.
+        ties = tuple(graph.weights.data[slice(*graph.weights.indptr[index : index + 2])].tolist())
+    return Agent(index, graph.agents, table, own, split, neighbours, seed, ties=ties)
+
+
+def make_limits(
+    tol: float, max_rounds: int, max_seconds: float | None, max_bits: float | None, check_every: int | None
+) -> Limits:
+    """When to stop, if these numbers make sense."""
+    max_rounds = whole_number("max_rounds", max_rounds, least=0)
+    if check_every is not None:
+        check_every = whole_number("check_every", check_every)
+    numbers = {"tol": tol, "max_seconds": max_seconds, "max_bits": max_bits}
+    for name, value in numbers.items():
+        optional = name != "tol"
+        if not (isinstance(value, Real) or (optional and value is None)):
+            raise InvalidProblem(f"{name} must be a number{' or None' if optional else ''}, not {value!r}.")
+    if not 0 < tol < 1:
+        raise InvalidProblem(
+            f"tol is a relative duality gap between 0 and 1, not {tol!r}; 1e-6 is usual, 0 is never reached."
+        )
+    for name, value in numbers.items():
+        if value is not None and not value >= 0:
+            raise InvalidProblem(f"{name} must not be negative, not {value!r}.")
+    seconds, bits = (None if value is None else float(value) for value in (max_seconds, max_bits))
+    return Limits(float(tol), max_rounds, seconds, bits, check_every)
+
+
+def make_network(spec: Any, split: str, agents: int, seed: int) -> Network:
+    """The network that is meant; where nothing is said, what suits the split."""
+    if split == "users":
+        if spec is None or (isinstance(spec, str) and spec == LEARNED):
+            return no_network(agents, LEARNED)
+        return find_network(spec, agents, seed=seed, connected=False)
+    if spec is None:
+        spec = "star" if split == "samples" else "complete"
+    if split == "samples" and isinstance(spec, str) and spec == "star":
+        return _around_a_server(agents)
+    return find_network(spec, agents, seed=seed)
+
+
+@cache
+def _around_a_server(agents: int) -> Network:
+    return star(agents, server=True)
+
+
+def no_network(agents: int, name: str) -> Network:
+    """Nobody knows of anybody, at first or at all."""
+    return Network(sp.csr_array((agents, agents)), name=name)
+
+
+def choose_method(
+    name: str | Method,
+    options: dict[str, Any],
+    problem: Problem,
+    split: str,
+    graph: Network,
+    sizes: Sizes,
+    acceleration: str = "auto",
+    settings: Sequence[str] = (),
+) -> tuple[Method, str]:
+    """The method, and a sentence that says which one and why."""
+    fitting = {
+        known: entry for known, entry in METHODS.items() if entry.split == split and entry.family == problem.family
+    }
+    explanation = "as asked for"
+    if name == "auto":
+        able = {known: entry for known, entry in fitting.items() if _accepts(entry, options, acceleration)} or fitting
+        scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
+        liked = {known: score for known, score in scores.items() if score is not None}
+        if not liked:
+            raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
+        name = max(liked, key=lambda known: liked[known][0])
+        explanation = f"chosen for its {liked[name][1]}"
+    if isinstance(name, Method) and options:
+        raise InvalidProblem(
+            f"{', '.join(options)}: give the parameters to the Method itself, e.g. replace(method, ...)."
+        )
+    parameters = [field.name for field in fields(METHODS[name])] if isinstance(name, str) else []
+    for option in options.keys() - parameters:
+        hint = did_you_mean(option, [*parameters, *settings]) or f"It takes {', '.join(parameters) or 'none'}."
+        raise InvalidProblem(f"{option} is neither a setting of solve nor a parameter of method {name!r}. {hint}")
+    chosen = find_method(name, **options)
+    if chosen.split != split:
+        raise InvalidProblem(
+            f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "
+            f"For {split}: {', '.join(fitting) or 'none yet'}."
+        )
+    if chosen.family != problem.family:
+        raise InvalidProblem(
+            f"method {chosen.name!r} learns {chosen.family} models, but {family_of(problem).words(problem)} asks for a "
+            f"{problem.family} one. For it: {', '.join(fitting) or 'none yet'}."
+        )
+    return chosen, f"Method {chosen.name} ({chosen.summary}), {explanation}."
+
+
+def _accepts(entry: type[Method], options: dict[str, Any], acceleration: str) -> bool:
+    """Whether those parameters are that method's: who asks for rho, or to accelerate, asks for a method that can."""
+    able = acceleration in ("auto", "none") or entry.coordinates is not Method.coordinates
+    return able and options.keys() <= {field.name for field in fields(entry)}

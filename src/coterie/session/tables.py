@@ -1,0 +1,78 @@
+"""From data in any form to one prepared table per agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coterie.data import Table, read
+from coterie.data import split as split_table
+from coterie.errors import InvalidData, UnknownName
+from coterie.families import Classes, family_of
+from coterie.problem import Problem
+
+__all__ = ["DEFAULT_AGENTS", "SPLITS", "gather", "prepare_tables", "split_and_prepare"]
+
+SPLITS = ("samples", "features", "users")
+DEFAULT_AGENTS = 8
+
+
+def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0) -> list[Table]:
+    """One table per agent: read what is given, and split it if it is in one piece."""
+    if split not in SPLITS:
+        raise UnknownName("split", split, SPLITS)
+    if isinstance(data, list):
+        if agents is not None and (isinstance(agents, bool) or agents != len(data)):
+            raise InvalidData(f"the data comes from {len(data)} parties, so agents={agents!r} cannot be; leave it out.")
+        # Already named while they are read, so that an error can name them.
+        names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
+        given = [part() if callable(part) else part for part in data]
+        tables = [read(part, name=name) for part, name in zip(given, names, strict=True)]
+        if split == "users":
+            _refuse_two_entries_of_one(tables)
+        return [
+            table if table.name != "data" else replace(table, name=f"party {index}")
+            for index, table in enumerate(tables)
+        ]
+    whole, parts = _in_one_piece(data, split, agents)
+    return split_table(whole, split, parts, seed=seed)
+
+
+def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None) -> tuple[Table, Any]:
+    """The whole, and who has what of it."""
+    if split == "users" and isinstance(data, tuple) and len(data) == 3:
+        return read(data[:2]), data[2]
+    if isinstance(data, tuple) and data and all(isinstance(part, tuple | Table) for part in data):
+        raise InvalidData("a tuple is one party's (X, y); give several parties as a list: [(X1, y1), (X2, y2)].")
+    if data is None or isinstance(data, dict | Iterator):
+        raise InvalidData(
+            f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
+        )
+    return read(data), DEFAULT_AGENTS if agents is None else agents
+
+
+def split_and_prepare(
+    data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
+) -> tuple[list[Table], Classes]:
+    """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
+    if isinstance(data, list) or split not in SPLITS or problem.family != "linear":
+        return prepare_tables(gather(data, split, agents, seed), problem, split)
+    whole, parts = _in_one_piece(data, split, agents)
+    valid, classes = prepare_tables([whole], problem, split)
+    return split_table(valid[0], split, parts, seed=seed), classes
+
+
+def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
+    times = Counter(table.name for table in tables if table.name != "data")
+    if twice := [name for name, count in times.items() if count > 1]:
+        raise InvalidData(
+            f"user {str(twice[0])!r} has {times[twice[0]]} entries in the list. Give each user one, with all its rows."
+        )
+
+
+def prepare_tables(tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
+    """The tables checked alone and together, with labels as numbers, in one precision; and the classes."""
+    return family_of(problem).prepare(tables, problem, split)
