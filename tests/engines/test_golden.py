@@ -55,9 +55,9 @@ RUNS = {
     ),
 }
 KNOWN = {
-    "samples": ("3ad2333945332114", "17eda802388182f8", 66, 31104),
+    "samples": ("3ad2333945332114", "17eda802388182f8", 60, 28800),
     "samples-intercept": ("45d187e698f1c9e5", "38456c27d1d48c35", 102, 39168),
-    "samples-ring": ("05b3b47e0382a23c", "4840f17ca9342b29", 66, 31104),
+    "samples-ring": ("05b3b47e0382a23c", "4840f17ca9342b29", 60, 28800),
     "features": ("d35dfc7cd749f1c4", "ac89ca4552c1e55b", 36, 39040),
     "features-intercept": ("0054bbdcd6cc0afe", "860bbd2fcea9a2af", 178, 48896),
     "low-rank": ("819243169a246006", "f2f8953885953986", 96, 46848),
