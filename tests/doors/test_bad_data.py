@@ -333,4 +333,4 @@ def test_other_tables_are_never_padded(tmp_path):
 def test_numbers_of_labels_per_row_must_agree():
     two = Table(np.ones((3, 2)), np.ones((3, 2)), name="two")
     text = message(validated_all, [table(), two], split="samples", classification=None, error=InvalidData)
-    says(text, "labels per row differ", "shop 1", "two 2")
+    says(text, "party 'two'", "labels have 2 columns", "'shop' have 1", "same")

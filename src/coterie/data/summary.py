@@ -126,9 +126,14 @@ def _check_samples(parties: Sequence[TableSummary]) -> None:
             "(X, y), or name the label column with target=."
         )
     labelled = [party for party in full if party.outputs is not None and party.rows]
-    if len({math.prod(party.outputs or []) for party in labelled}) > 1:
-        told = ", ".join(f"{party.name} {math.prod(party.outputs or [])}" for party in labelled)
-        raise InvalidData(f"the numbers of labels per row differ: {told}. Give every party the same ones.")
+    for party in labelled:
+        here, there = (math.prod(one.outputs or []) for one in (party, labelled[0]))
+        if here != there:
+            raise party_error(
+                party.name,
+                f"the labels have {here} columns but those of party {labelled[0].name!r} have {there}. Give all "
+                "the same ones.",
+            )
 
 
 def _refuse_other_names(first: TableSummary, other: TableSummary) -> None:

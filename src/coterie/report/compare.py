@@ -21,7 +21,8 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.page import AXES, elsewhere, foot, problem_facts, status_mark
+from coterie.report.model import problem_facts
+from coterie.report.page import AXES, elsewhere, foot, status_mark
 from coterie.report.winners import MEASURES, winners
 from coterie.report.words import number, text
 from coterie.result import Result

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from coterie.families import family_of
 from coterie.models import PersonalModel
 from coterie.report.figures import SHOWN_COEFFICIENTS, accuracies, largest, model_figures
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
 from coterie.report.words import number, plain, shortened, text
 from coterie.result import Result
 
-__all__ = ["kind_of_model", "model_section", "written_value"]
+__all__ = ["described", "kind_of_model", "model_section", "problem_facts", "written_value"]
 
 
 def kind_of_model(result: Result) -> str:
@@ -114,3 +115,15 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
 def written_value(value: object) -> str:
     """A setting or label, short."""
     return shortened(number(value, 12) if isinstance(value, float) else plain(value), 60)
+
+
+def problem_facts(result: Result) -> list[tuple[str, str]]:
+    """What was minimised: headings and their contents."""
+    family = family_of(result.model.problem)
+    return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
+
+
+def described(part: Mapping[str, Any]) -> str:
+    """A name with its parameters: "l2 (strength = 0.01)"."""
+    parameters = ", ".join(f"{name} = {written_value(value)}" for name, value in part.items() if name != "name")
+    return text(part["name"]) + (f' <span class="muted">({text(parameters)})</span>' if parameters else "")

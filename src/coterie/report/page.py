@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.model import kind_of_model, model_section, written_value
+from coterie.report.model import described, kind_of_model, model_section, problem_facts, written_value
 from coterie.report.words import duration, money, number, one_part_in, plain, shortened, text
 from coterie.result import Result
 from coterie.statuses import Status
@@ -446,17 +445,5 @@ def _settings(result: Result) -> str:
     )
 
 
-def problem_facts(result: Result) -> list[tuple[str, str]]:
-    """What was minimised: headings and their contents."""
-    family = family_of(result.model.problem)
-    return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
-
-
 def _code(result: Result) -> str:
     return "\n".join(text(line) for line in solve_call(result).splitlines())
-
-
-def described(part: Mapping[str, Any]) -> str:
-    """A name with its parameters: "l2 (strength = 0.01)"."""
-    parameters = ", ".join(f"{name} = {written_value(value)}" for name, value in part.items() if name != "name")
-    return text(part["name"]) + (f' <span class="muted">({text(parameters)})</span>' if parameters else "")
