@@ -44,6 +44,11 @@ MORE = {
         (sp.random_array((48, 30), density=0.2, rng=1), NUMBERS),
         {**RUN, "network": "ring", "method": "proximal-2"},
     ),
+    "rare columns beside l1": (
+        co.Problem("logistic", "l1", 1e-4, intercept=True),
+        (sp.random_array((400, 2000), density=0.01, rng=1), np.sign(np.random.default_rng(1).standard_normal(400))),
+        {"agents": 4, "method": "newton", "tol": 1e-7},
+    ),
     "an empty party": (
         LINEAR,
         [(X[:20], NUMBERS[:20]), (X[:0], NUMBERS[:0]), (X[20:], NUMBERS[20:])],

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Here
-from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse, once, sealed
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, once, sealed
 from coterie.kernels.low_rank_descent import low_rank_descent
 from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
 from coterie.words import Sum, Talk
@@ -92,8 +92,9 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Ta
     wanted = once(total, "wanted", _wanted, agent, w, slope)
     few = True
     if len(wanted.all) > EXACT:
-        filled, cells = map(float, (yield Sum(np.array([_filled(agent.data.X), math.prod(agent.data.X.shape)]))))
-        few = len(wanted.few) <= MOST and filled > SPARSE * cells
+        X = agent.data.X
+        filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else X.size, math.prod(X.shape)], float))
+        few = len(wanted.few) <= MOST and float(filled) > SPARSE * float(cells)
     columns = wanted.few if few else wanted.all
     found = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
 
@@ -114,10 +115,6 @@ def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
     wanted = np.flatnonzero(pull > _threshold(agent))
     most = max(FIRST, 2 * held)
     return Wanted(wanted, wanted if len(wanted) <= most else np.sort(np.argsort(-pull, kind="stable")[:most]))
-
-
-def _filled(X: Matrix) -> int:
-    return int(X.nnz if is_sparse(X) else X.size)
 
 
 def _exactly(
