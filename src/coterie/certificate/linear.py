@@ -109,7 +109,7 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
     error = _score_error(agent, w) + _label_error(agent, here.scores, w)
     first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
-    length = (agent.design.roundings[1] + agent.count + 2) * _norm(agent, v)
+    length = (agent.design.roundings[1] + agent.count + 4) * _norm(agent, v)
     own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
@@ -152,6 +152,8 @@ def _of_rows(
         radii = _radii(agent, float(np.linalg.norm(coefficients)), radius)
     centred = float(w[-1]) + float(agent.known.centre @ coefficients) if agent.known.centre is not None else 0.0
     room = _room(agent, centred)
+    # What is left of Σ s v, what adding it up can have lost, and what shrinking v has.
+    left = abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both) + (c < 1.0) * EPSILON * float(both.sum())
     totals = _Totals(
         losses=losses,
         losses_error=losses_error,
@@ -160,7 +162,7 @@ def _of_rows(
         gaps_error=gaps_error,
         shrunk=float(shrunk[0]),
         shrunk_error=float(shrunk[1]),
-        imbalance=room * (abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both)),
+        imbalance=room * left,
         penalty=penalty.value(coefficients),
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
@@ -186,7 +188,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
-    roundings = 2 * (agent.design.roundings[1] + 2)
+    roundings = 2 * (agent.design.roundings[1] + 4)
     off = agent.column_norms * (SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
@@ -200,7 +202,9 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         error = float(known[-1]) * _heaviest(agent) + _label_error(agent, scores, w)
         imbalance = 0.0
         if problem.intercept:
-            imbalance = _room(agent, float(w[-1])) * abs(sum(_imbalance(agent, v, np.array(_sides(agent, v)))))
+            both = np.array(_sides(agent, v))
+            left = max(abs(sum(_imbalance(agent, one, both))) for one in (v, c * v))
+            imbalance = _room(agent, float(w[-1])) * left
         first = [*_losses(agent, here, error), agent.conjugate_at_zero]
         mine = np.array([*first, *_gaps(agent, here, v, error), *_gaps(agent, here, c * v, error), imbalance])
     parts = [
@@ -279,7 +283,7 @@ def _curved(agent: Agent, error: float) -> float:
 
 def _summed(agent: Agent, total: float) -> float:
     """What adding up so many terms that are not negative can lose."""
-    return (agent.data.n + FEW) * EPSILON * total
+    return (agent.data.n + agent.count + FEW) * EPSILON * total
 
 
 def _score_error(agent: Agent, w: FloatArray) -> float:
