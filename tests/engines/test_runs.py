@@ -67,7 +67,7 @@ def l1ball(method, **settings):
 def test_a_round_that_would_take_minutes_ends_with_the_time(method):
     began = time.monotonic()
     result = l1ball(method, max_seconds=0.5)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert result.status == "time_limit"
     assert result.rounds == 1
     assert result.certificate.primal < result.certificate.primal_at_zero
@@ -78,7 +78,7 @@ def test_coordinates_with_free_ones_end_with_the_time_too():
     began = time.monotonic()
     lasso = co.Problem("squared", "l1", 1e-6)
     result = co.solve(lasso, (WALK, STEPS), agents=3, method="gram", tol=1e-12, max_seconds=0.5)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert result.status == "time_limit"
     assert co.verify(result.certificate, result.model, (WALK, STEPS)).holds
 
@@ -87,7 +87,7 @@ def test_ctrl_c_ends_a_round_that_would_take_minutes():
     began = time.monotonic()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     result = l1ball("gram")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30
     assert result.status == "interrupted"
     assert co.verify(result.certificate, result.model, (WALK, STEPS)).holds
 

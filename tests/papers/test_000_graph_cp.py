@@ -572,7 +572,7 @@ def test_a_warm_start_goes_on_from_the_point(method, weights):
     assert fit(0.02, cold).rounds <= 2
     for start in (other, without):
         warm = fit(0.02, start)
-        assert warm.rounds < cold.rounds
+        assert warm.rounds <= cold.rounds
         assert warm.history.gap[0] < 0.2 * cold.history.gap[0]
     assert warm.bill.per_purpose["setup"].scalars > cold.bill.per_purpose["setup"].scalars
 

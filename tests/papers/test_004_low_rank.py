@@ -251,7 +251,8 @@ def test_warm_power_vectors(begin):
     warm = solve("squared", "dfw-trace", rounds=30, power=1, begin=begin)
     assert warm.certificate.primal < cold.certificate.primal * 1.02
     extra = M if begin == "sva" else 0
-    assert warm.bill.scalars == cold.bill.scalars + 2 * AGENTS * 30 * extra
+    # One of them may stand still, and end before the rounds do.
+    assert warm.bill.scalars / warm.rounds == cold.bill.scalars / cold.rounds + 2 * AGENTS * extra
 
 
 @by_task

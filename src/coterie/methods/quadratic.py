@@ -38,6 +38,8 @@ ROUNDING = 1e-14
 """Slopes this small, relative to the data's, are 0."""
 SWEEPS = 22
 """Sweeps of coordinate descent between two attempts to solve for the free coordinates."""
+TURNS_WORK, FEWEST_TURNS = 1e9, 2
+"""Operations for all equations on the way to the minimum of a face, and how many to solve in any case."""
 ATTEMPTS = 200
 GRADIENT_STEPS = 50_000
 EASY = 300
@@ -265,7 +267,7 @@ def _by_coordinates(
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
         if left <= tolerance or should_stop():
             break
-        free = _to_the_face_minimum(H, slope, w, z, ridge, threshold, lower, upper)
+        free = _to_the_face_minimum(should_stop, H, slope, w, z, ridge, threshold, lower, upper)
         if np.array_equal(free, before) and left > 0.5 * best:
             break
         before, best = free, left
@@ -273,6 +275,7 @@ def _by_coordinates(
 
 
 def _to_the_face_minimum(
+    should_stop: Callable[[], bool],
     H: FloatArray,
     slope: FloatArray,
     w: FloatArray,
@@ -284,12 +287,15 @@ def _to_the_face_minimum(
 ) -> npt.NDArray[np.bool_]:
     """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
 
-    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is.
+    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is; where
+    there are many coordinates, after a few turns it is the descent's turn again.
     """
     sign = np.sign(z) * (threshold > 0)
     low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
     free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
-    while free.any():
+    for _ in range(max(FEWEST_TURNS, int(TURNS_WORK / max(len(z), 1) ** 3))):
+        if not free.any() or should_stop():
+            break
         pull = -slope - H @ (z - w) - ridge * z - threshold * sign
         way = solver(H[np.ix_(free, free)], ridge[free])[0](pull[free])
         end = np.where(way > 0, high[free], low[free])
