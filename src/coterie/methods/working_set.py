@@ -36,7 +36,7 @@ __all__ = ["Target", "target"]
 
 Columns = npt.NDArray[np.intp]
 
-EXACT, MOST, SPARSE = 400, 1500, 0.02
+EXACT, MOST, SPARSE = 256, 1500, 0.02
 """Columns in play up to which all of their triangle is added up: the first number, or the second unless at most that
 share of the data is not 0."""
 FIRST = 200
