@@ -50,6 +50,8 @@ NEARER = 0.1, 0.01
 all columns when it began: the second number when they nearly held."""
 FARTHEST = 10.0
 """Where the conditions fail by more than this, in units of λ, the columns in play are not yet the right ones."""
+MIXED, TRUSTED = 8, 10.0
+"""Slopes that are mixed to a better dual, and what their shares may add up to without their signs."""
 SWEEPS, SHARE = 40, 1e-2
 """Sweeps of coordinate descent in a step at most, and the share of the gain at which they end."""
 DECREASE = 0.01
@@ -75,6 +77,8 @@ class Target(NamedTuple):
     """∇f where it began."""
     losses: float
     """Σ s ℓ there."""
+    v: FloatArray | None = None
+    """A dual of the own rows that is better than the slopes at w, if there is one."""
 
 
 class Wanted(NamedTuple):
@@ -96,14 +100,14 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Ta
         filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else X.size, math.prod(X.shape)], float))
         few = len(wanted.few) <= MOST and float(filled) > SPARSE * float(cells)
     columns = wanted.few if few else wanted.all
-    found = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
+    found, v = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
 
-    def placed() -> Target:
+    def placed() -> FloatArray:
         z = w.copy()
         z[columns] = found
-        return Target(sealed(z), slope, float(total[-1]))
+        return sealed(z)
 
-    return once(total, "target", placed)
+    return Target(once(total, "target", placed), slope, float(total[-1]), v)
 
 
 def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
@@ -119,19 +123,19 @@ def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
 
 def _exactly(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
-) -> Talk[FloatArray]:
+) -> Talk[tuple[FloatArray, FloatArray | None]]:
     letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
 
     def minimum() -> FloatArray:
         H = unpacked(letter, len(columns)) / agent.total
         return minimiser(agent, H, slope[columns], w[columns])[0]
 
-    return once(letter, "newton", minimum)
+    return once(letter, "newton", minimum), None
 
 
 def _step_by_step(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
-) -> Talk[FloatArray]:
+) -> Talk[tuple[FloatArray, FloatArray | None]]:
     design, loss = _restricted(agent.centred, columns), agent.problem.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
@@ -141,6 +145,7 @@ def _step_by_step(
     letter = yield Sum(packed(second_moment(design, curvature, block)))
     model = once(letter, "model", _first, agent, w, slope, columns, bends, block, letter)
     scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
+    duals = [slopes]
     new = np.count_nonzero(w[columns] == 0)
     most = STEPS if new > FEW * len(columns) else MORE_STEPS
     for _ in range(MORE_STEPS):
@@ -155,8 +160,13 @@ def _step_by_step(
         model = once(reply, "model", model.after, reply)
         if model.steps > taken:
             scores, slopes, values = there, slopes_there, values_there
-    # Where every step failed, a part of the last one is better than to stay.
-    return model.w if model.steps else model.w + model.way
+            duals.append(slopes)
+    if not model.steps:
+        # A part of the last step is better than to stay.
+        return model.w + model.way, None
+    shares = once(model.w, "mixture", model.mixture)
+    v = None if shares is None else sum(share * dual for share, dual in zip(shares, duals[-len(shares) :], strict=True))
+    return model.w, v
 
 
 @dataclass(frozen=True)
@@ -185,6 +195,8 @@ class _Model:
     ways: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
     """All p of this round, and the y that they led to."""
+    slopes: tuple[FloatArray, ...] = ()
+    """∇f wherever w has been before."""
     steps: int = 0
     failures: int = 0
     """Steps that were taken, and those in succession that were not."""
@@ -203,7 +215,9 @@ class _Model:
         if gained <= DECREASE * linear:
             damping = max(1.0, self.damping / DAMPING)
             steps = self.steps + 1
-            return replace(learned, w=there, slope=self.slope + y, steps=steps, failures=0, damping=damping).aimed()
+            slopes, w = (*self.slopes, self.slope), sealed(there)
+            moved = replace(learned, w=w, slope=self.slope + y, slopes=slopes, steps=steps, failures=0, damping=damping)
+            return moved.aimed()
         failures = self.failures + 1
         if float(p @ y) > self.bend and failures <= PATIENCE:
             return replace(learned, failures=failures).aimed()
@@ -245,6 +259,24 @@ class _Model:
             signs[rank : rank + 2] = -1.0, 1.0
             rank += 2
         return np.ascontiguousarray(U[:, :rank]), signs[:rank]
+
+    def mixture(self) -> FloatArray | None:
+        """Shares of the last slopes, which add up to 1, so that their sum violates |q_j| ≤ λ less than the last does.
+
+        As Massias, Gramfort and Salmon (2018, "Celer") extrapolate a dual: the least squares of q_j + λ sign(w_j) on
+        the columns that are not 0. Slopes of the loss are a dual, and so is their mixture, once in the domain.
+        """
+        free = (self.w != 0) | (self.threshold == 0)
+        seen = np.array([*self.slopes, self.slope][-MIXED:])
+        left = seen[:, free] + self.threshold[free] * np.sign(self.w[free])
+        G = left @ left.T
+        if self.ridge.any() or not np.trace(G) > 0:
+            return None
+        G.flat[:: len(G) + 1] += 1e-12 * np.trace(G)
+        shares = np.linalg.solve(G, np.ones(len(G)))
+        shares /= shares.sum()
+        worst, before = (np.abs(q[self.threshold > 0]).max(initial=0.0) for q in (shares @ seen, self.slope))
+        return shares if worst < before and np.abs(shares).sum() < TRUSTED else None
 
     def _change(self, slope: FloatArray, there: FloatArray) -> float:
         """⟨slope, p⟩ + g(w + p) − g(w), added up so that what cancels does so column by column."""
