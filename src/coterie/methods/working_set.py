@@ -10,7 +10,7 @@ Tang, 2016, "Practical inexact proximal quasi-Newton method with global complexi
     p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)                                                coordinate descent, alone
     y   = ∇f(w + p) − ∇f(w)                                      a `Sum` of a number for each column in play, and of f
     B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)                                                       so that B⁺p = y
-    w⁺  = w + p                                            if P falls; if not, B⁺ knows better, and w stays where it is
+    w⁺  = w + p                           if P falls; if not, B⁺ knows better or p is shortened, and w stays where it is
 
 Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and a dozen such steps
 reach the optimum on the columns in play. As only differences of slopes travel, single precision is enough for them:
@@ -56,9 +56,9 @@ SWEEPS, SHARE = 40, 1e-2
 """Sweeps of coordinate descent in a step at most, and the share of the gain at which they end."""
 DECREASE = 0.01
 """The share of the linear decrease that a step must come to."""
-PATIENCE, DAMPING = 4, 4.0
-"""After so many steps in succession that failed though each showed B more curvature, or after one that showed it less,
-B₀ is multiplied with the second number."""
+PATIENCE, SHORTEST, LONGEST = 1, 0.1, 0.5
+"""After so many steps in succession that failed though B learned from each, and after one from which it did not, the
+next one is a share of the last between these."""
 FLAT = 0.1
 """Where ℓ'' is constant by pieces, it counts as this share of its largest value at least."""
 GIVE_UP = 8
@@ -200,7 +200,6 @@ class _Model:
     steps: int = 0
     failures: int = 0
     """Steps that were taken, and those in succession that were not."""
-    damping: float = 1.0
 
     def after(self, reply: FloatArray) -> _Model:
         """What is known after a step, from what was said about it."""
@@ -213,34 +212,35 @@ class _Model:
         gained = min(least, 0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there))
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= DECREASE * linear:
-            damping = max(1.0, self.damping / DAMPING)
             steps = self.steps + 1
             slopes, w = (*self.slopes, self.slope), sealed(there)
-            moved = replace(learned, w=w, slope=self.slope + y, slopes=slopes, steps=steps, failures=0, damping=damping)
+            moved = replace(learned, w=w, slope=self.slope + y, slopes=slopes, steps=steps, failures=0)
             return moved.aimed()
-        failures = self.failures + 1
-        if float(p @ y) > self.bend and failures <= PATIENCE:
-            return replace(learned, failures=failures).aimed()
-        # The step left the region for which B is right: what was learned there is of no use here.
-        return replace(self, failures=failures, damping=DAMPING * self.damping).aimed()
+        failures, bend = self.failures + 1, float(p @ y)
+        known = replace(learned if bend > self.bend else self, failures=failures)
+        if bend > self.bend and failures <= PATIENCE:
+            return known.aimed()
+        # What B learned does not help, or was learned too far away: a shorter step will be one.
+        share = min(LONGEST, max(SHORTEST, -linear / bend if bend > 0 else 0.0))
+        return replace(known, way=share * p, bend=share**2 * self.bend)
 
     def aimed(self) -> _Model:
         """The same with p = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good enough."""
         if violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough:
             return replace(self, way=np.zeros(len(self.w)))
         U, signs = self._updates()
-        H, inside = self.damping * self.H, self.place >= 0
+        H, inside = self.H.copy(), self.place >= 0
         H.flat[:: len(H) + 1] += self.ridge[inside]
         descend: Any = low_rank_descent
-        slope, bends = self.slope + self.ridge * self.w, self.damping * self.bends + self.ridge
+        slope, bends = self.slope + self.ridge * self.w, self.bends + self.ridge
         p: FloatArray = descend(H, self.place, bends, U, signs, slope, self.threshold, self.w, SHARE, SWEEPS)
         return replace(self, way=p, bend=float(p @ self._start(p)) + float(signs @ (U.T @ p) ** 2))
 
     def _start(self, p: FloatArray) -> FloatArray:
         """B₀p, without the ridge."""
-        image: FloatArray = self.damping * self.bends * p
+        image: FloatArray = self.bends * p
         inside = self.place >= 0
-        image[inside] = self.damping * (self.H @ p[inside])
+        image[inside] = self.H @ p[inside]
         return image
 
     def _updates(self) -> tuple[FloatArray, FloatArray]:
