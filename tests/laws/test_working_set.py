@@ -218,6 +218,41 @@ def test_a_step_is_taken_if_and_only_if_the_objective_falls(seed):
     np.testing.assert_allclose(after.slope, known.slope + H @ p if after.steps else known.slope)
 
 
+@given(st.integers(0, 2**32 - 1), st.booleans())
+@settings(deadline=None)
+def test_a_mixture_of_slopes_is_a_better_dual(seed, intercept):
+    """Shares add up to 1, are those of least squares by brute force, and are used only if the worst column gains."""
+    rng = np.random.default_rng(seed)
+    known, _, _ = model(rng)
+    w = rng.choice([-1.0, 0.0, 1.0], 7)
+    threshold = np.full(7, 0.3)
+    threshold[-1] *= not intercept
+    slopes = [np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)]
+    known = working_set.replace(known, w=w, threshold=threshold, slopes=tuple(slopes[:-1]), slope=slopes[-1])
+    shares = known.mixture()
+    free = (w != 0) | (threshold == 0)
+    if shares is None:
+        return
+    assert shares.sum() == pytest.approx(1.0)
+    mixed = shares @ np.array(slopes)
+    penalised = threshold > 0
+    assert np.abs(mixed[penalised]).max() < np.abs(slopes[-1][penalised]).max()
+    left = lambda mixture: np.linalg.norm((mixture @ np.array(slopes) + threshold * w)[free])  # noqa: E731
+    for _ in range(20):
+        others = rng.standard_normal(4)
+        assert left(shares) <= left(shares + 0.1 * (others - others.mean())) + 1e-5
+    assert working_set.replace(known, ridge=np.full(7, 0.1)).mixture() is None
+
+
+def test_a_mixture_proves_more_than_the_last_slopes(monkeypatch):
+    gaps = []
+    for most in (working_set.TRUSTED, 0.0):
+        monkeypatch.setattr(working_set, "TRUSTED", most)
+        run = {"agents": 3, "method": "newton", "tol": 1e-13, "max_rounds": 4, "check_every": 1}
+        gaps.append(co.solve(co.Problem("logistic", "l1", STRENGTH), (TABLE.X, TABLE.y), **run).history.gap)
+    assert gaps[0].min() < 0.7 * gaps[1].min()
+
+
 def test_auto_knows_sparse_rows():
     for nonzeros, link in ((3_000_000, Link()), (3_000_000, Link(latency=1.0, bandwidth=1e9))):
         sizes = Sizes(100_000, 100_000, nonzeros, 8, link)

@@ -87,6 +87,8 @@ class State:
     """Whether single precision is enough for H; it is not where H is kept."""
     every: int
     """One of so many of the own rows is in H."""
+    v: FloatArray | None = None
+    """A dual of the own rows that is better than the slopes at w."""
 
 
 class Aim(NamedTuple):
@@ -103,6 +105,8 @@ class Aim(NamedTuple):
     """The upper triangle of n H, if it is to be kept."""
     single: bool = False
     """Whether single precision was enough for H."""
+    v: FloatArray | None = None
+    """A dual of the own rows that is better than the slopes at the target."""
 
 
 class Reached(NamedTuple):
@@ -220,11 +224,12 @@ class Newton(Method):
         kept = curvature if aim.letter.size else NOTHING
         w = aim.target if theta == 1.0 else once(losses, "shortened", lambda: sealed(w + theta * (aim.target - w)))
         every = state.every if reached.before - reached.full > STRIDE * abs(reached.before) else 1
-        return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single, every)
+        return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single, every, aim.v)
 
     def point(self, agent: Agent, state: State) -> Point:
-        """The slope of the loss at w is the dual: at the minimum it is the best one."""
-        return Point(*proven(agent, state.w))
+        """The slope of the loss at w is the dual, unless there is a better one: at the minimum it is the best."""
+        w, v = proven(agent, state.w)
+        return Point(w, v if state.v is None else state.v)
 
     # -- three ways to the next target ---------------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ class Newton(Method):
 
     def _active(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         found = yield from working_set.target(agent, state.w, here, curvature)
-        return Aim(found.w, found.slope, found.losses, float(np.linalg.norm(found.slope)), NOTHING)
+        return Aim(found.w, found.slope, found.losses, float(np.linalg.norm(found.slope)), NOTHING, v=found.v)
 
     def _products(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         """Preconditioned conjugate gradients on (H + λI) p = −∇P, one `Sum` of d numbers for each step."""

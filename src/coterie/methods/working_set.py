@@ -10,7 +10,7 @@ Tang, 2016, "Practical inexact proximal quasi-Newton method with global complexi
     p   = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p)                                                coordinate descent, alone
     y   = ∇f(w + p) − ∇f(w)                                      a `Sum` of a number for each column in play, and of f
     B⁺  = B − (Bp)(Bp)ᵀ/(pᵀBp) + yyᵀ/(pᵀy)                                                       so that B⁺p = y
-    w⁺  = w + p                                            if P falls; if not, B⁺ knows better, and w stays where it is
+    w⁺  = w + p                           if P falls; if not, B⁺ knows better or p is shortened, and w stays where it is
 
 Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and a dozen such steps
 reach the optimum on the columns in play. As only differences of slopes travel, single precision is enough for them:
@@ -36,7 +36,7 @@ __all__ = ["Target", "target"]
 
 Columns = npt.NDArray[np.intp]
 
-EXACT, MOST, SPARSE = 400, 1500, 0.02
+EXACT, MOST, SPARSE = 256, 1500, 0.02
 """Columns in play up to which all of their triangle is added up: the first number, or the second unless at most that
 share of the data is not 0."""
 FIRST = 200
@@ -50,13 +50,15 @@ NEARER = 0.1, 0.01
 all columns when it began: the second number when they nearly held."""
 FARTHEST = 10.0
 """Where the conditions fail by more than this, in units of λ, the columns in play are not yet the right ones."""
+MIXED, TRUSTED = 8, 10.0
+"""Slopes that are mixed to a better dual, and what their shares may add up to without their signs."""
 SWEEPS, SHARE = 40, 1e-2
 """Sweeps of coordinate descent in a step at most, and the share of the gain at which they end."""
 DECREASE = 0.01
 """The share of the linear decrease that a step must come to."""
-PATIENCE, DAMPING = 4, 4.0
-"""After so many steps in succession that failed though each showed B more curvature, or after one that showed it less,
-B₀ is multiplied with the second number."""
+PATIENCE, SHORTEST, LONGEST = 1, 0.1, 0.5
+"""After so many steps in succession that failed though B learned from each, and after one from which it did not, the
+next one is a share of the last between these."""
 FLAT = 0.1
 """Where ℓ'' is constant by pieces, it counts as this share of its largest value at least."""
 GIVE_UP = 8
@@ -75,6 +77,8 @@ class Target(NamedTuple):
     """∇f where it began."""
     losses: float
     """Σ s ℓ there."""
+    v: FloatArray | None = None
+    """A dual of the own rows that is better than the slopes at w, if there is one."""
 
 
 class Wanted(NamedTuple):
@@ -96,14 +100,14 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Ta
         filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else X.size, math.prod(X.shape)], float))
         few = len(wanted.few) <= MOST and float(filled) > SPARSE * float(cells)
     columns = wanted.few if few else wanted.all
-    found = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
+    found, v = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
 
-    def placed() -> Target:
+    def placed() -> FloatArray:
         z = w.copy()
         z[columns] = found
-        return Target(sealed(z), slope, float(total[-1]))
+        return sealed(z)
 
-    return once(total, "target", placed)
+    return Target(once(total, "target", placed), slope, float(total[-1]), v)
 
 
 def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
@@ -119,19 +123,19 @@ def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
 
 def _exactly(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
-) -> Talk[FloatArray]:
+) -> Talk[tuple[FloatArray, FloatArray | None]]:
     letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
 
     def minimum() -> FloatArray:
         H = unpacked(letter, len(columns)) / agent.total
         return minimiser(agent, H, slope[columns], w[columns])[0]
 
-    return once(letter, "newton", minimum)
+    return once(letter, "newton", minimum), None
 
 
 def _step_by_step(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
-) -> Talk[FloatArray]:
+) -> Talk[tuple[FloatArray, FloatArray | None]]:
     design, loss = _restricted(agent.centred, columns), agent.problem.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
@@ -141,6 +145,7 @@ def _step_by_step(
     letter = yield Sum(packed(second_moment(design, curvature, block)))
     model = once(letter, "model", _first, agent, w, slope, columns, bends, block, letter)
     scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
+    duals = [slopes]
     new = np.count_nonzero(w[columns] == 0)
     most = STEPS if new > FEW * len(columns) else MORE_STEPS
     for _ in range(MORE_STEPS):
@@ -155,8 +160,13 @@ def _step_by_step(
         model = once(reply, "model", model.after, reply)
         if model.steps > taken:
             scores, slopes, values = there, slopes_there, values_there
-    # Where every step failed, a part of the last one is better than to stay.
-    return model.w if model.steps else model.w + model.way
+            duals.append(slopes)
+    if not model.steps:
+        # A part of the last step is better than to stay.
+        return model.w + model.way, None
+    shares = once(model.w, "mixture", model.mixture)
+    v = None if shares is None else sum(share * dual for share, dual in zip(shares, duals[-len(shares) :], strict=True))
+    return model.w, v
 
 
 @dataclass(frozen=True)
@@ -185,10 +195,11 @@ class _Model:
     ways: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
     """All p of this round, and the y that they led to."""
+    slopes: tuple[FloatArray, ...] = ()
+    """∇f wherever w has been before."""
     steps: int = 0
     failures: int = 0
     """Steps that were taken, and those in succession that were not."""
-    damping: float = 1.0
 
     def after(self, reply: FloatArray) -> _Model:
         """What is known after a step, from what was said about it."""
@@ -201,32 +212,35 @@ class _Model:
         gained = min(least, 0.5 * (least + linear) if noisy else losses + self._change(np.zeros(len(p)), there))
         learned = replace(self, ways=(*self.ways, p), changes=(*self.changes, y))
         if gained <= DECREASE * linear:
-            damping = max(1.0, self.damping / DAMPING)
             steps = self.steps + 1
-            return replace(learned, w=there, slope=self.slope + y, steps=steps, failures=0, damping=damping).aimed()
-        failures = self.failures + 1
-        if float(p @ y) > self.bend and failures <= PATIENCE:
-            return replace(learned, failures=failures).aimed()
-        # The step left the region for which B is right: what was learned there is of no use here.
-        return replace(self, failures=failures, damping=DAMPING * self.damping).aimed()
+            slopes, w = (*self.slopes, self.slope), sealed(there)
+            moved = replace(learned, w=w, slope=self.slope + y, slopes=slopes, steps=steps, failures=0)
+            return moved.aimed()
+        failures, bend = self.failures + 1, float(p @ y)
+        known = replace(learned if bend > self.bend else self, failures=failures)
+        if bend > self.bend and failures <= PATIENCE:
+            return known.aimed()
+        # What B learned does not help, or was learned too far away: a shorter step will be one.
+        share = min(LONGEST, max(SHORTEST, -linear / bend if bend > 0 else 0.0))
+        return replace(known, way=share * p, bend=share**2 * self.bend)
 
     def aimed(self) -> _Model:
         """The same with p = argmin ⟨∇f(w), p⟩ + ½ pᵀBp + g(w + p), or 0 if w is good enough."""
         if violation(self.w, self.slope, self.ridge, self.threshold) <= self.enough:
             return replace(self, way=np.zeros(len(self.w)))
         U, signs = self._updates()
-        H, inside = self.damping * self.H, self.place >= 0
+        H, inside = self.H.copy(), self.place >= 0
         H.flat[:: len(H) + 1] += self.ridge[inside]
         descend: Any = low_rank_descent
-        slope, bends = self.slope + self.ridge * self.w, self.damping * self.bends + self.ridge
+        slope, bends = self.slope + self.ridge * self.w, self.bends + self.ridge
         p: FloatArray = descend(H, self.place, bends, U, signs, slope, self.threshold, self.w, SHARE, SWEEPS)
         return replace(self, way=p, bend=float(p @ self._start(p)) + float(signs @ (U.T @ p) ** 2))
 
     def _start(self, p: FloatArray) -> FloatArray:
         """B₀p, without the ridge."""
-        image: FloatArray = self.damping * self.bends * p
+        image: FloatArray = self.bends * p
         inside = self.place >= 0
-        image[inside] = self.damping * (self.H @ p[inside])
+        image[inside] = self.H @ p[inside]
         return image
 
     def _updates(self) -> tuple[FloatArray, FloatArray]:
@@ -245,6 +259,24 @@ class _Model:
             signs[rank : rank + 2] = -1.0, 1.0
             rank += 2
         return np.ascontiguousarray(U[:, :rank]), signs[:rank]
+
+    def mixture(self) -> FloatArray | None:
+        """Shares of the last slopes, which add up to 1, so that their sum violates |q_j| ≤ λ less than the last does.
+
+        As Massias, Gramfort and Salmon (2018, "Celer") extrapolate a dual: the least squares of q_j + λ sign(w_j) on
+        the columns that are not 0. Slopes of the loss are a dual, and so is their mixture, once in the domain.
+        """
+        free = (self.w != 0) | (self.threshold == 0)
+        seen = np.array([*self.slopes, self.slope][-MIXED:])
+        left = seen[:, free] + self.threshold[free] * np.sign(self.w[free])
+        G = left @ left.T
+        if self.ridge.any() or not np.trace(G) > 0:
+            return None
+        G.flat[:: len(G) + 1] += 1e-12 * np.trace(G)
+        shares = np.linalg.solve(G, np.ones(len(G)))
+        shares /= shares.sum()
+        worst, before = (np.abs(q[self.threshold > 0]).max(initial=0.0) for q in (shares @ seen, self.slope))
+        return shares if worst < before and np.abs(shares).sum() < TRUSTED else None
 
     def _change(self, slope: FloatArray, there: FloatArray) -> float:
         """⟨slope, p⟩ + g(w + p) − g(w), added up so that what cancels does so column by column."""
