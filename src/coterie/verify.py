@@ -25,6 +25,8 @@ from coterie.transport.in_process import InProcess
 
 __all__ = ["Verification", "contradictions", "described", "differences", "verify"]
 
+MACHINES = 1e-12
+"""Which share of the unit another machine, or an older version, may round a dual into its domain by."""
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
 
@@ -65,7 +67,7 @@ class Verification:
             bound.gap,
             relative,
             bound.radius,
-            bound.rounding,
+            rounding_of(bound, facts),
             about,
             "" if objections else proves,
         )
@@ -134,7 +136,7 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
     compared relative to itself.
     """
     said = certificate
-    if not bound.gap - bound.rounding <= said.gap:
+    if not bound.gap - rounding_of(bound, facts) <= said.gap:
         yield _differs("gap", bound.gap, said.gap)
     unit = unit_of(said, facts)
     for name, written, found, rounding in (
@@ -154,6 +156,11 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
             claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
         ):
             yield _differs(name, known, claimed)
+
+
+def rounding_of(bound: Bound, facts: Facts) -> float:
+    """What two honest computations of a gap can differ by: its bound on rounding, and what moves a feasible dual."""
+    return bound.rounding + MACHINES * facts.gap_unit
 
 
 def _differs(name: str, found: object, written: object) -> str:
