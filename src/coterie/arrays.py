@@ -241,13 +241,6 @@ class Design:
         """The inverse of `plain`."""
         return w
 
-    def squared_frobenius(self, weights: FloatArray | None = None) -> float:
-        """Σ_i s_i ‖x_i‖², without the intercept's column."""
-        if weights is None:
-            return float(np.linalg.norm(self.X.data if is_sparse(self.X) else self.X)) ** 2
-        squares = self.X.multiply(self.X).sum(axis=1) if is_sparse(self.X) else np.einsum("ij,ij->i", self.X, self.X)
-        return float(weights @ squares)
-
     def squares(self, weights: FloatArray | None = None) -> FloatArray:
         """Σ_i s_i x_ij² of every column as it is stored, without the intercept's."""
         result: FloatArray

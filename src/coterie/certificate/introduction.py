@@ -50,7 +50,7 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
         sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from _best_constant(agent, total, labels / total)
-        letter = there = yield Sum(_at_start(agent, constant if _moves_with_labels(loss) else 0.0, constant))
+        letter = there = yield Sum(_at_start(agent, constant if loss.moves_with_labels else 0.0, constant))
     return once(letter, "facts", _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
 
 
@@ -89,7 +89,7 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
         primal_at_zero=losses / total,
         centre=centre,
         unit=unit,
-        shift=constant if _moves_with_labels(loss) else 0.0,
+        shift=constant if loss.moves_with_labels else 0.0,
         label_scale=_label_scale(loss, labels / total, constant),
         lengths=lengths,
     )
@@ -108,7 +108,7 @@ def _by_features(agent: Agent) -> Talk[Facts]:
         _facts(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
-        shift=shift if _moves_with_labels(loss) else 0.0,
+        shift=shift if loss.moves_with_labels else 0.0,
         label_scale=label_scale,
     )
 
@@ -120,18 +120,13 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     constant = 0.0
     if agent.problem.intercept:
         constant = _alone(_best_constant(agent, total, float(ones @ y) / total))
-    shift = constant if _moves_with_labels(loss) else 0.0
+    shift = constant if loss.moves_with_labels else 0.0
     slopes = loss.gradient(np.full(len(y), shift), y)
     unit = _unit(loss, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
     scale = _label_scale(loss, _squares(agent, shift) / total, constant)
     squares = float(slopes @ agent.weighted(slopes))
     said = [total, _value(agent, shift), squares, unit, _value(agent, 0.0) / total, scale]
     return np.array(said), constant
-
-
-def _moves_with_labels(loss: Loss) -> bool:
-    """Whether labels can be lowered."""
-    return loss.moves_with_labels
 
 
 def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
@@ -180,14 +175,14 @@ def _squares(agent: Agent, constant: float) -> float:
 def _unit(loss: Loss, null: float, saturated: float, constant: float) -> float:
     """The null deviance over n, with a floor where all labels are one."""
     unit = null - saturated
-    if not _moves_with_labels(loss):
+    if not loss.moves_with_labels:
         return unit if unit > 0 else 1.0
     rounding, floor = (float(loss.each(np.array([share * abs(constant)]), np.zeros(1))[0]) for share in (SAME, FLOOR))
     return unit if unit > rounding else floor or 1.0
 
 
 def _label_scale(loss: Loss, mean_square: float, constant: float) -> float:
-    return (math.sqrt(mean_square) or abs(constant) or 1.0) if _moves_with_labels(loss) else 1.0
+    return (math.sqrt(mean_square) or abs(constant) or 1.0) if loss.moves_with_labels else 1.0
 
 
 def _facts(agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float) -> Facts:
