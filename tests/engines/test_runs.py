@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_round_that_would_take_minutes():
 def test_an_answer_that_was_cut_short_is_not_kept_for_the_next_run(tmp_path):
     short = l1ball("gram", max_seconds=0.0, checkpoint=tmp_path)
     first = l1ball("gram", max_seconds=0.3, checkpoint=tmp_path)
-    longer = l1ball("gram", max_seconds=0.3, warm_start=first)
+    longer = l1ball("gram", max_seconds=3.0, warm_start=first)
     resumed = l1ball("gram", max_seconds=first.history.seconds[-1] + 0.5, checkpoint=tmp_path)
     primals = [result.certificate.primal for result in (short, first, longer)]
     assert primals == sorted(primals, reverse=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -189,7 +190,8 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
     barrier = barrier_of(pieces, len(w), len(w) - intercept, 1.0, np.ones(len(w)))
     equations = H, ridge, slope, w, barrier
     start = minimum_inside(*equations, lambda A: solver(A, ridge, least_pivot=0.0)[0], agent.should_stop)
-    return _by_gradients(agent, H, slope, w, start, EASY)[0], False
+    candidates = z, _by_gradients(agent, H, slope, w, start, EASY)[0]
+    return min(candidates, key=partial(_value, agent, H, slope, w)), False
 
 
 def rounded(agent: Agent, w: FloatArray) -> FloatArray:
@@ -311,6 +313,13 @@ def _to_the_face_minimum(
     return still
 
 
+def _value(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, z: FloatArray) -> float:
+    """What is minimised, at z."""
+    step = z - w
+    value = agent.problem.penalty.value(agent.problem.coefficients(z))
+    return float(slope @ step + 0.5 * step @ (H @ step) + value)
+
+
 def _by_gradients(
     agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, start: FloatArray, steps: int
 ) -> tuple[FloatArray, bool]:
@@ -319,12 +328,14 @@ def _by_gradients(
     if steepest <= 0:
         return agent.problem.prox(w, 1.0), True
     step, momentum = 1.0 / (steepest * (1 + 1e-12)), 1.0
-    point = lead = agent.problem.prox(start, 0.0)
+    origin = point = lead = agent.problem.prox(start, 0.0)
     enough = ROUNDING * max(float(np.linalg.norm(slope - H @ w)), 1e-300)
     for _ in range(steps):
         new = agent.problem.prox(lead - step * (slope + H @ (lead - w)), step)
-        if steepest * float(np.linalg.norm(new - lead)) <= enough or agent.should_stop():
+        if steepest * float(np.linalg.norm(new - lead)) <= enough:
             return new, True
+        if agent.should_stop():  # accelerated steps may lead up for a while
+            return min(origin, new, key=partial(_value, agent, H, slope, w)), True
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0
         following = 0.5 * (1 + math.sqrt(1 + 4 * momentum**2))
