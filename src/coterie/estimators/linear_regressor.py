@@ -28,7 +28,7 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : "squared", "huber", "absolute" or "quantile"
+    loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
         or a `Loss`.
     penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
         or a `Penalty`, which has its own parameters.
@@ -130,6 +130,6 @@ class LinearRegressor(RegressorMixin, Distributed):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """X·coef_ + intercept_."""
+        """X·coef_ + intercept_, or its exponential, the mean, for "poisson" and "gamma"."""
         scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
-        return scores
+        return linear_problem(self, "regression").loss.response(scores)

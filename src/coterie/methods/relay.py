@@ -71,7 +71,7 @@ class Relay(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or _why_not(problem) or math.isfinite(problem.loss.smoothness) or sizes.columns <= WIDE:
+        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= WIDE:
             return None
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
