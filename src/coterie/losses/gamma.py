@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.kernels.entropy import divergences
-from coterie.losses.log_link import LogLink, exponential, log_root, root
+from coterie.losses.log_link import LogLink, exponential, log_root, more_exact, root
 from coterie.losses.loss import Step
 
 __all__ = ["Gamma"]
@@ -52,7 +52,7 @@ class Gamma(LogLink):
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         a = 1 - v
-        return np.where(a >= 0, a * (np.log(np.where(a > 0, a, y) / y) - 1), np.inf).astype(a.dtype, copy=False)
+        return np.where(a >= 0, a * (np.log(np.where(a > 0, a, 1)) - np.log(y) - 1), np.inf).astype(a.dtype, copy=False)
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
         # kl(a, y e⁻ᵘ)
@@ -69,9 +69,14 @@ class Gamma(LogLink):
         return np.full_like(y, -np.inf), np.ones_like(y)
 
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
-        result: FloatArray = 1 - root(1 - u + step * np.log(y), step)
+        a = root(1 - u + step * np.log(y), step)
+        way = step * (np.log(np.maximum(a, TINY)) - np.log(y))
+        result = np.minimum(more_exact(1 - a, u + way, 1 + a, np.abs(u) + np.abs(way) + step), 1)
         return result.astype(np.result_type(u, y), copy=False)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         result: FloatArray = -log_root(step - u, step * y)
         return result.astype(np.result_type(u, y), copy=False)
+
+
+TINY = np.finfo(float).tiny

@@ -16,7 +16,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.kernels.entropy import divergences
-from coterie.losses.log_link import LogLink, exponential, log_root, root
+from coterie.losses.log_link import LogLink, exponential, log_root, more_exact, root
 from coterie.losses.loss import Step
 
 __all__ = ["Poisson"]
@@ -67,12 +67,15 @@ class Poisson(LogLink):
         return -y, np.full_like(y, np.inf)
 
     def dual_prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
-        result: FloatArray = root(u + y, step) - y
+        a = root(u + y, step)
+        way = step * np.log(np.maximum(a, TINY))
+        result = np.maximum(more_exact(a - y, u - way, a + y, np.abs(u) + np.abs(way) + step), -y)
         return result.astype(np.result_type(u, y), copy=False)
 
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         return log_root(u + step * y, step).astype(np.result_type(u, y), copy=False)
 
 
+TINY = np.finfo(float).tiny
 LEAST = -30.0
 """The score of the best constant where all counts are 0, which is −∞."""

@@ -8,7 +8,6 @@ between methods and nothing else: no certificate and no bill rests on them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np

@@ -19,7 +19,6 @@ For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
