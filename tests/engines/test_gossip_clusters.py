@@ -111,7 +111,7 @@ class Threads(Engine):
     places: int
     dealt: bool = False
     stops: tuple[int, ...] = ()
-    """The places that wish to stop at once."""
+    """The processes that ask to stop at once."""
 
     def run(self, run):
         spec = RunSpec.of(run, self.places)
@@ -120,8 +120,8 @@ class Threads(Engine):
 
         def one(own, links):
             links.partners = range(spec.processes)
-            carrier = driver_on(spec, own.process, links)
-            return work(spec, own, carrier, stop_wished=lambda: own.process in self.stops)
+            transport = driver_on(spec, own.process, links)
+            return work(spec, own, transport, stop_wished=lambda: own.process in self.stops)
 
         with ThreadPoolExecutor(spec.processes) as pool:
             outcomes = list(pool.map(one, spec.shared_out(run), Queues.mesh(run.network, spec.process_of)))
@@ -161,15 +161,15 @@ def test_limits_are_those_of_all_places():
 
 
 class Broken(Dada):
-    """One agent's letters are not finite from some round on."""
+    """One agent's messages are not finite from some round on."""
 
     name = "broken"
 
     def publish(self, agent, state):
-        letter = super().publish(agent, state)
+        message = super().publish(agent, state)
         if agent.index == 3 and np.count_nonzero(state.x[2:]) > 2:
-            letter.x[2] = np.nan
-        return letter
+            message.x[2] = np.nan
+        return message
 
 
 @pytest.mark.parametrize("engine", [Local(), Threads(2), Threads(6)], ids=["local", "two", "six"])

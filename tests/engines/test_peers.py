@@ -496,10 +496,10 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
 class Bent(GrpcMesh):
     """Bea's links, over which cyd hears other sums than bea did, by a hair."""
 
-    def send(self, to, letter, tag):
+    def send(self, to, message, tag):
         if self.me == 1 and to == 2 and (tag.purpose, tag.word) == ("proof", "Sum"):
-            letter = letter * (1 + 1e-13)
-        super().send(to, letter, tag)
+            message = message * (1 + 1e-13)
+        super().send(to, message, tag)
 
 
 class Bending:

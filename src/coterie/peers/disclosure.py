@@ -50,7 +50,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
-        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each letter"
+        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each message"
     else:
         hears = [names[j] for j in network.neighbours(me)]
         route = f"over the network ({network.describe()})"
