@@ -28,7 +28,7 @@ from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import fit_together, predict_together, read_own
 from coterie.peers.broadcast import SignedBroadcast, Word
-from coterie.peers.disclosure import LETTERS, disclosure
+from coterie.peers.disclosure import MESSAGES, disclosure
 from coterie.peers.study import load_party, load_study
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
@@ -492,10 +492,10 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
 class Bent(GrpcMesh):
     """Bea's links, over which cyd hears other sums than bea did, by a hair."""
 
-    def send(self, to, letter, tag):
+    def send(self, to, message, tag):
         if self.me == 1 and to == 2 and (tag.purpose, tag.word) == ("proof", "Sum"):
-            letter = letter * (1 + 1e-13)
-        super().send(to, letter, tag)
+            message = message * (1 + 1e-13)
+        super().send(to, message, tag)
 
 
 class Bending:
@@ -557,7 +557,7 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
     page = disclosure(study, "ada", keyed()[0])
     assert "To: bea; over the network" in page
     assert "73 rows, 3 columns, the labels" in page
-    assert LETTERS["graph-cp"] in page
+    assert MESSAGES["graph-cp"] in page
     assert "keyed hashes of the ids" in page
     assert "the labels" not in disclosure(study, "cyd", keyed()[2]).split("\n\n")[1]
 
@@ -566,9 +566,9 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
 def test_the_disclosure_lists_what_may_be_chosen(tmp_path, labels_shared):
     write_study(tmp_path, network="path", **{"labels-shared": labels_shared})
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("features")[1])
-    assert LETTERS["tree"] in page
+    assert MESSAGES["tree"] in page
     assert "with one column this is the column" in page
-    assert LETTERS["cocoa"] not in page
+    assert MESSAGES["cocoa"] not in page
     assert ("ALL LABELS" in page) == labels_shared
 
 
@@ -580,7 +580,7 @@ def test_the_disclosure_names_the_means(tmp_path, intercept):
 
 
 def test_every_letter_that_is_disclosed_is_of_a_method():
-    assert set(LETTERS) <= set(METHODS)
+    assert set(MESSAGES) <= set(METHODS)
 
 
 @pytest.mark.parametrize("split", ["samples", "features"])
@@ -801,7 +801,7 @@ def test_a_rehearsal_in_which_one_is_refused_ends_for_all_with_the_reason(tmp_pa
 def test_the_page_on_disclosure_has_every_method_that_the_program_describes():
     page = (Path(__file__).parents[2] / "docs" / "disclosure.md").read_text()
     rounds = page.partition("## Rounds")[2].partition("## ")[0]
-    assert {name for name in METHODS if f"`{name}`" in rounds} == set(LETTERS)
+    assert {name for name in METHODS if f"`{name}`" in rounds} == set(MESSAGES)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ class Anderson(Wrapper):
     promise: float = 1.0
     """Extrapolate only if it promises ‖f̄‖ ≤ promise · ‖f‖; otherwise x⁺ = x + α f."""
     patience: int = 0
-    """Rounds at the beginning that are relaxed only, without a memory and without a letter."""
+    """Rounds at the beginning that are relaxed only, without a memory and without a message."""
     safeguard: float = 2.0
     """How much larger than the least residual so far the next one may be."""
 

@@ -58,7 +58,7 @@ class Gram(Method):
             return None
         d = sizes.width(problem)
         work = products_work(sizes, d)
-        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one letter")
+        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one message")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:

@@ -7,7 +7,7 @@ from coterie.errors import InvalidInput
 from coterie.methods import METHODS
 from coterie.peers.study import Study
 
-__all__ = ["LETTERS", "check_labels", "disclosure"]
+__all__ = ["MESSAGES", "check_labels", "disclosure"]
 
 _PROOF = {
     "features": "the own partial scores, added to those of the others: all learn the score of every row; and from the "
@@ -23,7 +23,7 @@ _NOT_SENT = {
 _ROWS = "a weighted sum of the own rows, one number per column, added to those of the others"
 _LABELS = "ALL LABELS AND WEIGHTS, once, to all parties; then"
 
-LETTERS = {
+MESSAGES = {
     "cocoa": _ROWS,
     "consensus": _ROWS,
     "dfw-subspace": "products of the own gradient with a few vectors, a number per column or class, added up",
@@ -49,7 +49,7 @@ LETTERS = {
     "tree": "the change of its partial scores, one number per row, added up along the tree; the dual comes back",
     "vrd2": f"{_LABELS} the partial scores of a few rows, mixed",
 }
-"""What a round's letters are, by method; docs/disclosure.md says what can be learned from them."""
+"""What a round's messages are, by method; docs/disclosure.md says what can be learned from them."""
 
 _SETUP = {
     "graph-cp": "before the first round the number of neighbours; about every tenth round five sums of squares, "
@@ -57,7 +57,7 @@ _SETUP = {
     "tree": "before the first round a few products of the own columns with known random vectors, one number per row, "
     "added up: with one column this is the column",
 }
-"""What some methods send beside the letters of their rounds."""
+"""What some methods send beside the messages of their rounds."""
 
 _TELL_LABELS = ("diffusion", "dynamic-diffusion", "pvrd2", "vrd2")
 
@@ -79,7 +79,7 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
         hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
-        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each letter"
+        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each message"
     else:
         hears = [names[j] for j in network.neighbours(me)]
         route = f"over the network ({network.describe()})"
@@ -140,7 +140,7 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
 
 def _rounds(chosen: str, study: Study) -> list[str]:
     if chosen != "auto":
-        return [f"Sent in every round ({chosen}):", *(f"  - {letter}" for letter in _letters(chosen))]
+        return [f"Sent in every round ({chosen}):", *(f"  - {message}" for message in _messages(chosen))]
     family = study.make_problem().family
     names = [
         name
@@ -148,11 +148,11 @@ def _rounds(chosen: str, study: Study) -> list[str]:
         if (entry.split, entry.family) == (study.split, family) and (study.labels_shared or name not in _TELL_LABELS)
     ]
     lines = ["Sent in every round, by the method that is chosen when the parties have met, one of:"]
-    return lines + [f"  - {name}: {letter}" for name in names for letter in _letters(name)]
+    return lines + [f"  - {name}: {message}" for name in names for message in _messages(name)]
 
 
-def _letters(name: str) -> list[str]:
+def _messages(name: str) -> list[str]:
     return [
-        LETTERS.get(name, "not described: it is an extension's, so ask who wrote it"),
+        MESSAGES.get(name, "not described: it is an extension's, so ask who wrote it"),
         *([_SETUP[name]] if name in _SETUP else []),
     ]
