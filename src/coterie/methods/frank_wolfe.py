@@ -38,7 +38,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, as_number, once
+from coterie.arrays import FloatArray, as_number, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.factors import apart, decomposed, stacked, within
@@ -208,7 +208,7 @@ class NaiveDfw(FrankWolfe):
 
     def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
         total = yield Sum(information.gradient())
-        u, v = once(total, "leading pair", leading_pair, total)
+        u, v = shared_result(total, leading_pair, total)
         return np.array(u, information.dtype), np.array(v, information.dtype)
 
 

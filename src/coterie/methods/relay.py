@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, sealed
+from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import SPEED, Sizes, worth
@@ -115,7 +115,7 @@ class Relay(Method):
             c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
             v, moved = improve(agent, v, state.w, c, rows, 1.0, 1)
         said = yield Sum(moved)
-        return State(once(said, "relay", np.add, state.w, said), v)
+        return State(shared_result(said, lambda: state.w + said), v)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(rounded(agent, state.w), state.v)

@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.certificate import Point
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
@@ -143,7 +143,7 @@ class Tree(Method):
             s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
             heard = yield Sum(_with(told, float(ends), s))
         else:
-            heard = yield Sum(once(heard, "silence", np.zeros, heard.size + 1, heard.dtype))
+            heard = yield Sum(shared_result(heard, lambda: np.zeros(heard.size + 1, heard.dtype)))
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
         lam, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
         after = replace(state, theta=theta_next, lam=lam, u=u, w=theta, v=v, s=s, k=k + 1, first=first, before=before)
