@@ -14,7 +14,7 @@ from coterie.losses.loss import Loss, Step
 __all__ = ["LogLink", "exponential", "log_root", "more_exact", "root"]
 
 STEEPEST = {8: 600.0, 4: 60.0}
-"""Scores up to which e is raised to them, by the bytes of a number; beyond, where no minimum is, its tangent goes on."""
+"""Scores up to which e is raised to them, by the bytes of a number; beyond, where no minimum is, go on its tangents."""
 
 
 @dataclass(frozen=True)
