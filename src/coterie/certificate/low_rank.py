@@ -29,7 +29,7 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
 from coterie.factors import apart, orthonormal, trace_norm
@@ -89,7 +89,7 @@ def _whole(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[floa
         gradient += part.gradient()
         message[-2:] += part.loss(), part.inner()
     sums = yield Sum(message)
-    norm = once(sums, "spectral norm", lambda: float(np.linalg.norm(sums[:-2].reshape(d, m), 2)))
+    norm = shared_result(sums, lambda: float(np.linalg.norm(sums[:-2].reshape(d, m), 2)))
     return float(sums[-2]), float(sums[-1]), norm
 
 
