@@ -17,9 +17,10 @@ from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
 from coterie.engines.processes import RunSpec, driver_on, put_together, work
 from coterie.engines.ray import Ray
+from coterie.methods import METHODS
 from coterie.methods.personal import Dada
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import MESSAGES, disclosure
+from coterie.peers.disclosure import disclosure
 from coterie.peers.study import load_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
@@ -236,7 +237,7 @@ def test_the_page_before_the_run_says_that_others_see_the_model(tmp_path):
     write_study(tmp_path, NAMES, PROBLEM, split="users", method="dada")
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", parties()[1])
     assert "To: ada, cyd, dan, eve" in page
-    assert MESSAGES["dada"] in page
+    assert METHODS["dada"].disclosure.sent in page
     assert "the least and the largest value of each column" in page
 
 

@@ -24,6 +24,7 @@ from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
@@ -50,6 +51,13 @@ class Gram(Method):
     name: ClassVar[str] = "gram"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "least squares from one sum of XᵀX and Xᵀy, for few columns"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="XᵀX and Xᵀy of the own rows, one number per pair of columns, added up, once",
+        learned="all second moments: means, variances, correlations. With no more rows than columns the rows up to a "
+        "rotation (all distances and angles between people), and the labels that go with them",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
     first_look: ClassVar[int] = 1
 
     @classmethod

@@ -40,6 +40,7 @@ from coterie.arrays import FloatArray, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
 from coterie.networks import Network
@@ -88,6 +89,8 @@ class PrimalDual(Method):
 
     split: ClassVar[str] = "samples"
     linearised: ClassVar[bool] = False
+    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    tells_labels: ClassVar[bool] = False
 
     inner_tolerance: Auto = "auto"
     """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""

@@ -34,6 +34,7 @@ from coterie.certificate import Point
 from coterie.errors import UnknownName
 from coterie.factors import apart, decomposed, orthonormal, stacked, within
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
 from coterie.methods.method import Method
 from coterie.networks import Network
@@ -77,6 +78,12 @@ class DfwSubspace(Method):
     summary: ClassVar[str] = (
         "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so far"
     )
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="products of the own gradient with a few vectors, a number per column or class, added up",
+        learned="a few combinations of weighted sums of rows in each round",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
 
     power: Power = 1
     """K(t), as for dfw-trace."""

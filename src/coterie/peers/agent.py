@@ -28,7 +28,7 @@ from coterie.families import family_of
 from coterie.files import write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import check_labels
+from coterie.peers.disclosure import candidates, check_labels
 from coterie.peers.session import (
     Say,
     Session,
@@ -80,6 +80,7 @@ def fit_together(
     stop_wished: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
+    check_labels(study)
     table = read_own(own, study) if table is None else table
 
     def work(session: Session) -> Result:
@@ -157,7 +158,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         limits=limits,
         seed=study.seed,
         classes=classes,
-        allow=lambda method: check_labels(method.name, study),
+        allowed=candidates(study),
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
