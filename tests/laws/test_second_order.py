@@ -289,7 +289,7 @@ def test_kinks_are_refused_with_an_alternative(name):
         (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "products"}, r"l2 and none.*full"),
         (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "some"}, r"'auto', 'full'"),
         (co.Problem("logistic", "l1", 0.1), {"method": "newton", "products": 0}, r"whole number from 1"),
-        (co.Problem("squared", "l1", 0.1), {"link": (0.0, 1e6)}, r"link is \(seconds a hop"),
+        (co.Problem("squared", "l1", 0.1), {"link": (0.0, 1e6)}, r"link takes two positive numbers, \(seconds per hop"),
         (co.Problem("logistic", "l2", 0.1), {"method": "interior-point"}, r"losses with kinks.*newton"),
         (co.Problem("hinge", Unknown(0.1)), {"method": "interior-point"}, r"no barrier for the 'unknown'.*proximal-1"),
     ],

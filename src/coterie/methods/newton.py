@@ -169,7 +169,9 @@ class Newton(Method):
         if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short letters in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
-        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
+        return worth(
+            problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds suffice"
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):

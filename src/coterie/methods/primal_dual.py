@@ -282,7 +282,7 @@ class Proximal1(Admm):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return (2.0, "exact local problems, which save rounds") if knows(problem.loss) else None
+        return (2.0, "exact local problems save rounds") if knows(problem.loss) else None
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class Proximal2(Proximal1):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
-        return 1.0, "closed-form local steps for every loss and penalty"
+        return 1.0, "its local steps have a closed form for every loss and penalty"
 
 
 @dataclass(frozen=True)

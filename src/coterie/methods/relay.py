@@ -83,7 +83,9 @@ class Relay(Method):
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
             return None  # all would wait for letters most of the time
-        return worth(problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="in turns")
+        return worth(
+            problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="turns are fast here"
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
