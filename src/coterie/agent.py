@@ -14,6 +14,8 @@ from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.data import Table
 from coterie.losses import Loss
 from coterie.problem import Problem
+from coterie.softmax import SoftmaxHere
+from coterie.stacked import StackedDesign
 
 __all__ = ["Agent", "Facts", "Here"]
 
@@ -133,7 +135,7 @@ class Agent:
         own dense columns, because the intercept makes good for it.
         """
         if "design" not in self.scratch:
-            self.scratch["design"] = self._design()
+            self.scratch["design"] = self._of_outputs(self._design())
         design: Design = self.scratch["design"]
         return design
 
@@ -151,7 +153,11 @@ class Agent:
         """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
         if self.facts is None or self.facts.centre is None:
             return self.design
-        return CentredDesign(self.data.X, True, self.facts.centre, self.facts.unit)
+        return self._of_outputs(CentredDesign(self.data.X, True, self.facts.centre, self.facts.unit))
+
+    def _of_outputs(self, design: Design) -> Design:
+        """The design of as many scores a row as the problem asks for."""
+        return StackedDesign(design, self.problem.outputs) if self.problem.family == "multiclass" else design
 
     @cached_property
     def labels(self) -> FloatArray:
@@ -188,16 +194,19 @@ class Agent:
         moved[-1] += by
         return moved
 
-    def at(self, w: FloatArray, design: Design | None = None) -> Here:
+    def at(self, w: FloatArray, design: Design | None = None) -> Any:
         """The loss at w, in the coordinates of that design.
 
         If w can no longer be changed it is remembered: a proof and the next round look at the same model.
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
-        known: Here | None = self.scratch.get(place)
+        known: Here | SoftmaxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
-            known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
+            if isinstance(design, StackedDesign):
+                known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
+            else:
+                known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:
                 self.scratch[place] = known
         return known

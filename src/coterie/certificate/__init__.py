@@ -9,7 +9,7 @@ import math
 from types import ModuleType
 
 from coterie.agent import Agent, Facts
-from coterie.certificate import linear, low_rank, personal
+from coterie.certificate import linear, low_rank, multiclass, personal
 from coterie.certificate.best import Best, as_people_know_it
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.document import Certificate, Participant, participants, sentence
@@ -30,7 +30,12 @@ __all__ = [
     "sentence",
 ]
 
-FAMILIES: dict[str, ModuleType] = {"linear": linear, "low-rank": low_rank, "personal": personal}
+FAMILIES: dict[str, ModuleType] = {
+    "linear": linear,
+    "low-rank": low_rank,
+    "multiclass": multiclass,
+    "personal": personal,
+}
 
 
 def introduce(agent: Agent) -> Talk[Facts]:

@@ -42,7 +42,7 @@ from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
 
-__all__ = ["certify", "introduce"]
+__all__ = ["Totals", "bound_of", "bounded_parts", "certify", "introduce", "radii_for"]
 
 EPSILON = 2.0**-53
 SAFE = 1.01
@@ -59,7 +59,7 @@ SPENT_ON_RADIUS = 0.1
 
 
 @dataclass(frozen=True)
-class _Totals:
+class Totals:
     """What a bound is made of: sums over all samples and columns. An `_error` is what rounding can have taken away."""
 
     losses: float
@@ -149,12 +149,12 @@ def _of_rows(
     losses, losses_error, at_zero, gaps, gaps_error, _, *imbalance = map(float, sums[len(coefficients) :])
     radii: tuple[float, ...] = ()
     if not penalty.coercive:
-        radii = _radii(agent, float(np.linalg.norm(coefficients)), radius)
+        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
     centred = float(w[-1]) + float(agent.known.centre @ coefficients) if agent.known.centre is not None else 0.0
     room = _room(agent, centred)
     # What is left of Σ s v, what adding it up can have lost, and what shrinking v has.
     left = abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both) + (c < 1.0) * EPSILON * float(both.sum())
-    totals = _Totals(
+    totals = Totals(
         losses=losses,
         losses_error=losses_error,
         at_zero=at_zero,
@@ -167,12 +167,12 @@ def _of_rows(
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(_bounded(penalty, coefficients, u, off, radii)) if radii else (),
+        bounded=tuple(bounded_parts(penalty, coefficients, u, off, radii)) if radii else (),
         bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
         radii=radii,
         room=room if problem.intercept else None,
     )
-    return _bound(agent.total, totals, target, radius)
+    return bound_of(agent.total, totals, target, radius)
 
 
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
@@ -195,7 +195,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     own = [float(coefficients @ coefficients), _score_error(agent, w)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
     c, norm = float(known[:-2].min()), math.sqrt(known[-2])
-    radii = _radii(agent, norm, radius)
+    radii = radii_for(agent, norm, radius)
     mine = np.zeros(8)
     if has_labels:
         here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
@@ -212,28 +212,30 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         penalty.fenchel_young(coefficients, c * u),
         penalty.fenchel_young(coefficients, c * u, c * off),
         penalty.conjugate(0.0 * u),
-        *_bounded(penalty, coefficients, u, off, radii),
+        *bounded_parts(penalty, coefficients, u, off, radii),
         float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
         _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
     ]
     sums = [float(number) for number in (yield Sum(np.concatenate([mine, parts])))]
     *numbers, slope_error, flat, room = sums
-    totals = replace(_Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
+    totals = replace(Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
     if flat:
         errors = tuple(slope_error * most for most in radii)
         totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
-    return _bound(agent.total, totals, target, radius)
+    return bound_of(agent.total, totals, target, radius)
 
 
-def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
+def bounded_parts(
+    penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]
+) -> list[float]:
     """The own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
     if penalty.coercive:
         return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
-def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bound:
+def bound_of(total: float, t: Totals, target: float, radius: float | None) -> Bound:
     """The smallest gap that these numbers prove, of all models if that can be."""
     primal = t.losses / total + t.penalty
     primal_error = t.losses_error / total + FEW * EPSILON * t.penalty
@@ -356,7 +358,7 @@ def _room(agent: Agent, intercept: float) -> float:
     return ROOM * agent.known.label_scale + RADIUS * abs(intercept)
 
 
-def _radii(agent: Agent, norm: float, given: float | None) -> tuple[float, ...]:
+def radii_for(agent: Agent, norm: float, given: float | None) -> tuple[float, ...]:
     """The norms up to which a claim may speak; the one that is given, if it is one of them."""
     least = max(RADIUS * norm, agent.known.span)
     if not given or not least:

@@ -14,12 +14,15 @@ from coterie.certificate import Point
 from coterie.families.family import Classes, Family
 from coterie.families.linear import LinearFamily
 from coterie.families.low_rank import LowRankFamily
+from coterie.families.multiclass import MulticlassFamily
 from coterie.families.personal import PersonalFamily
 from coterie.problem import Problem
 
 __all__ = ["FAMILIES", "Classes", "Family", "family_of", "points_of"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (LinearFamily(), LowRankFamily(), PersonalFamily())}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (LinearFamily(), LowRankFamily(), MulticlassFamily(), PersonalFamily())
+}
 
 
 def family_of(problem: Problem) -> Family:
