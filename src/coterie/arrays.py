@@ -264,6 +264,13 @@ class Design:
         """The inverse of `plain`."""
         return w
 
+    def dense(self, rows: slice) -> FloatArray:
+        """Some rows of X̃ as they are, in double precision."""
+        X = self.X[rows].toarray() if is_sparse(self.X) else self.X[rows]
+        stored = np.ones((X.shape[0], self.shape[1]))
+        stored[:, : X.shape[1]] = X
+        return stored
+
     def squares(self, weights: FloatArray | None = None) -> FloatArray:
         """Σ_i s_i x_ij² of every column as it is stored, without the intercept's."""
         result: FloatArray
@@ -361,6 +368,12 @@ class CentredDesign(Design):
         if self.intercept:
             result[-1] *= self.unit
         return result
+
+    def dense(self, rows: slice) -> FloatArray:
+        stored = super().dense(rows)
+        stored[:, : self.centre.size] -= self.centre
+        stored[:, self.centre.size :] *= self.unit
+        return stored
 
     def squared_lengths(self) -> FloatArray:
         squares, n = super().squared_lengths().astype(float), self.shape[0]

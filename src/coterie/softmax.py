@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax
 
 from coterie.arrays import FloatArray
+from coterie.kernels.softmax import log_softmax_rows
 from coterie.stacked import StackedDesign
 
 __all__ = ["SoftmaxHere"]
@@ -27,8 +28,7 @@ class SoftmaxHere:
     @cached_property
     def logs(self) -> FloatArray:
         """log p."""
-        result: FloatArray = log_softmax(self.scores, axis=1)
-        return result
+        return _log_softmax(self.scores)
 
     @cached_property
     def p(self) -> FloatArray:
@@ -54,7 +54,7 @@ class SoftmaxHere:
 
     def losses_at(self, scores: FloatArray) -> float:
         """Σ s ℓ at other scores."""
-        return self._summed(log_softmax(scores, axis=1))
+        return self._summed(_log_softmax(scores))
 
     def bent(self, image: FloatArray) -> FloatArray:
         """s∘∇²ℓ times a change of the scores."""
@@ -67,3 +67,10 @@ class SoftmaxHere:
     def _summed(self, logs: FloatArray) -> float:
         taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
         return -float(taken.sum() if self.weights is None else taken @ self.weights)
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    logs, compute = np.empty(scores.shape), log_softmax_rows
+    run: Any = compute
+    run(scores, logs)
+    return logs

@@ -6,10 +6,10 @@
 With few coefficients a round is one `Sum` of ∇f and the upper triangle of H. With many, and `l2` or no penalty, it is
 one of ∇f and the diagonal of H, and one for every conjugate gradient, which multiplies H by a direction:
 
-    Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                        a row of scores a row, never a matrix of H's size
+    Xᵀ(s ∘ (p ∘ Xd − p ⟨p, Xd⟩))                                       a row of scores a row, never a matrix of H's size
 
-Any other penalty beside many coefficients takes steps of accelerated proximal gradients, in the metric of H's diagonal,
-on the same quadratic: each of them is a product, too.
+Any other penalty beside many coefficients takes accelerated proximal gradients on the same quadratic, in the metric of
+H's diagonal: each of them is a product too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+import scipy.linalg
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed, shared_result, whole_number
+from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
@@ -41,7 +42,8 @@ TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    full: int = tuned(1000, "Coefficients up to which whole Hessians are added up.", "measured: one core, 20 ms a hop")
+    full: int = tuned(100, "Coefficients up to which whole Hessians are added up.", "measured: 26 classes, digits")
+    full_kinks: int = tuned(500, "The same beside l1, groups and bounds.", "measured: 26 classes, digits")
     enough: float = tuned(0.25, "The share of the linear decrease that a whole step must bring.", "theorem: Armijo's")
     exact: float = tuned(0.1, "How exactly the first quadratics are solved, relatively.", "measured: letter, MNIST")
     rounding: float = tuned(1e-13, "Values of P that differ by less, relatively, are equal.", "rounding of sums")
@@ -102,7 +104,8 @@ class SoftmaxNewton(Method):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         here: SoftmaxHere = agent.at(state.w, agent.centred)
-        few = len(state.w) <= TUNING.full
+        smooth = agent.problem.penalty.quadratic or agent.problem.penalty.is_zero
+        few = len(state.w) <= (TUNING.full if smooth else TUNING.full_kinks)
         z, slope, before = yield from (_from_hessian(agent, here) if few else self._from_products(agent, state, here))
         image = agent.centred.forward(z - state.w)
         penalty, there = (_penalty(agent, w) for w in (state.w, z))
@@ -136,6 +139,8 @@ class SoftmaxNewton(Method):
         return sealed(z), slope, float(first[-1])
 
 
+BLOCK = 1 << 20
+"""Numbers of long rows that are multiplied out at a time."""
 LEAST = 1e-10
 """Columns that are nearly constant get at least this share of the largest curvature."""
 
@@ -154,22 +159,30 @@ def _from_hessian(agent: Agent, here: SoftmaxHere) -> Talk[tuple[FloatArray, Flo
 
 
 def _hessian(here: SoftmaxHere) -> FloatArray:
-    """The upper triangle of X̃ᵀ ∇²ℓ X̃: a second moment of the columns for every pair of classes."""
-    base, classes, p = here.design.base, here.design.outputs, here.p
-    H = np.zeros((base.shape[1], classes, base.shape[1], classes))
-    for a in range(classes):
-        for b in range(a, classes):
-            shares = p[:, a] * ((a == b) - p[:, b])
-            moment = np.triu(second_moment(base, shares if here.weights is None else shares * here.weights))
-            H[:, a, :, b] = H[:, b, :, a] = moment + np.triu(moment, 1).T
-    return H.reshape(len(here.w), len(here.w))
+    """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one product of long rows."""
+    base, classes, width = here.design.base, here.design.outputs, len(here.w)
+    H = np.zeros((width, width), order="F")
+    for start in range(0, len(here.y), BLOCK // width + 1):
+        rows = slice(start, start + BLOCK // width + 1)
+        roots = here.p[rows] if here.weights is None else here.p[rows] * np.sqrt(here.weights[rows])[:, None]
+        long = (base.dense(rows)[:, :, None] * roots[:, None, :]).reshape(-1, width)
+        H = scipy.linalg.blas.dsyrk(-1.0, long.T, beta=1.0, c=H, lower=1, overwrite_c=1)
+    H = H.T
+    for c, shares in enumerate(here.weighted(here.p).T):
+        H[c::classes, c::classes] += second_moment(base, np.ascontiguousarray(shares))
+    return H
 
 
 def _diagonal(here: SoftmaxHere) -> FloatArray:
     """The diagonal of the same."""
     base, shares = here.design.base, here.weighted(here.p * (1.0 - here.p))
-    each = [diagonal(base, np.ascontiguousarray(shares[:, c])) for c in range(here.design.outputs)]
-    return np.column_stack(each).ravel()
+    if is_sparse(base.X):
+        return np.column_stack([diagonal(base, np.ascontiguousarray(part)) for part in shares.T]).ravel()
+    squares = np.zeros((base.shape[1], here.design.outputs))
+    for start in range(0, len(here.y), BLOCK // base.shape[1] + 1):
+        rows = slice(start, start + BLOCK // base.shape[1] + 1)
+        squares += np.square(base.dense(rows)).T @ shares[rows]
+    return squares.ravel()
 
 
 def _product(agent: Agent, here: SoftmaxHere, direction: FloatArray) -> Talk[FloatArray]:
