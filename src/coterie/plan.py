@@ -161,13 +161,8 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
     """Gaussian data of that shape with labels that follow a model and some noise; other data as it is."""
     if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
         return data
-    if problem.family == "low-rank":
-        raise InvalidProblem(
-            f"sizes alone describe data with one label per row, but {problem.task.name} needs other labels. Give data; "
-            "random numbers of the right shape will do."
-        )
     n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
-    return X, np.where(scores > 0, 1.0, -1.0) if family_of(problem).classification(problem) else scores
+    return X, family_of(problem).made_up(problem, scores)

@@ -60,7 +60,7 @@ def split_and_prepare(
     data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
-    if isinstance(data, list) or split not in SPLITS or problem.family != "linear":
+    if isinstance(data, list) or split not in SPLITS or not family_of(problem).labels_alone:
         return prepare_tables(gather(data, split, agents, seed), problem, split)
     whole, parts = _in_one_piece(data, split, agents)
     valid, classes = prepare_tables([whole], problem, split)
