@@ -19,12 +19,12 @@ import numpy as np
 from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.engines import engine as find_engine
-from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods.costs import LINK
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.session.tables import gather
+from coterie.session.setup import make_link
+from coterie.session.tables import count_rows, gather
 from coterie.solve import solve
 
 __all__ = ["Plan", "plan"]
@@ -87,12 +87,10 @@ def plan(
     data    what `solve` takes, or two whole numbers: so many rows and columns of made-up data
     link    seconds a hop and bits a second
     """
-    latency, bandwidth = link
-    if not (latency >= 0 and bandwidth > 0):
-        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
+    known = make_link(link)
     seed = whole_number("seed", seed, least=0)
     tables = gather(_made_up(problem, data, seed), split, agents, seed)
-    rows = tables[0].n if split == "features" else sum(table.n for table in tables)
+    rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method
     fits: list[tuple[int, Result, float]] = []
@@ -102,7 +100,7 @@ def plan(
         fit = solve(problem, part, method=chosen, engine="local", **{"max_seconds": PATIENCE_SECONDS, **common})
         spent = time.process_time() - began
         chosen = fit.certificate.settings["method"]["name"] if isinstance(method, str) else method
-        fits.append((part[0].n if split == "features" else sum(table.n for table in part), fit, spent))
+        fits.append((count_rows(part, split), fit, spent))
     fitted, first, spent = fits[0]
     rounds = _rounds(first, tol)
 
@@ -126,7 +124,7 @@ def plan(
         rounds=rounds,
         bits_per_party=sent,
         turns=round(turns),
-        wire_seconds=turns * latency + max(sent) / bandwidth,
+        wire_seconds=turns * known.latency + max(sent) / known.bandwidth,
         computing_seconds=float(computing),
         engine_seconds=turns * ENGINE_TURN.get(name, 0.0) + ENGINE_START.get(name, 0.0),
         basis=f"{fitted:,} of {rows:,} rows fitted here: {first.rounds} rounds, {first.status}",
