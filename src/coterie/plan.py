@@ -33,12 +33,6 @@ PART = 4000
 """Rows that are fitted, of all parties together."""
 PATIENCE_SECONDS = 20.0
 """For one fit of them; a run that is longer is continued by its trend."""
-ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 2e-3, "spark": 1e-3, "peers": 1e-3}
-"""Seconds that an engine adds to a hop: half of what a round of one `Sum` (two hops) of 500 numbers takes for 8 agents
-on an idle machine with two cores. `benchmarks/engines.py` prints this line; on a busy machine, many times as much."""
-ENGINE_START = {"local": 0.0, "mpi": 6.6, "ray": 8.4, "spark": 14.0, "peers": 5.0}
-"""Seconds until a tiny fit is done where nothing runs yet, printed there, too. A session or a cluster that is up
-already takes a second or two."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ def plan(
     bits = whole(lambda fit, _: np.array([cost.bits for cost in fit.bill.per_agent]) / max(1, fit.rounds))
     turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) / max(1, first.rounds) * rounds
     computing = whole(lambda fit, cpu: cpu / max(1, fit.rounds) / len(tables)) * rounds
-    name = find_engine(engine).name
+    runner = find_engine(engine)
     sent = tuple(int(each) for each in np.ceil(bits * rounds))
     return Plan(
         method=first.certificate.settings["method"]["name"],
@@ -126,7 +120,7 @@ def plan(
         turns=round(turns),
         wire_seconds=turns * known.latency + max(sent) / known.bandwidth,
         computing_seconds=float(computing),
-        engine_seconds=turns * ENGINE_TURN.get(name, 0.0) + ENGINE_START.get(name, 0.0),
+        engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
         basis=f"{fitted:,} of {rows:,} rows fitted here: {first.rounds} rounds, {first.status}",
     )
 
