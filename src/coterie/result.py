@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +18,29 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.errors import CorruptFile, CoterieError, UnknownName
 from coterie.files import read_bytes, write_atomically
-from coterie.models import load_model
+from coterie.models import Model, load_model
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", default=Any)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
 
 __all__ = ["History", "Result"]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[M]):
     """A model, how far it can be from the best one, what it cost, and how it went."""
 
     status: Status
-    model: Any
+    model: M
     """A `LinearModel`, `LowRankModel`, ...: one of `coterie.models`."""
     certificate: Certificate
     bill: Bill
@@ -58,7 +67,8 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""
         folder = Path(folder)
-        self.model.save(folder / "model.npz")
+        model: Any = self.model
+        model.save(folder / "model.npz")
         self.certificate.save(folder / "certificate.json")
         content = {
             "coterie_run": 1,
@@ -76,7 +86,7 @@ class Result:
         return folder
 
     @staticmethod
-    def load(folder: str | Path) -> Result:
+    def load(folder: str | Path) -> Result[Model]:
         """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
         folder = Path(folder)
         model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")

@@ -127,7 +127,7 @@ NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
-class Newton(Method):
+class Newton(Method[State]):
     """Proximal Newton with a line search."""
 
     name: ClassVar[str] = "newton"
@@ -183,10 +183,6 @@ class Newton(Method):
                 f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this problem has "
                 f"{problem.penalty.name!r}. Use hessian='full'."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from coterie.errors import CorruptFile
 from coterie.files import read_archive
@@ -11,15 +11,17 @@ from coterie.models.linear import LinearModel
 from coterie.models.low_rank import LowRankModel
 from coterie.models.personal import PersonalModel
 
-__all__ = ["MODELS", "LinearModel", "LowRankModel", "PersonalModel", "load_model"]
+__all__ = ["MODELS", "LinearModel", "LowRankModel", "Model", "PersonalModel", "load_model"]
 
+Model: TypeAlias = LinearModel | LowRankModel | PersonalModel
 MODELS: dict[str, Any] = {"linear": LinearModel, "low-rank": LowRankModel, "personal": PersonalModel}
 """The class of each kind of model file."""
 
 
-def load_model(path: str | Path) -> Any:
+def load_model(path: str | Path) -> Model:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
     if kind not in MODELS:
         raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(MODELS)}.")
-    return MODELS[kind].load(path)
+    model: Model = MODELS[kind].load(path)
+    return model
