@@ -18,7 +18,7 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.errors import CorruptFile, CoterieError, UnknownName
 from coterie.files import read_bytes, write_atomically
-from coterie.models import Model, load_model
+from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status
@@ -26,7 +26,7 @@ from coterie.statuses import Status
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    M = TypeVar("M", default=Any)
+    M = TypeVar("M", bound=Model, default=Any)
 else:
     from typing import TypeVar
 
@@ -67,8 +67,7 @@ class Result(Generic[M]):
     def save(self, folder: str | Path) -> Path:
         """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""
         folder = Path(folder)
-        model: Any = self.model
-        model.save(folder / "model.npz")
+        self.model.save(folder / "model.npz")
         self.certificate.save(folder / "certificate.json")
         content = {
             "coterie_run": 1,
@@ -86,7 +85,7 @@ class Result(Generic[M]):
         return folder
 
     @staticmethod
-    def load(folder: str | Path) -> Result[Model]:
+    def load(folder: str | Path) -> Result[AnyModel]:
         """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
         folder = Path(folder)
         model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")
@@ -95,7 +94,7 @@ class Result(Generic[M]):
             content = json.loads(text)
             untouched = content.pop("seal") == _seal(content)
             if content["coterie_run"] != 1:
-                raise CorruptFile(f"{folder / 'run.json'} is of a newer kind; update coterie to read it.")
+                raise CorruptFile(f"{folder / 'run.json'} was written by a newer version; update coterie to read it.")
             columns = [map(float, content["history"][name]) for name in History.columns]
             network = _network_from(content["network"])
             carried_by = content["carried_by"]

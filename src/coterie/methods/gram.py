@@ -66,7 +66,9 @@ class Gram(Method[State]):
             return None
         d = sizes.width(problem)
         work = products_work(sizes, d)
-        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one message")
+        scalars = d * (d + 3) / 2
+        why = "one message suffices"
+        return worth(problem, network, sizes, rounds=1, sums=1, scalars=scalars, work=work, what=why)
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:

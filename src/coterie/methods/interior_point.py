@@ -130,7 +130,9 @@ class InteriorPoint(Method[State]):
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
         rounds, sums = EXPECTED_ROUNDS, EXPECTED_SUMS
-        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
+        return worth(
+            problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds suffice"
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:

@@ -72,7 +72,7 @@ class Method(Stateful[S], ABC):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        """How much `method="auto"` should like this method here, and why; None: only when asked for by name."""
+        """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
         return None
 
     def check(self, problem: Problem, network: Network) -> None:
