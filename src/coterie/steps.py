@@ -18,7 +18,7 @@ else:
 
     S = TypeVar("S")
 
-__all__ = ["Coordinate", "S", "Stateful", "Steps"]
+__all__ = ["Coordinate", "Stateful", "Steps"]
 
 
 class Stateful(Generic[S]):
