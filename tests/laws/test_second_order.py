@@ -19,7 +19,7 @@ from tests.reference import pooled_optimum
 import coterie as co
 from coterie.arrays import CentredDesign, Design
 from coterie.bill import Bill
-from coterie.data import Table, datasets, split
+from coterie.data import Table, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
@@ -31,6 +31,7 @@ from coterie.penalties.l1 import L1
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
+from papers import datasets
 
 RNG = np.random.default_rng(0)
 N, D, K = 80, 8, 4

@@ -13,7 +13,9 @@ from coterie.commands.options import Config, Json, numbered
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["predict", "register"]
+__all__ = ["predict"]
+
+EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv"
 
 
 def predict(
@@ -43,8 +45,3 @@ def predict(
         print("\n".join(map(str, predictions)))
     else:
         console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv")(predict)
