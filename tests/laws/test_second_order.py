@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from sklearn.preprocessing import scale
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -68,7 +69,7 @@ ROUNDS = {"gram": 1, "newton": 15, "interior-point": 25}
 
 
 def labels(name):
-    return SIGNS if LOSSES[name].kind == "classification" else NUMBERS
+    return labels_for(name, NUMBERS, SIGNS)
 
 
 @pytest.mark.parametrize("intercept", [False, True])

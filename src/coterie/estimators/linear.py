@@ -75,7 +75,7 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : "squared", "huber", "absolute" or "quantile"
+    loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
         or a `Loss`.
     threshold : float
         Where the Huber loss turns linear, in units of y.
@@ -97,9 +97,9 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
         self.coef_, self.intercept_ = models[0].coef_, models[0].intercept_
 
     def predict(self, X: Any) -> FloatArray:
-        """X·coef_ + intercept_."""
+        """X·coef_ + intercept_, or its exponential, the mean, for "poisson" and "gamma"."""
         scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
-        return scores
+        return self._problem().loss.response(scores)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
