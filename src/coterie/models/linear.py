@@ -13,7 +13,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse, product
 from coterie.data import read, validated
 from coterie.errors import CorruptFile, InvalidData
-from coterie.files import read_archive, write_archive
+from coterie.files import read_archive, readable, write_archive
 from coterie.problem import Problem
 
 __all__ = ["LinearModel"]
@@ -75,7 +75,7 @@ class LinearModel:
     def load(path: str | Path) -> LinearModel:
         """Read a model; a file that was changed or truncated is refused."""
         header, arrays = read_archive(path, "model")
-        try:
+        with readable(path, "model"):
             model = LinearModel(
                 arrays["coef"],
                 float(arrays["intercept"]),
@@ -85,8 +85,6 @@ class LinearModel:
                 header.get("part"),
             )
             untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
         if not untouched:
             raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
         return model

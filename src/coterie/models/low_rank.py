@@ -15,7 +15,7 @@ from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse, product
 from coterie.data import Table, read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem
 from coterie.factors import decomposed
-from coterie.files import read_archive, write_archive
+from coterie.files import read_archive, readable, write_archive
 from coterie.problem import Problem
 from coterie.tasks.completion import Completion
 
@@ -134,7 +134,7 @@ class LowRankModel:
     def load(path: str | Path) -> LowRankModel:
         """Read a model; a file that was changed or truncated is refused."""
         header, arrays = read_archive(path, "model")
-        try:
+        with readable(path, "model"):
             model = LowRankModel(
                 arrays["U"],
                 arrays["s"],
@@ -144,8 +144,6 @@ class LowRankModel:
                 None if header["columns"] is None else tuple(header["columns"]),
             )
             untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
         if not untouched:
             raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
         return model

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse
 from coterie.data import read, validated
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, UnknownName
-from coterie.files import read_archive, write_archive
+from coterie.files import read_archive, readable, write_archive
 from coterie.networks import Network
 from coterie.personal import Personal
 
@@ -164,7 +164,7 @@ class PersonalModel:
     def load(path: str | Path) -> PersonalModel:
         """Read a model; a file that was changed or truncated is refused."""
         header, arrays = read_archive(path, "model")
-        try:
+        with readable(path, "model"):
             problem = Personal.from_settings(header["problem"])
             K = len(header["users"])
             coef, weights = (
@@ -183,8 +183,6 @@ class PersonalModel:
                 header.get("width"),
             )
             untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
         if not untouched:
             raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
         return model
