@@ -23,7 +23,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from coterie import __version__, commands
-from coterie.commands.exit_codes import EXIT_CODES, REFUSED, UNTRUE
+from coterie.commands.exit_codes import EXIT_CODES, REFUSED, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
@@ -96,15 +96,15 @@ def _guarded(command: Callable[[], Any]) -> Any:
     try:
         return command()
     except CorruptFile as error:
-        return _complain(error, UNTRUE)
+        return _complain(error, VERIFICATION_FAILED)
     except (InvalidInput, MissingExtra, NotRegistered) as error:
         return _complain(error, REFUSED)
     except CoterieError as error:
         return _complain(error, error.status.exit_code)
     except OSError as error:
-        return _complain(f"{error}. Is the path right, and may you read and write there?", REFUSED)
+        return _complain(f"{error}. Check the path and its permissions.", REFUSED)
     except KeyboardInterrupt:
-        return _complain("stopped before the first round was over", Status.INTERRUPTED.exit_code)
+        return _complain("stopped before the end of the first round", Status.INTERRUPTED.exit_code)
 
 
 def _complain(error: object, code: int) -> int:

@@ -114,7 +114,7 @@ def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str,
     content = read_bytes(path)
     with readable(path, kind):
         if not zipfile.is_zipfile(io.BytesIO(content)):
-            raise ValueError("it is no .npz file, or it was cut short")
+            raise ValueError("it is not an .npz file, or it is truncated")
         with zipfile.ZipFile(io.BytesIO(content)) as stored:
             entries = stored.infolist()
             # Ours are never compressed: what would unpack to more than is there is refused before it does.

@@ -24,16 +24,18 @@ def compare(
     question: Question,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", help=f"One of {known(names_in('methods'))}. Repeat; without it, all that can."),
+        typer.Option(
+            "--method", "-m", help=f"{known(names_in('methods'))}. Can be repeated (default: all that apply)."
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where models, certificates and report go.")] = Path(
-        "coterie-compare"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for models, certificates and report.")
+    ] = Path("coterie-compare"),
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Solve one problem by several methods; see who needs the fewest rounds, bits and seconds."""
+    """Solve one problem with several methods and compare rounds, bits and seconds."""
     able = [name for name, entry in co.methods.METHODS.items() if entry.split == question.split]
     names = list(dict.fromkeys(method)) if method else able
     speaks = question.settings["engine"].speaks

@@ -20,7 +20,7 @@ def doctor(
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Tell what is installed and working; every engine that is there fits a tiny problem."""
+    """Show what is installed and whether it works. Every installed engine fits a tiny problem."""
     findings = co.doctor.diagnose(quick=quick)
     healthy = all(finding.works for finding in findings if finding.needed)
     if as_json:

@@ -21,15 +21,17 @@ EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --pena
 def fit(
     question: Question,
     method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
-    checkpoint: Annotated[Path | None, typer.Option(help="A folder: the same command continues a stopped run.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
-        "coterie-fit"
-    ),
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
+    ] = Path("coterie-fit"),
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Fit a model to data that is apart; write model, certificate and report."""
+    """Fit a model to data held by several parties. Writes model, certificate and report."""
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     result = co.solve(
         question.problem,

@@ -23,12 +23,12 @@ EXAMPLE = (
 def plan(
     question: Question,
     method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = "auto",
-    latency: Annotated[float, typer.Option(help="Seconds a hop between two parties.")] = 0.02,
-    bandwidth: Annotated[float, typer.Option(help="Bits a second of a party's link.")] = 1e8,
+    latency: Annotated[float, typer.Option(help="Delay of a message between two parties, in seconds.")] = 0.02,
+    bandwidth: Annotated[float, typer.Option(help="Bandwidth of a party's link, in bits per second.")] = 1e8,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Predict rounds, bytes per party and seconds of a fit, from a part of the rows."""
+    """Estimate rounds, bytes per party and seconds of a fit from a part of the rows."""
     settings = {name: value for name, value in question.settings.items() if value is not None}
     found = co.plan(
         question.problem, question.data, method=method, link=(latency, bandwidth), **settings, **question.options
@@ -39,13 +39,13 @@ def plan(
     out = console()
     out.print(f"[bold]{found.rounds} rounds[/bold]  {found.explanation}")
     everything, busiest = (co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party)))
-    out.print(f"[bold]Sent[/bold]  {everything} in all, {busiest} by the busiest party")
+    out.print(f"[bold]Sent[/bold]  {everything} in total, {busiest} by the busiest party")
     table = RichTable("", "seconds", box=None, header_style="dim")
     for what, seconds in (
-        (f"{found.turns} hops and the bytes on the wire", found.wire_seconds),
-        ("computing, all parties at the same time", found.computing_seconds),
+        (f"{found.turns} hops, and the bytes sent", found.wire_seconds),
+        ("computation, all parties at the same time", found.computing_seconds),
         (f"engine {settings['engine'].name}", found.engine_seconds),
-        ("in all", found.seconds),
+        ("total", found.seconds),
     ):
         table.add_row(what, f"{seconds:.2g}")
     out.print(table)

@@ -17,17 +17,15 @@ __all__ = ["predict", "register"]
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="model.npz, as `coterie fit` wrote it.")],
-    data: Annotated[Path, typer.Argument(help="Parquet, CSV or svmlight with the model's columns.")],
-    users: Annotated[
-        str | None, typer.Option(help="The column that says whose row it is, for personal models.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A CSV file; without it, print.")] = None,
+    model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
+    data: Annotated[Path, typer.Argument(help="New data with the columns of the model: Parquet, CSV or svmlight.")],
+    users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file (default: print).")] = None,
     raw: Raw = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Predict with a fitted model; with a party.toml, together with the other parties."""
+    """Predict with a fitted model. With a party.toml, do it together with the other parties."""
     if model.suffix == ".toml":
         predict_with_parties(model, data, output, as_json, raw=raw)
         return

@@ -38,7 +38,7 @@ class LinearModel:
         X = validated(table, classification=None).X
         if X.shape[1] != len(self.coef_):
             raise InvalidData(
-                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give those of the fit."
+                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give the columns of the fit."
             )
         scores: FloatArray = product(X, self.coef_) + self.intercept_
         return scores

@@ -97,7 +97,7 @@ class PersonalModel:
         rows = validated(table, classification=None).X
         if self.width not in (None, rows.shape[1]):
             raise InvalidData(
-                f"the model has {self.width} columns, but the data has {rows.shape[1]}. Give those of the fit."
+                f"the model has {self.width} columns, but the data has {rows.shape[1]}. Give the columns of the fit."
             )
         labels = self._labels(users, rows.shape[0])
         h = self.problem.base.values(rows)

@@ -25,7 +25,7 @@ class Stumps(Predictors):
     def __post_init__(self) -> None:
         if len(self.columns) != len(self.thresholds) or not self.columns:
             raise InvalidProblem(
-                f"{len(self.columns)} columns and {len(self.thresholds)} thresholds make no stumps. Give one of each."
+                f"{len(self.columns)} columns and {len(self.thresholds)} thresholds do not match. Give one of each."
             )
 
     @staticmethod
