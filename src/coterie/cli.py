@@ -1,11 +1,11 @@
 """The `coterie` command: the door to `coterie.commands`.
 
-A command is a file of its name in `commands/` with a function `register(app: typer.Typer) -> None` that adds it; it is
-found by itself, and imported when it is asked for. It imports nothing that is slow, but says `co.solve`: a wrong flag
-is refused at once. Options that several commands share, and `@taking(question)`, which gives a command all options of a
-problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`. Every command has `--json`
-with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from `commands/exit_codes.py`,
-and lets `CoterieError`s pass: they are printed here, without a traceback.
+A command is a file of its name in `commands/` with a function of that name, and perhaps an `EXAMPLE`, the last line of
+its help; it is found by itself, and imported when it is asked for. It imports nothing that is slow, but says
+`co.solve`: a wrong flag is refused at once. Options that several commands share, and `@taking(question)`, which gives a
+command all options of a problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`.
+Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from
+`commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here, without a traceback.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Commands(Mapping[str, Any]):
         if name not in self._known:
             module = importlib.import_module(f"{commands.__name__}.{self._files[name]}")
             alone = typer.Typer(add_completion=False)
-            module.register(alone)
+            alone.command(epilog=getattr(module, "EXAMPLE", None))(getattr(module, self._files[name]))
             self._known[name] = typer.main.get_command(alone)
             self._known[name].name = name
         return self._known[name]

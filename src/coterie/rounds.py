@@ -225,8 +225,7 @@ class RunLoop:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         self.agents = introduced(self.agents, self.transport, "setup")
         self.unit = self.agents[0].known.gap_unit
-        # A process that died may be one snapshot behind the others: all continue from the newest that each has.
-        # One whose disk was full may be far behind: what it has, others have dropped, and all begin anew.
+        # A process that died may be one snapshot behind the others: all continue from the newest that each has, if any.
         common = self.transport.least(checkpoint.newest() if checkpoint else -1)
         found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
         snapshot = checkpoint.load(self.steps.states, common) if checkpoint and found else None
@@ -331,7 +330,8 @@ class RunLoop:
 
     def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
         """The best point so far and what is known of it, as the end of the run."""
-        assert (bound := self.best.bound) is not None
+        bound = self.best.bound
+        assert bound is not None
         points = [as_people_know_it(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)]
         return Outcome(status, points, bound, self.agents[0].known, self.bill, self.history, error, self.warnings)
 

@@ -18,7 +18,9 @@ from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput
 from coterie.statuses import Status
 
-__all__ = ["agent", "party_files", "predict_with_parties", "register", "rehearsal", "saying"]
+__all__ = ["agent", "party_files", "predict_with_parties", "rehearsal", "saying"]
+
+EXAMPLE = "Example: coterie agent party.toml"
 
 
 def agent(
@@ -204,8 +206,3 @@ def _stop_wished(study: Any, party: str) -> Callable[[], bool]:
 
     signal.signal(signal.SIGINT, first)
     return pressed.is_set
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie agent party.toml")(agent)

@@ -14,7 +14,7 @@ from coterie.commands.options import Config, Figures, Json, Question, known, que
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidProblem
 
-__all__ = ["compare", "register", "show_comparison"]
+__all__ = ["compare", "show_comparison"]
 
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
 
@@ -89,8 +89,3 @@ def show_comparison(results: dict[str, co.Result], refusals: dict[str, str], rep
     if refusals:
         out.print(f"[dim]Not for this problem: {', '.join(refusals)} (--json says why).[/dim]")
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(compare)

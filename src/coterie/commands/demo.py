@@ -12,7 +12,7 @@ import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, show_result
 
-__all__ = ["demo", "register"]
+__all__ = ["demo"]
 
 TOLERANCE = 1e-9
 
@@ -35,8 +35,3 @@ def demo(
     if not as_json:
         console().print(notes[1])
     raise typer.Exit(result.status.exit_code)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(demo)

@@ -12,7 +12,7 @@ import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 
-__all__ = ["doctor", "register"]
+__all__ = ["doctor"]
 
 
 def doctor(
@@ -32,8 +32,3 @@ def doctor(
             table.add_row(mark, finding.what, escape(finding.detail))
         console().print(table)
     raise typer.Exit(0 if healthy else 1)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)

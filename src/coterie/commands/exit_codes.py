@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typer
 from rich.table import Table as RichTable
 
 from coterie.commands.options import Json
 from coterie.commands.output import console, print_json
 from coterie.statuses import Status
 
-__all__ = ["BUG", "EXIT_CODES", "REFUSED", "USAGE", "VERIFICATION_FAILED", "exit_codes", "register"]
+__all__ = ["BUG", "EXIT_CODES", "REFUSED", "USAGE", "VERIFICATION_FAILED", "exit_codes"]
 
 BUG, USAGE, REFUSED, VERIFICATION_FAILED = 1, 2, 3, 4
 EXIT_CODES = (
@@ -37,8 +36,3 @@ def exit_codes(as_json: Json = False) -> None:
     for code, name, advice in EXIT_CODES:
         table.add_row(str(code), name, advice)
     console().print(table)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("exit-codes")(exit_codes)

@@ -12,7 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
 
-__all__ = ["fit", "register"]
+__all__ = ["fit"]
 
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
@@ -49,8 +49,3 @@ def fit(
         co.report.save_figures(result, output / "figures", figures)
     show_result(result, output, co.report.write_report(result, output / "report.html"), as_json)
     raise typer.Exit(result.status.exit_code)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(fit)

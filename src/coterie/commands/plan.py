@@ -12,7 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json
 
-__all__ = ["plan", "register"]
+__all__ = ["plan"]
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
@@ -50,8 +50,3 @@ def plan(
         table.add_row(what, f"{seconds:.2g}")
     out.print(table)
     out.print(f"[dim]{found.basis}[/dim]")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(plan)

@@ -13,7 +13,9 @@ from coterie.commands.options import Config, Json, Raw, numbered
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["predict", "register"]
+__all__ = ["predict"]
+
+EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv"
 
 
 def predict(
@@ -45,8 +47,3 @@ def predict(
         print(written.partition("\n")[2], end="")
     else:
         console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv")(predict)

@@ -12,7 +12,9 @@ from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["provision", "register"]
+__all__ = ["provision"]
+
+EXAMPLE = "Example: coterie provision try-out/study.toml --example --all-local"
 
 
 def provision(
@@ -79,8 +81,3 @@ def provision(
     for name, digits in keys_of.items():
         out.print(f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True)
     out.print(text)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie provision try-out/study.toml --example --all-local")(provision)

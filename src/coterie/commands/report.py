@@ -13,7 +13,9 @@ from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
 from coterie.errors import InvalidInput
 
-__all__ = ["register", "report"]
+__all__ = ["report"]
+
+EXAMPLE = "Example: coterie report coterie-fit --figures pdf"
 
 
 def report(
@@ -40,8 +42,3 @@ def report(
     if figures is not None:
         co.report.save_comparison_figures(results, answer / "figures", figures)
     show_comparison(results, {}, co.report.write_comparison(results, page), as_json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie report coterie-fit --figures pdf")(report)

@@ -16,7 +16,7 @@ from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput, MissingData
 
-__all__ = ["register", "reproduce"]
+__all__ = ["reproduce"]
 
 EXAMPLE = "Example: coterie reproduce 000 fig1 --quick"
 UNEXPLAINED = 1
@@ -116,8 +116,3 @@ def _conclude(records: list[dict[str, Any]], output: Path) -> None:
     reasons = f"{unexplained} of them without a known reason" if unexplained else "for the reasons above"
     rest = f"; {len(failing)} do not, {reasons}" if failing else ""
     console().print(f"{len(claims) - len(failing)} of {len(claims)} claims hold{rest}. Numbers and figures: {output}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(reproduce)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coterie.estimators.personalized import Trial
     from coterie.report.users import UserRow
 
-__all__ = ["register", "users"]
+__all__ = ["users"]
 
 EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
@@ -251,8 +251,3 @@ def _cells(row: UserRow) -> list[str]:
         return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
     return [escape(str(row["user"])), *(written(value) for name, value in row.items() if name != "user")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(users)

@@ -19,9 +19,9 @@ from coterie.errors import InvalidInput
 if TYPE_CHECKING:
     from coterie.verify import Verification
 
-__all__ = ["register", "verify"]
+__all__ = ["verify"]
 
-EXAMPLES = (
+EXAMPLE = (
     "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill · "
     "coterie verify party.toml (at every party)"
 )
@@ -97,8 +97,3 @@ def _shown(found: Verification, as_json: bool) -> int:
         objections = escape("; ".join(found.objections))
         console(stderr=True).print(f"[red]The certificate does not hold:[/red] {objections}.")
     return 0 if found.holds else VERIFICATION_FAILED
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLES)(verify)

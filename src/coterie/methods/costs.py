@@ -8,7 +8,6 @@ between methods and nothing else: no certificate and no bill rests on them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,7 +86,7 @@ def worth(
 ) -> tuple[float, str]:
     """The score of so many rounds of so many `Sum`s and numbers, against a method of first order, and why."""
     taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / SPEED)
-    slow = FIRST_ORDER_ROUNDS["smooth" if math.isfinite(problem.loss.smoothness) else "kinks"]
+    slow = FIRST_ORDER_ROUNDS["smooth" if problem.loss.smooth else "kinks"]
     sweeps = 2 * FIRST_ORDER_SWEEPS * sizes.rows_work
     first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / SPEED)
     link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"

@@ -36,6 +36,7 @@ from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_n
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
+from coterie.losses.loss import Step
 from coterie.methods import working_set
 from coterie.methods.costs import Sizes, products_work, worth
 from coterie.methods.disclosure import TOTALS, Disclosure
@@ -194,7 +195,8 @@ class Newton(Method):
         yield from ()  # there is nothing to ask
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
         single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
-        return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
+        floor = 1.0 if agent.problem.loss.steep else FIRST_FLOOR
+        return State(w, floor, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H.
@@ -215,7 +217,8 @@ class Newton(Method):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.problem.loss, state.w, agent.at(state.w, agent.centred)
-        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), state.floor * loss.smoothness))
+        floor = state.floor * loss.curvature_scale(here.scores, here.y)
+        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), floor))
         if state.every > 1:
             curvature = _thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
@@ -356,7 +359,7 @@ def _has_curvature(loss: Loss) -> bool:
     return type(loss).curvature is not Loss.curvature
 
 
-def _raised(loss: Loss, curvature: FloatArray, floor: float) -> FloatArray:
+def _raised(loss: Loss, curvature: FloatArray, floor: Step) -> FloatArray:
     """ℓ'' with that floor; where it is constant by pieces, only if most of the own rows are below it."""
     if _by_pieces(loss) and 2 * np.count_nonzero(curvature < floor) <= curvature.size:
         return curvature

@@ -19,7 +19,6 @@ For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,7 +77,7 @@ class Relay(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or _why_not(problem) or math.isfinite(problem.loss.smoothness) or sizes.columns <= WIDE:
+        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= WIDE:
             return None
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:

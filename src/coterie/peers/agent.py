@@ -69,7 +69,10 @@ def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
         columns = model.columns
     table = read(data or own.data, target=target, id=study.id, weight=weight, columns=columns, name=own.party)
     problem = study.make_problem()
-    return validated(table, classification=family_of(problem).classification(problem))
+    family = family_of(problem)
+    checked = validated(table, classification=family.classification(problem))
+    family.check_labels(checked, problem)
+    return checked
 
 
 def fit_together(
@@ -143,7 +146,7 @@ def predict_together(
         session.all_gather(True, "written", bool)
         if scores is None:
             return here.ids, None
-        return here.ids, scores if model.classes_ is None else model.classes_[(scores > 0).astype(int)]
+        return here.ids, model.answers(scores)
 
     return in_session(own, study, "predict", work, say, chaos)
 
