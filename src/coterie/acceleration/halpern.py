@@ -58,7 +58,7 @@ class State(Wrapped):
 
 @dataclass(frozen=True)
 class Halpern(Wrapper[State]):
-    """`steps`, pulled back to an anchor that is set anew now and then."""
+    """`steps`, pulled back to an anchor that is reset from time to time."""
 
     alpha: float = 2.0
 

@@ -22,6 +22,6 @@ MODELS: dict[str, type[AnyModel]] = {model.kind: model for model in (LinearModel
 def load_model(path: str | Path) -> AnyModel:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(MODELS)}.")
     return MODELS[kind].load(path)
