@@ -169,6 +169,10 @@ def question(
     max_seconds: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
     max_bits: Annotated[float | None, typer.Option(help="Bits sent at most.")] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    secure_sums: Annotated[
+        bool | None,
+        typer.Option(help="Sums of whole numbers, and between organisations masked; there the default."),
+    ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
     given: dict[str, Any] = {
@@ -191,6 +195,7 @@ def question(
     settings["engine"] = co.engines.engine(engine, deadline)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
+    settings["secure_sums"] = secure_sums
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
@@ -205,7 +210,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 PANELS = {
     "Data": "target id weight columns users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
-    "Parties": "split agents network engine deadline",
+    "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
 }
 """Under which heading of `--help` an option stands."""

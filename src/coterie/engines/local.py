@@ -35,7 +35,7 @@ class Local(Engine):
             super().hosting(data, agents)
 
     def run(self, run: Run) -> Outcome:
-        carrier = InProcess(run.network, Bill(run.network), run.names, self.gossip)
+        carrier = InProcess(run.network, Bill(run.network), run.names, self.gossip, run.secure_sums)
         with ctrl_c() as pressed:
             return run.on(carrier, pressed.is_set)
 

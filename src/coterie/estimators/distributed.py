@@ -117,6 +117,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 checkpoint=self._checkpoint(place, len(datasets)),
                 warm_start=previous[place],
+                secure_sums=self.secure_sums,
                 callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
             )
             if task is not None:

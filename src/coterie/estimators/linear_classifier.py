@@ -73,6 +73,8 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
         Whether the next `fit` starts from this one's answer, if the data has the same shape and number of classes.
     checkpoint : path
         A folder from which the same fit goes on after a crash.
+    secure_sums : bool, optional
+        Whether sums are of whole numbers, and between organisations masked, as in `coterie.solve`.
     random_state : int, RandomState or None
         The seed of everything random; None is 0.
 
@@ -105,6 +107,7 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
         max_rounds: int = 10_000,
         warm_start: bool = False,
         checkpoint: str | Path | None = None,
+        secure_sums: bool | None = None,
         random_state: Any = None,
     ):
         self.loss = loss
@@ -123,6 +126,7 @@ class LinearClassifier(ClassifierMixin, Distributed):  # type: ignore[misc]
         self.max_rounds = max_rounds
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.secure_sums = secure_sums
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]

@@ -42,6 +42,8 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
         Whether the next `fit` starts from this one's answer, if the data has the same shape.
     checkpoint : path
         A folder from which the same fit goes on after a crash.
+    secure_sums : bool, optional
+        Whether sums are of whole numbers, and between organisations masked, as in `coterie.solve`.
     random_state : int, RandomState or None
         The seed of everything random; None is 0.
 
@@ -68,6 +70,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
         max_rounds: int = 10_000,
         warm_start: bool = False,
         checkpoint: str | Path | None = None,
+        secure_sums: bool | None = None,
         random_state: Any = None,
     ):
         self.radius = radius
@@ -80,6 +83,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
         self.max_rounds = max_rounds
         self.warm_start = warm_start
         self.checkpoint = checkpoint
+        self.secure_sums = secure_sums
         self.random_state = random_state
 
     @with_callbacks  # type: ignore[untyped-decorator]

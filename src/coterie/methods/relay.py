@@ -68,6 +68,7 @@ class Relay(Method):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
     first_look: ClassVar[int] = 192
+    one_speaker: ClassVar[bool] = True
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
