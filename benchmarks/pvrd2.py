@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,15 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for papers/
+
 from coterie import Problem
 from coterie.bill import Bill
 from coterie.certificate import introduce
-from coterie.data import datasets, encode_labels, validated_all
+from coterie.data import encode_labels, validated_all
 from coterie.methods import method as find_method
 from coterie.networks import Network, ring
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather
 from coterie.transport.in_process import InProcess
+from papers import datasets
 
 AGENTS = 8
 PIXEL_ROWS = (4, 4, 4, 4, 3, 3, 3, 3)
@@ -46,19 +50,19 @@ class Run:
         tables, _ = encode_labels(tables, classification)
         self.method = find_method(method, **parameters)
         self.method.check(problem, network)
-        self.carrier = InProcess(network, Bill(network))
+        self.transport = InProcess(network, Bill(network))
         self.agents = make_agents(tables, problem, "features", network, seed)
-        facts = self.carrier.converse([introduce(agent) for agent in self.agents], "setup")
+        facts = self.transport.converse([introduce(agent) for agent in self.agents], "setup")
         self.agents = [replace(agent, facts=known) for agent, known in zip(self.agents, facts, strict=True)]
-        self.states = self.carrier.converse([self.method.start(agent) for agent in self.agents], "setup")
+        self.states = self.transport.converse([self.method.start(agent) for agent in self.agents], "setup")
         self.rounds = 0
 
     def round(self) -> np.ndarray:
         """Take one round, and return the model of all agents together."""
         self.rounds += 1
         talks = [self.method.round(a, s, self.rounds) for a, s in zip(self.agents, self.states, strict=True)]
-        self.states = self.carrier.converse(talks, "rounds")
-        self.carrier.bill.end_round()
+        self.states = self.transport.converse(talks, "rounds")
+        self.transport.bill.end_round()
         return self.w
 
     @property

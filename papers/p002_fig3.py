@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.data import datasets
 from coterie.problem import Problem
+from papers import datasets
 from papers.p002 import EXACT, LINEARISED, OURS, PAPER, SIMPLER, compared, family_claims
 from papers.study import Claim, Curve, Numbers, Study
 
@@ -58,7 +58,7 @@ class Figure3(Study):
                 max(shares.values()) <= SIMPLER,
                 f"processor time of their rounds over that of consensus and proximal-1, certificates included, at most "
                 f"{SIMPLER:g}: {', '.join(f'{name}: {share:.2f}' for name, share in shares.items())}",
-                "With so few rows an agent, most of a round is the same for all rules: letters, sums, certificates.",
+                "With so few rows an agent, most of a round is the same for all rules: messages, sums, certificates.",
             ),
             Claim(
                 "The best β and ρ of a pair satisfy βK = 1/ρ.",

@@ -23,7 +23,7 @@ from coterie.data.remote import RemoteTable
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
+from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
 from coterie.steps import Steps
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -76,8 +76,8 @@ class RunSpec:
         """What all processes are told of a run in so many of them."""
         if pace is not None and not run.steps.asynchronous:
             raise InvalidProblem(
-                "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go "
-                "step by step. Leave it out."
+                "clock='real' is for methods whose agents wake up one by one, such as dada. Leave it out: the agents "
+                "of this method go step by step."
             )
         process_of = assigned(len(run.agents), processes)
         folder, identity = None, ""
@@ -151,7 +151,7 @@ def pace_of(clock: str, pace: float) -> float | None:
 def work(
     spec: RunSpec,
     own: ProcessSpec,
-    carrier: Carrier,
+    transport: Transport,
     *,
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
@@ -161,7 +161,7 @@ def work(
     agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
     with threadpool_limits(1):
         run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch)
-        return run.on(carrier, stop_wished, keep)
+        return run.on(transport, stop_wished, keep)
 
 
 def with_data(agent: Agent) -> Agent:
@@ -199,13 +199,13 @@ def live(
     try:
         links.connect(meet(links.address))
         links.wait()
-        carrier = driver_on(spec, process, links)
+        transport = driver_on(spec, process, links)
         if spec.secure_sums and keys is not None:
             from coterie.transport.broadcast import SignedBroadcast
             from coterie.transport.secure_sums import meet as meet_in_secret
 
-            carrier.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.network))
-        outcome = work(spec, own, carrier, stop_wished=stop_wished, keep=keep)
+            transport.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.network))
+        outcome = work(spec, own, transport, stop_wished=stop_wished, keep=keep)
     except BaseException as error:
         links.close(str(error), error.party if isinstance(error, PartyLost) else "")
         raise
@@ -215,7 +215,7 @@ def live(
 
 
 def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
-    """A carrier for that process, on those links."""
+    """A transport for that process, on those links."""
     collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
     return Driver(Bill(spec.network), collectives, spec.pace, secure_sums=spec.secure_sums)
 

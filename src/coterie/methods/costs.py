@@ -91,7 +91,7 @@ def worth(
     sweeps = 2 * FIRST_ORDER_SWEEPS * sizes.rows_work
     first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / SPEED)
     link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
-    reason = f"{what}: about {taken:.2g} s against {first_order:.2g} s of a method of first order, at {link}"
+    reason = f"{what}: about {taken:.2g} s, against {first_order:.2g} s for a first-order method, at {link}"
     return FIRST_ORDER_APPEAL * first_order / taken, reason
 
 

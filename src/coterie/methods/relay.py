@@ -27,10 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, sealed
+from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import SPEED, Sizes, worth
+from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
 from coterie.methods.quadratic import rounded
@@ -69,6 +70,12 @@ class Relay(Method):
     summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
     first_look: ClassVar[int] = 192
     one_speaker: ClassVar[bool] = True
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="by how much the own rows move the model, a number per column, not added to that of others",
+        learned="a weighted sum of one party's rows alone, another one each round, at every party",
+        secure="the same: where one party speaks, the total is its message; so `relay` is refused",
+    )
+    tells_labels: ClassVar[bool] = False
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
@@ -77,7 +84,9 @@ class Relay(Method):
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
             return None  # all would wait for letters most of the time
-        return worth(problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="in turns")
+        return worth(
+            problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="turns are fast here"
+        )
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
@@ -109,7 +118,7 @@ class Relay(Method):
             c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
             v, moved = improve(agent, v, state.w, c, rows, 1.0, 1)
         said = yield Sum(moved)
-        return State(once(said, "relay", np.add, state.w, said), v)
+        return State(shared_result(said, lambda: state.w + said), v)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(rounded(agent, state.w), state.v)

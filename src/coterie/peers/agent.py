@@ -28,17 +28,17 @@ from coterie.families import family_of
 from coterie.files import write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import check_labels
+from coterie.peers.disclosure import candidates, check_labels
 from coterie.peers.session import (
     Say,
     Session,
-    carrier_of,
     check_totals,
     in_session,
     leave,
     matched,
     member,
     prepare_table,
+    transport_of,
     with_predictors,
 )
 from coterie.peers.signatures import signed_by_all
@@ -80,6 +80,7 @@ def fit_together(
     stop_wished: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
+    check_labels(study)
     table = read_own(own, study) if table is None else table
 
     def work(session: Session) -> Result:
@@ -111,7 +112,7 @@ def predict_together(
     The others get (ids, None): partial scores travel towards that party only.
     """
     if study.split != "features":
-        raise InvalidInput("where rows are apart, every party has the whole model: use `coterie predict model.npz`.")
+        raise InvalidInput("split by samples, every party has the whole model: use `coterie predict model.npz`.")
     model = load_model(own.output / "model.npz")
     assert isinstance(model, LinearModel)
     table = read_own(own, study, data)
@@ -122,9 +123,9 @@ def predict_together(
         here = matched(session, table)
         holders = session.all_gather(own.target is not None, "labels", bool)
         if sum(holders) != 1:
-            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
+            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
         if holders[session.me] != (own.target is not None):
-            raise ProtocolError("labels: somebody changed whether this party has them.")
+            raise ProtocolError("the message about labels was changed on its way.")
         refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
         scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
         session.all_gather(True, "written", bool)
@@ -157,7 +158,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         limits=limits,
         seed=study.seed,
         classes=classes,
-        allow=lambda method: check_labels(method.name, study),
+        allowed=candidates(study),
         secure_sums=study.has_secure_sums,
     )
     say(setup.explanation)
@@ -170,10 +171,10 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
     folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
-    carrier = carrier_of(session)
-    outcome = run([agent], setup.steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
+    transport = transport_of(session)
+    outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
-        outcome = _compared(session, carrier, outcome, saved)
+        outcome = _compared(session, transport, outcome, saved)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
     model = family_of(problem).model(outcome, [agent], agent.problem, classes)
     if study.split == "features":
@@ -181,10 +182,10 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     return finish(setup, outcome, model, [agent], people)
 
 
-def _compared(session: Session, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+def _compared(session: Session, transport: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
     """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
     try:
-        check_totals(session, carrier)
+        check_totals(session, transport)
     except Restarted:
         raise
     except ProtocolError:

@@ -1,8 +1,8 @@
-"""A rehearsal of failures: letters that are late or lost, connections that break, parties that are killed.
+"""A rehearsal of failures: messages that are late or lost, connections that break, parties that are killed.
 
     delay=0.05,drop=0.02,disconnect=0.01,kill=2
 
-`delay` is in seconds at most, `drop` and `disconnect` are chances for each letter, `kill` is how many times some party
+`delay` is in seconds at most, `drop` and `disconnect` are chances for each message, `kill` is how many times some party
 is killed and started again while the run lasts (by `coterie agent` with several files). None of it may change a bit of
 the result.
 """
@@ -46,7 +46,7 @@ class Chaos:
             try:
                 given[name] = int(value) if name in ("kill", "seed") else float(value)
             except ValueError:
-                raise InvalidInput(f"chaos: {pair!r} is no name=number.") from None
+                raise InvalidInput(f"chaos: {pair!r} is not of the form name=number.") from None
         made = Chaos(**given)
         if not (0 <= made.drop < 1 and 0 <= made.disconnect < 1 and made.delay >= 0 and made.kill >= 0):
             raise InvalidInput(f"chaos: {text!r}: chances are from 0 to below 1, delay and kill not negative.")
@@ -65,12 +65,12 @@ class _Shaken(GrpcMesh):
         super().__init__(me, *given, **more)
         self._chaos, self._dice = chaos, random.Random(chaos.seed * 1009 + me)
 
-    def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
-        """Send, unless chaos has other plans for this letter; the reader will get it all the same."""
+    def send(self, to: int, message: FloatArray, tag: Tag) -> None:
+        """Send, unless chaos has other plans for this message; the reader will get it all the same."""
         chaos, dice = self._chaos, self._dice
         if chaos.delay:
             time.sleep(dice.random() * chaos.delay)
         self._edge(to).lose_next = dice.random() < chaos.drop
-        super().send(to, letter, tag)
+        super().send(to, message, tag)
         if dice.random() < chaos.disconnect:
             self.drop(to)

@@ -29,7 +29,7 @@ from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
-from coterie.peers.session import Say, Session, carrier_of, check_totals, in_session, matched, member, prepare_table
+from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, prepare_table, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.rounds import introduced
@@ -40,7 +40,7 @@ from coterie.verify import Verification, contradictions, described, differences
 __all__ = ["verify_together"]
 
 LONGEST = 300
-"""Letters of an objection."""
+"""The maximum number of characters in an objection."""
 
 
 class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,7 +101,7 @@ def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]
         except CorruptFile as error:
             say(str(error))
             found.append(None)
-            damage.append(f"its {name} was changed after it was written, or is no such file")
+            damage.append(f"its {name} was changed after it was written, or is a file of another kind")
     return found[0], found[1], damage
 
 
@@ -125,7 +125,7 @@ def _verify(
     bound, facts = _computed(session, *brought, certificate.radius)
     for name, one in zip(names, claims, strict=True):
         if one.numbers is None:
-            raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
+            raise ProtocolError(f"{name} sent neither a claim nor an objection.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
@@ -202,8 +202,8 @@ def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
 
 def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
-    carrier = carrier_of(session)
-    (agent,) = introduced([agent], carrier, "proof")
-    bound = carrier.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
-    check_totals(session, carrier)
+    transport = transport_of(session)
+    (agent,) = introduced([agent], transport, "proof")
+    bound = transport.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
+    check_totals(session, transport)
     return bound, agent.known

@@ -44,20 +44,20 @@ __all__ = [
     "MET",
     "Say",
     "Session",
-    "carrier_of",
     "check_totals",
     "in_session",
     "leave",
     "matched",
     "member",
     "prepare_table",
+    "transport_of",
     "with_predictors",
 ]
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-MET = "all neighbours are here"
+MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
 
 
@@ -82,7 +82,7 @@ class Session:
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"{about}: a party sent something else ({error}).") from error
+            raise ProtocolError(f"{about}: a party sent an unexpected payload ({error}).") from error
 
 
 # -- meeting -----------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def in_session(
         links.close()
 
 
-def carrier_of(session: Session) -> Driver:
+def transport_of(session: Session) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
     network, names = session.network, session.study.names
     pace = pace_of(session.study.clock, session.study.pace)
@@ -138,16 +138,16 @@ def carrier_of(session: Session) -> Driver:
     return Driver(Bill(network), collectives, pace)
 
 
-def check_totals(session: Session, carrier: Driver) -> None:
+def check_totals(session: Session, transport: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
-    transcript = carrier.collectives.transcript
+    transcript = transport.collectives.transcript
     assert transcript is not None
     heard = session.all_gather(transcript.hexdigest(), "totals", str)
     others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(
-            f"{', '.join(others)} heard other sums than {session.study.names[0]}: a party on the way changed what it "
-            "passed on. Do not use what was computed."
+            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party changed what it passed "
+            "on. Do not use the result."
         )
 
 

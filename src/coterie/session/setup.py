@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from numbers import Real
@@ -102,21 +102,21 @@ def set_up(
     seed: int,
     classes: Classes,
     partition: list[list[int]] | None = None,
-    allow: Callable[[Method], None] = lambda method: None,
+    allowed: Container[str] | None = None,
     known: Sequence[str] = (),
     secure_sums: bool = False,
 ) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
-    `for_data` makes of a problem one for this data (see `Family.for_tables`), `allow` may refuse a method, and `known`
-    are names of settings, for who mistypes one.
+    `for_data` makes of a problem one for this data (see `Family.for_tables`), `allowed` are the names of methods that
+    "auto" may choose from, and `known` are names of settings, for who mistypes one.
     """
     family = family_of(problem)
     problem = problem.with_classes(classes)
     family.check_columns(problem, sizes.columns)
     problem = family.for_graph(problem, graph)
-    chosen, explanation = choose_method(method, options, problem, split, graph, sizes, acceleration, known, secure_sums)
-    allow(chosen)
+    choice = method, options, problem, split, graph, sizes, acceleration, known, allowed, secure_sums
+    chosen, explanation = choose_method(*choice)
     chosen, problem = chosen.adapted(problem)
     problem = for_data(problem)
     if family.graph_is_data and not chosen.uses_network:
@@ -147,7 +147,7 @@ def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> 
 def make_link(link: tuple[float, float]) -> Link:
     """Seconds a hop and bits a second, if these numbers make sense."""
     if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
-        raise InvalidProblem(f"link is (seconds a hop, bits a second), two positive numbers, not {link!r}.")
+        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
     return Link(float(link[0]), float(link[1]))
 
 
@@ -237,6 +237,7 @@ def choose_method(
     sizes: Sizes,
     acceleration: str = "auto",
     settings: Sequence[str] = (),
+    allowed: Container[str] | None = None,
     secure_sums: bool = False,
 ) -> tuple[Method, str]:
     """The method, and a sentence that says which one and why."""
@@ -245,7 +246,8 @@ def choose_method(
     }
     explanation = "as asked for"
     if name == "auto":
-        able = {known: entry for known, entry in fitting.items() if _accepts(entry, options, acceleration)} or fitting
+        open_to = {known: entry for known, entry in fitting.items() if allowed is None or known in allowed}
+        able = {known: entry for known, entry in open_to.items() if _accepts(entry, options, acceleration)} or open_to
         if secure_sums:
             able = {known: entry for known, entry in able.items() if not entry.one_speaker}
         scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
@@ -253,7 +255,7 @@ def choose_method(
         if not liked:
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])
-        explanation = f"chosen for its {liked[name][1]}"
+        explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:
         raise InvalidProblem(
             f"{', '.join(options)}: give the parameters to the Method itself, e.g. replace(method, ...)."

@@ -30,7 +30,7 @@ HEARD = "heard"
 
 
 class Driver:
-    """Answers the words of the agents of this process, together with the other processes; see `rounds.Carrier`."""
+    """Answers the words of the agents of this process, together with the other processes; see `rounds.Transport`."""
 
     def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None, *, secure_sums: bool = False):
         """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
@@ -147,7 +147,7 @@ class Driver:
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """Gossip in real time from one round to another; see `rounds.Carrier`."""
+        """Gossip in real time from one round to another; see `rounds.Transport`."""
         gossip = self._gossiping()
         assert isinstance(gossip, RealTimeGossip), "only with a pace do clocks run in real time"
         states, reached = gossip.stretch(agents, states, steps, span, stop_reason)
@@ -209,7 +209,7 @@ class Driver:
     def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
         tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
         if tells and len(tells) < len(words):
-            raise ProtocolError("some agents told something with their Ask and others did not.")
+            raise ProtocolError("some agents sent a message with their Ask, but others did not.")
         kept = dict(self.collectives.published)
         for agent, message in tells.items():
             self.collectives.publish(agent, message)
