@@ -233,7 +233,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
 
 
 def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
-    """The own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
+    """Its own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
     if penalty.coercive:
         return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
@@ -265,29 +265,31 @@ def _bound(agent: Agent, t: _Totals, target: float, radius: float | None) -> Bou
 
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
-    """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
-    lost = _norm(agent, here.slopes) * error + _curved(agent, error) + _summed(agent, here.losses)
+    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
+    loss = agent.problem.loss
+    sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
+    lost = _norm(agent, here.slopes) * error + _curved(agent, here, error) + _summed(agent, float(sizes))
     return here.losses, lost
 
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
-    """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
+    """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.problem.loss
-    if v is here.slopes and _is_smooth(agent):
+    if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
-        return 0.0, _curved(agent, error)
+        return 0.0, _curved(agent, here, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
     distance = _norm(agent, loss.slope_distance(here.scores, v, here.y))
-    return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
+    return gaps, distance * error + _curved(agent, here, error) + _summed(agent, gaps)
 
 
-def _is_smooth(agent: Agent) -> bool:
-    return math.isfinite(agent.problem.loss.smoothness)
-
-
-def _curved(agent: Agent, error: float) -> float:
+def _curved(agent: Agent, here: Here, error: float) -> float:
     """What curvature adds to an error of the scores of that length; a kink is in `slope_distance`."""
-    return agent.problem.loss.smoothness * error * error if _is_smooth(agent) else 0.0
+    loss, weights = agent.problem.loss, agent.data.weights
+    if not loss.steep:
+        return loss.smoothness * error * error if loss.smooth else 0.0
+    lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
+    return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
 
 
 def _summed(agent: Agent, total: float) -> float:
@@ -296,7 +298,7 @@ def _summed(agent: Agent, total: float) -> float:
 
 
 def _score_error(agent: Agent, w: FloatArray) -> float:
-    """‖δu‖ for what the own columns add to the scores."""
+    """‖δu‖ for what its own columns add to the scores."""
     coefficients = agent.problem.coefficients(w, agent.design.intercept)
     return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
 
@@ -338,7 +340,7 @@ def _exact_sides(agent: Agent, v: FloatArray) -> tuple[float, float, float, floa
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[float, float]:
-    """Σ s v of the own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
+    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
     grid = _grid(both)
     up, up_rest, down, down_rest = _exact_sides(agent, v)
     coarse = [round(side / grid) * grid if grid else side for side in (up, down)]
