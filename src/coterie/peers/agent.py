@@ -200,6 +200,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         seed=study.seed,
         classes=classes,
         allowed=candidates(study),
+        secure_sums=study.has_secure_sums,
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
