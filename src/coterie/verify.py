@@ -97,7 +97,8 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     tables, _ = prepare_tables(tables, problem, split)
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)
-    agents = make_agents(tables, problem, split, graph, 0)
+    secure = settings.get("secure_sums") is True
+    agents = make_agents(tables, problem, split, graph, 0, secure)
 
     objections = []
     held = participants(agents)
@@ -117,7 +118,8 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
-    bound, facts = proven_again(agents, points, InProcess(network, Bill(network)), certificate.radius)
+    transport = InProcess(network, Bill(network), secure_sums=secure)
+    bound, facts = proven_again(agents, points, transport, certificate.radius)
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
 
@@ -173,8 +175,7 @@ def described(problem: Problem, split: str, people: Sequence[Participant]) -> st
     """Which problem it is, on which data: what a certificate is about, in words."""
     rows = people[0].rows if split == "features" else sum(p.rows for p in people)
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
-    apart = {"samples": "rows", "features": "columns", "users": "users"}[split]
-    where = f"{rows} rows, {columns} columns, {len(people)} parties, {apart} apart"
+    where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
     return f"{family_of(problem).described(problem.settings())}; {where}"
 
 

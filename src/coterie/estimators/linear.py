@@ -1,4 +1,4 @@
-"""Linear models with any loss and penalty, on data that is apart; several classes one against the rest."""
+"""Linear models with any loss and penalty, on data held by several parties; several classes one against the rest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Linear(Distributed):
     fit_intercept : bool
         Whether b is fitted; it is never penalised.
     split : "samples" or "features"
-        What is apart.
+        How the data is partitioned.
     """
 
     loss: str | Loss
@@ -75,7 +75,7 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
 
     Parameters
     ----------
-    loss : "squared", "huber", "absolute" or "quantile"
+    loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
         or a `Loss`.
     threshold : float
         Where the Huber loss turns linear, in units of y.
@@ -97,9 +97,9 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
         self.coef_, self.intercept_ = models[0].coef_, models[0].intercept_
 
     def predict(self, X: Any) -> FloatArray:
-        """X·coef_ + intercept_."""
+        """X·coef_ + intercept_, or its exponential, the mean, for "poisson" and "gamma"."""
         scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
-        return scores
+        return self._problem().loss.response(scores)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:

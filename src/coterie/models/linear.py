@@ -43,8 +43,11 @@ class LinearModel(Model):
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
         """Numbers for regression, classes for classification."""
-        scores = self.decision_function(X)
-        return scores if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
+        return self.answers(self.decision_function(X))
+
+    def answers(self, scores: FloatArray) -> npt.NDArray[Any]:
+        """What is predicted where these are the scores: for counts and amounts, their means."""
+        return self.problem.loss.response(scores) if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
 
     def predict_proba(self, X: Matrix) -> FloatArray:
         """The probabilities of the two classes, where the loss has them (logistic)."""
