@@ -16,7 +16,7 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.methods.costs import Sizes
+from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -70,6 +70,12 @@ class Method(ABC):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How much `method="auto"` should like this method here, and why; None: only when asked for by name."""
+        outlook = None if sizes is None else cls.outlook(problem, sizes)
+        return None if sizes is None or outlook is None else worth(problem, network, sizes, outlook)
+
+    @classmethod
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        """What it is expected to take; None: as a method of first order, or it cannot solve that problem."""
         return None
 
     def check(self, problem: Problem, network: Network) -> None:  # noqa: B027

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.methods import METHODS, Method
-from coterie.peers.study import Study
+
+if TYPE_CHECKING:
+    from coterie.peers.study import Study
 
 __all__ = ["candidates", "check_labels", "disclosure"]
 
