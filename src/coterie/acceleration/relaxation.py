@@ -13,12 +13,21 @@ from typing import Any
 
 from coterie.acceleration.wrapper import Wrapper, own_residual, relaxed
 from coterie.agent import Agent
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
 __all__ = ["Relaxation"]
 
-LOOK_EVERY = 10
-GROWN = 1.5
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    look_every: int = tuned(10, "Rounds from one look at the residual to the next.", "measured: the five rules on a1a")
+    grown: float = tuned(
+        1.5, "α goes back when the residual has grown by this factor.", "measured: the five rules on a1a", above=1
+    )
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ class Relaxation(Wrapper):
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
         alpha, residual = state.alpha, state.residual
-        if t % LOOK_EVERY == 0:
+        if t % TUNING.look_every == 0:
             residual = math.sqrt((yield Sum(own_residual(agent, parts, state.start, image)))[0])
-            alpha = 1 + 0.5 * (alpha - 1) if residual > GROWN * state.residual else alpha
+            alpha = 1 + 0.5 * (alpha - 1) if residual > TUNING.grown * state.residual else alpha
         return State(relaxed(parts, state.start, image, alpha), image, alpha, residual)
