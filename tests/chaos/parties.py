@@ -39,7 +39,7 @@ def free_ports(count):
     return ports
 
 
-ANYTHING = "minimum-rows = 0\nbudget = inf"
+ANYTHING = "policy.minimum-rows = 0\npolicy.budget = inf"
 """A policy for a few made-up rows."""
 
 
@@ -59,7 +59,7 @@ def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, 
     for name, port in zip(names, ports, strict=True):
         target = 'target = "y"\n' if name == names[0] or settings.get("split") == "samples" else ""
         text = f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience = 60\n{target}'
-        (folder / name / "party.toml").write_text(text + f'listen = "127.0.0.1:{port}"\n[policy]\n{policy}\n')
+        (folder / name / "party.toml").write_text(text + f'listen = "127.0.0.1:{port}"\n{policy}\n')
     return folder
 
 

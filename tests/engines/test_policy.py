@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -36,10 +37,14 @@ class Recording:
         self.streams = Streams
 
 
+def dotted(rules):
+    return re.sub("^(?=[a-z])(?!policy)", "policy.", rules, flags=re.MULTILINE)
+
+
 def policies(folder, **by_party):
     for name, rules in by_party.items():
         path = folder / name / "party.toml"
-        path.write_text(path.read_text().replace(ANYTHING, rules))
+        path.write_text(path.read_text().replace(ANYTHING, dotted(rules)))
 
 
 @pytest.mark.parametrize(
@@ -161,6 +166,6 @@ def test_a_run_ends_before_one_number_too_many_also_after_it_was_continued(tmp_p
     ],
 )
 def test_rules_that_make_no_sense_are_refused_with_the_place(tmp_path, rules, words):
-    write_study(tmp_path, policy=rules)
+    write_study(tmp_path, policy=dotted(rules))
     with pytest.raises(InvalidInput, match=words):
         load_party(tmp_path / "ada" / "party.toml")

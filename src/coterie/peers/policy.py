@@ -68,6 +68,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     def allowance(self, study: Study, parts: Sequence[TableSummary], me: int) -> float:
         """How many numbers this party may say in the run."""
         share = self.budget if self.budget is not None else SHARE if study.split == "samples" else math.inf
+        if math.isinf(share):
+            return share
         # Of a masked sum only the total is heard, which is about everybody's rows; but of two parties each knows one.
         masked = _masks(study) and len(parts) > 2
         return share * sum(_held(part) for part in (parts if masked else [parts[me]]))
