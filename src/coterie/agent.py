@@ -25,7 +25,8 @@ class Facts:
     total: float
     """n: the number of samples, or the sum of their weights."""
     primal_at_start: float
-    """P at the model of zeros at which methods start; beside an intercept, labels have been lowered by `shift`."""
+    """P at the model at which methods start, less the loss of a model that knows every label. It is a model of zeros;
+    beside an intercept, labels have been lowered by `shift`, or the intercept is `start`."""
     reach: float
     """P / ‖∇P‖ there, or less: a length on the scale of the model."""
     residual: float
@@ -46,6 +47,8 @@ class Facts:
     shift: float = 0.0
     """What this agent takes off its labels, and off the intercept: the best constant. Labels far from 0 then cost
     neither rounds nor digits. Split by features, only the agent with the labels has it."""
+    start: float = 0.0
+    """The intercept at which methods start, and a proof is tried first: the best constant of a steep loss."""
     label_scale: float = 1.0
     """How far labels are from the best constant, in the root of the mean of the squares; 1 for classes."""
     lengths: FloatArray | None = None
@@ -236,8 +239,10 @@ class Agent:
 
     def first_model(self) -> FloatArray:
         """0, or what the penalty allows nearest to it: where methods start."""
-        zeros = np.zeros(self.design.shape[1], self.design.dtype)
-        return self.problem.prox(zeros, 1.0, self.design.intercept)
+        first = np.zeros(self.design.shape[1], self.design.dtype)
+        if self.design.intercept and self.facts is not None:
+            first[-1] = self.facts.start
+        return self.problem.prox(first, 1.0, self.design.intercept)
 
     @property
     def total(self) -> float:

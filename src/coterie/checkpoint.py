@@ -90,7 +90,9 @@ class Checkpoint:
         for header, arrays in self._whole():
             if header["round"] == round:
                 return _rebuild(header, arrays, classes)
-        raise CorruptFile(f"the checkpoint in {self.folder} lacks round {round}, which others have; remove it.")
+        raise CorruptFile(
+            f"the checkpoint in {self.folder} lacks round {round}, which other parties have; remove the folder."
+        )
 
     def _whole(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Header and arrays of the snapshots that can be read, the newest first; if there are none, but damaged ones,
@@ -112,7 +114,7 @@ class Checkpoint:
             yield header, arrays
         if damage is not None and not found:
             raise CorruptFile(
-                f"no readable checkpoint is left in {self.folder}; remove it to start afresh."
+                f"no readable checkpoint is left in {self.folder}; remove the folder to start again."
             ) from damage
 
     def _files(self) -> list[Path]:

@@ -68,12 +68,12 @@ def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str,
     content = read_bytes(path)
     try:
         if not zipfile.is_zipfile(io.BytesIO(content)):
-            raise ValueError("it is no .npz file, or it was cut short")
+            raise ValueError("it is not an .npz file, or it is truncated")
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         header = json.loads(arrays.pop("header").tobytes())
         if not isinstance(header, dict):
-            raise ValueError("its header is no table")
+            raise ValueError("its header is not a table")
     except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise CorruptFile(f"{path} is not a readable {kind} ({type(error).__name__}: {error}).") from error
     return header, arrays

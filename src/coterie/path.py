@@ -119,7 +119,7 @@ def path(
 def _with_strength(problem: Problem, strength: float) -> Problem:
     if not hasattr(getattr(problem, "penalty", None), "strength"):
         what = family_of(problem).words(problem)
-        raise InvalidProblem(f"{what}: there is no strength to follow a path of; use l1 or l2.")
+        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2.")
     changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
     return Problem(problem.loss, changed, intercept=problem.intercept)
 
@@ -147,8 +147,8 @@ def deal_folds(
         for value, name in zip(found[counts < 2], classes[counts < 2].tolist(), strict=True):
             party = next(table.name for table in tables if table.y is not None and (table.y == value).any())
             raise InvalidData(
-                f"class {name!r} has 1 row, at party {party!r}: while it is kept back there is nothing to learn that "
-                "class from. Give more rows of it, or leave cv out."
+                f"class {name!r} has 1 row, at party {party!r}: in the fold that keeps it back, no row of that "
+                "class is left. Give more rows of the class, or leave cv out."
             )
     for attempt in range(ATTEMPTS):
         folds = _dealt(tables, split, cv, seed, attempt)
@@ -156,7 +156,9 @@ def deal_folds(
         kept = [np.concatenate(labels)[whole != fold] for fold in range(cv)] if classes is not None else []
         if np.bincount(whole, minlength=cv).all() and all(len(np.unique(y)) == len(found) for y in kept):
             return folds
-    raise InvalidProblem(f"cv={cv}: some fold would have no rows, or leave one class only. Give fewer folds.")
+    raise InvalidProblem(
+        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer folds."
+    )
 
 
 def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int) -> list[npt.NDArray[np.intp]]:

@@ -89,7 +89,7 @@ def plan(
     """
     latency, bandwidth = link
     if not (latency >= 0 and bandwidth > 0):
-        raise InvalidProblem(f"link is (seconds a hop, bits a second), two positive numbers, not {link!r}.")
+        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
     seed = whole_number("seed", seed, least=0)
     tables = gather(_made_up(problem, data, seed), split, agents, seed)
     rows = tables[0].n if split == "features" else sum(table.n for table in tables)
@@ -163,7 +163,7 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
         return data
     if problem.family == "low-rank":
         raise InvalidProblem(
-            f"made-up data has one number or one of two classes per row; {problem.task.name} needs others: give data, "
+            f"sizes alone describe data with one label per row, but {problem.task.name} needs other labels. Give data; "
             "random numbers of the right shape will do."
         )
     n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))

@@ -85,7 +85,7 @@ class Result:
             content = json.loads(text)
             untouched = content.pop("seal") == _seal(content)
             if content["coterie_run"] != 1:
-                raise CorruptFile(f"{folder / 'run.json'} is of a newer kind; update coterie to read it.")
+                raise CorruptFile(f"{folder / 'run.json'} was written by a newer version; update coterie to read it.")
             columns = [map(float, content["history"][name]) for name in History.columns]
             network = _network_from(content["network"])
             carried_by = content["carried_by"]

@@ -623,7 +623,7 @@ def test_a_comparison_page_is_well_formed_and_names_the_winners(tmp_path: Path) 
     best = winners(results)
     assert f"fewest rounds {best['rounds']} {results[best['rounds']].rounds}" in reader.text
     assert reader.text.count("★") == 3
-    assert "2 of 3 got there" in reader.text
+    assert "2 of 3 reached it" in reader.text
     for path in save_comparison_figures(results, tmp_path, "svg"):
         assert all(name in path.read_text() for name in results)
     nobody = comparison_page({"consensus": results["consensus"]})

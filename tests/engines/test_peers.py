@@ -401,23 +401,23 @@ def changing(speaker, other=None):
 TAMPERING = {
     "speaks for its parent": (
         {"up": lambda broadcast, words: words | {0: words[1]}},
-        "cards: bea does not speak for its own",
+        "cards: bea sent words for parties outside its branch",
     ),
-    "changes what its child says": ({"up": changing(2)}, r"somebody changed what cyd \(cards\) said"),
-    "changes what its parent says": ({"down": changing(0)}, r"somebody changed what ada \(cards\) said"),
-    "changes what its child hears of itself": ({"down": changing(2)}, "cards: what cyd said came back as something"),
+    "changes what its child says": ({"up": changing(2)}, r"the message of cyd \(cards\) was changed"),
+    "changes what its parent says": ({"down": changing(0)}, r"the message of ada \(cards\) was changed"),
+    "changes what its child hears of itself": ({"down": changing(2)}, "cards: what cyd sent came back changed"),
     "hands out another certificate": (
         {"up": changing(2, 1), "about": "introduction"},
-        "certificate that was passed on for cyd does not hold",
+        "TLS certificate that was passed on for cyd is not valid",
     ),
     "leaves somebody out": (
         {"down": lambda broadcast, words: {0: words[0]}},
         r"cards: only \[0\] of 3 parties were heard",
     ),
-    "hands out nonsense": ({"down": lambda broadcast, words: words | {0: b"x"}}, "no word of ours"),
+    "hands out nonsense": ({"down": lambda broadcast, words: words | {0: b"x"}}, "unexpected payload"),
     "says one thing here and another there": (
         {"down": lambda broadcast, words: words | {1: broadcast._signed(b"something else", "cards")}},
-        r"somebody changed what ... \(digests\) said",
+        r"the message of ... \(digests\) was changed",
     ),
 }
 
@@ -470,7 +470,7 @@ def test_words_of_another_meeting_are_not_taken(keys):
             return words | {2: heard[0]}
 
     ends = conversation(keys, Replaying)
-    assert "somebody changed what cyd" in str(ends[0])
+    assert "the message of cyd" in str(ends[0])
 
 
 def test_a_whole_meeting_cannot_be_played_back(keys):
@@ -490,7 +490,7 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
     ends = conversation(
         keys, type("Replaying", (Recording,), {"down": lambda broadcast, words: heard[broadcast.about]})
     )
-    assert "what cyd said came back as something else" in str(ends[2])
+    assert "what cyd sent came back changed" in str(ends[2])
 
 
 class Bent(GrpcMesh):
@@ -513,7 +513,7 @@ def test_who_passes_sums_on_cannot_change_them(tmp_path):
     tables = data("features")
     for error in together(tmp_path, tables, chaos=Bending):
         assert error.status == "protocol_error", error
-        assert "cyd heard other sums than ada" in str(error)
+        assert "cyd received other sums than ada" in str(error)
     assert not list(tmp_path.glob("*/result"))
     assert [result.status for result in together(tmp_path, tables)] == ["optimal"] * 3
 
@@ -550,7 +550,7 @@ def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_pa
         (("deadline = 8.0", "deadline = 8.0\ntol = -1.0"), "tol is a relative duality gap"),
         (("deadline = 8.0", "deadline = 8.0\ncheck-every = 0"), "check_every must be a whole number"),
         (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
-        (('name = "bea"', 'name = "b/ea"'), "no name for a party"),
+        (('name = "bea"', 'name = "b/ea"'), "not a valid party name"),
         (("127.0.0.1:", "nowhere"), "is host:port"),
         (('loss = "squared"', 'loss = "sqared"'), "Did you mean 'squared'"),
         (('name = "test"', 'name = "test"\npsi = true'), "psi matches rows by an id"),
@@ -780,7 +780,7 @@ def test_another_key_is_not_signed_by_the_way(tmp_path):
     assert second["keys"] != first["keys"]
     refused = here("provision", study, *request)
     assert isinstance(refused.exception, InvalidInput)
-    assert "is of another key" in str(refused.exception)
+    assert "belongs to another key" in str(refused.exception)
     assert here("provision", study, *request, "--replace").exit_code == 0
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -33,7 +34,7 @@ EXACT = {"inner_tolerance": 1e-14, "inner_epochs": 10_000}
 
 
 def labels(loss):
-    return SIGNS if LOSSES[loss].kind == "classification" else NUMBERS
+    return labels_for(loss, NUMBERS, SIGNS)
 
 
 def agents_for(problem, y, count=K, weights=None):

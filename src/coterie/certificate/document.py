@@ -147,7 +147,7 @@ class Certificate:
             content = json.loads(text)
             seal = content.pop("seal")
             if content["coterie_certificate"] not in (1, KIND):
-                raise CorruptFile(f"{path} is a certificate of a newer kind; update coterie to read it.")
+                raise CorruptFile(f"{path} was written by a newer version; update coterie to read it.")
             if seal != _seal(content):
                 raise CorruptFile(f"{path} was changed after it was written: its seal does not match its content.")
             old = content.pop("coterie_certificate") == 1

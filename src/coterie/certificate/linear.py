@@ -257,28 +257,30 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
-    lost = _norm(agent, here.slopes) * error + _curved(agent, error) + _summed(agent, here.losses)
+    loss = agent.problem.loss
+    sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
+    lost = _norm(agent, here.slopes) * error + _curved(agent, here, error) + _summed(agent, float(sizes))
     return here.losses, lost
 
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
     """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
     loss = agent.problem.loss
-    if v is here.slopes and _is_smooth(agent):
+    if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
-        return 0.0, _curved(agent, error)
+        return 0.0, _curved(agent, here, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
     distance = _norm(agent, loss.slope_distance(here.scores, v, here.y))
-    return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
+    return gaps, distance * error + _curved(agent, here, error) + _summed(agent, gaps)
 
 
-def _is_smooth(agent: Agent) -> bool:
-    return math.isfinite(agent.problem.loss.smoothness)
-
-
-def _curved(agent: Agent, error: float) -> float:
+def _curved(agent: Agent, here: Here, error: float) -> float:
     """What curvature adds to an error of the scores of that length; a kink is in `slope_distance`."""
-    return agent.problem.loss.smoothness * error * error if _is_smooth(agent) else 0.0
+    loss, weights = agent.problem.loss, agent.data.weights
+    if not loss.steep:
+        return loss.smoothness * error * error if loss.smooth else 0.0
+    lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
+    return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
 
 
 def _summed(agent: Agent, total: float) -> float:

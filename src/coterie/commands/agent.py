@@ -18,26 +18,28 @@ from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput
 from coterie.statuses import Status
 
-__all__ = ["agent", "party_files", "predict_with_parties", "register", "rehearsal", "saying"]
+__all__ = ["agent", "party_files", "predict_with_parties", "rehearsal", "saying"]
+
+EXAMPLE = "Example: coterie agent party.toml"
 
 
 def agent(
     files: Annotated[
         list[Path],
-        typer.Argument(help="The party's own party.toml. Several, or a folder of them: a rehearsal on this machine."),
+        typer.Argument(help="Your party.toml. Several files, or a folder of them, start a rehearsal on this machine."),
     ],
     predict: Annotated[
-        Path | None, typer.Option(help="Predict these rows with all parties' parts of the model, instead of fitting.")
+        Path | None, typer.Option(help="Data to predict, with all parties' parts of the model. Nothing is fitted.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --predict: a CSV file.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Only show what would be sent, and to whom.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
     chaos: Annotated[
-        str | None, typer.Option(help="Rehearse failures, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or: on.")
+        str | None, typer.Option(help="Failures to rehearse, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or on.")
     ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Take part in a study with the own data: meet the others, learn, write the own part of the model."""
+    """Take part in a study with your data: connect to the other parties, fit, and write your part of the model."""
     from coterie.peers.chaos import Chaos
 
     shaken = None if chaos is None else Chaos.parse(chaos)
@@ -104,7 +106,7 @@ def _fit(file: Path, chaos: Any, as_json: bool) -> int:
     try:
         result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
     except KeyboardInterrupt:
-        saying(own.party)("left by hand; start again to continue from the newest snapshot")
+        saying(own.party)("stopped by hand; start again to continue from the newest checkpoint")
         return Status.INTERRUPTED.exit_code
     if as_json:
         print_json({**summary(result), "party": own.party, "output": str(own.output)})
@@ -168,7 +170,7 @@ def _end(one: dict[str, Any]) -> str:
         size = co.progress.format_bits(one["total"]["bits"])
         spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"
         return f"{one['status']}: {one['proves']}\n  {spent}"
-    return f"ended with {one['exit_code']}: {one.get('error', 'see above')}"
+    return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
 
 def _line(party: str, line: str) -> str:
@@ -196,12 +198,7 @@ def _stop_wished(study: Any, party: str) -> Callable[[], bool]:
     def first(number: int, frame: object) -> None:
         pressed.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("stopping after this round; once more to leave at once", file=sys.stderr)
+        print("stopping after this round; press Ctrl-C again to stop at once", file=sys.stderr)
 
     signal.signal(signal.SIGINT, first)
     return pressed.is_set
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie agent party.toml")(agent)

@@ -73,6 +73,6 @@ def show_result(result: co.Result, output: Path, report: Path, as_json: bool) ->
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
         table.add_row(row["purpose"], row["word"], *numbers)
-    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in all")
+    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in total")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)

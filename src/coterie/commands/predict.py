@@ -13,20 +13,20 @@ from coterie.commands.options import Config, Json, numbered
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["predict", "register"]
+__all__ = ["predict"]
+
+EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv"
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="model.npz, as `coterie fit` wrote it.")],
-    data: Annotated[Path, typer.Argument(help="Parquet, CSV or svmlight with the model's columns.")],
-    users: Annotated[
-        str | None, typer.Option(help="The column that says whose row it is, for personal models.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A CSV file; without it, print.")] = None,
+    model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
+    data: Annotated[Path, typer.Argument(help="New data with the columns of the model: Parquet, CSV or svmlight.")],
+    users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file (default: print).")] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Predict with a fitted model; with a party.toml, together with the other parties."""
+    """Predict with a fitted model. With a party.toml, do it together with the other parties."""
     if model.suffix == ".toml":
         predict_with_parties(model, data, output, as_json)
         return
@@ -45,8 +45,3 @@ def predict(
         print("\n".join(map(str, predictions)))
     else:
         console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv")(predict)

@@ -75,8 +75,8 @@ class RunSpec:
         """What all processes are told of a run in so many of them."""
         if pace is not None and not run.steps.asynchronous:
             raise InvalidProblem(
-                "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go "
-                "step by step. Leave it out."
+                "clock='real' is for methods whose agents wake up one by one, such as dada. Leave it out: the agents "
+                "of this method go step by step."
             )
         process_of = assigned(len(run.agents), processes)
         folder, identity = None, ""

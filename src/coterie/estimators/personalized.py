@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -34,6 +34,7 @@ Trial = dict[str, float]
 """Parameters that were tried, and their `score`."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A boosted classifier for each user that borrows strength from similar users.
 
@@ -46,42 +47,22 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     what `predict` does for a user that was not fitted: "error", or "neighbours" for the average model.
     """
 
-    def __init__(
-        self,
-        predictors: Any = "stumps",
-        *,
-        count: int | None = None,
-        beta: Any = 10.0,
-        mu: Any = 1.0,
-        lam: Any = 10.0,
-        network: Any = "learned",
-        method: str = "dada",
-        local_steps: int = 10,
-        sample: int = 10,
-        alternations: int = 3,
-        engine: Any = "local",
-        tol: float = 1e-2,
-        max_rounds: int = 500,
-        cv: int | None = None,
-        unknown: str = "error",
-        random_state: Any = None,
-    ):
-        self.predictors = predictors
-        self.count = count
-        self.beta = beta
-        self.mu = mu
-        self.lam = lam
-        self.network = network
-        self.method = method
-        self.local_steps = local_steps
-        self.sample = sample
-        self.alternations = alternations
-        self.engine = engine
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.cv = cv
-        self.unknown = unknown
-        self.random_state = random_state
+    predictors: Any = field(default="stumps", kw_only=False)
+    count: int | None = None
+    beta: Any = 10.0
+    mu: Any = 1.0
+    lam: Any = 10.0
+    network: Any = "learned"
+    method: str = "dada"
+    local_steps: int = 10
+    sample: int = 10
+    alternations: int = 3
+    engine: Any = "local"
+    tol: float = 1e-2
+    max_rounds: int = 500
+    cv: int | None = None
+    unknown: str = "error"
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

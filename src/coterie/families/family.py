@@ -43,8 +43,13 @@ class Family(ABC):
         """The tables checked, with labels −1 and +1 for a classification, in one precision; and the two classes."""
         classes_wanted = bool(self.classification(problem))
         checked = validated_all(on_the_host(tables), split=split, classification=classes_wanted)
+        for table in checked:
+            self.check_labels(table, problem)
         valid, classes = encode_labels(checked, classes_wanted)
         return in_one_precision(valid if split == "features" else [_by_rows(table) for table in valid]), classes
+
+    def check_labels(self, table: Table, problem: Problem) -> None:  # noqa: B027
+        """Refuse labels that the problem has no use for; the party has been checked alone."""
 
     def classes(self, problem: Problem, labels: Collection[str | float]) -> Classes:
         """The classes of all parties together, sorted; None where labels are numbers."""

@@ -10,7 +10,8 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.data.table import columns_of
+from coterie.data import Table
+from coterie.data.table import columns_of, party_error
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.families.family import Classes, Family, spelt
 from coterie.models import LinearModel
@@ -27,6 +28,18 @@ class LinearFamily(Family):
 
     def classification(self, problem: Problem) -> bool:
         return problem.loss.kind == "classification"
+
+    def check_labels(self, table: Table, problem: Problem) -> None:
+        """Refuse, say, a negative count, and tell where it is."""
+        if table.y is None or self.classification(problem):
+            return
+        wrong = np.flatnonzero(~problem.loss.accepts(table.y))
+        if wrong.size:
+            said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"
+            more = f", and so {'has' if wrong.size == 2 else 'have'} {wrong.size - 1} more" if wrong.size > 1 else ""
+            raise party_error(
+                table.name, f"{said}{more}; the {problem.loss.name} loss takes {problem.loss.labels}. Check the labels."
+            )
 
     def check_columns(self, problem: Problem, columns: int) -> None:
         """Refuse a penalty with bounds or groups for another number of columns."""

@@ -65,7 +65,7 @@ class Gram(Method):
         if not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
-        return Outlook(1, 1, d * (d + 3) / 2, products_work(sizes, d), "one message")
+        return Outlook(1, 1, d * (d + 3) / 2, products_work(sizes, d), "one message suffices")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:

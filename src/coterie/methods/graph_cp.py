@@ -165,7 +165,7 @@ class GraphCP(Method):
         if network.server:
             return None
         mine, trees, words = traffic(network)
-        return 1.0 + (trees / (mine + trees) if network.n_edges else 0.5), f"traffic: {words}"
+        return 1.0 + (trees / (mine + trees) if network.n_edges else 0.5), f"it is expected to send less: {words}"
 
     def check(self, problem: Problem, network: Network) -> None:
         if network.server:

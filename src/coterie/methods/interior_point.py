@@ -129,7 +129,7 @@ class InteriorPoint(Method):
             return None
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
-        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds")
+        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:

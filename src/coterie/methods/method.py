@@ -69,7 +69,7 @@ class Method(ABC):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        """How much `method="auto"` should like this method here, and why; None: only when asked for by name."""
+        """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
         outlook = None if sizes is None else cls.outlook(problem, sizes)
         return None if sizes is None or outlook is None else worth(problem, network, sizes, outlook)
 

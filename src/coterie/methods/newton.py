@@ -36,6 +36,7 @@ from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_n
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
+from coterie.losses.loss import Step
 from coterie.methods import working_set
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
@@ -169,7 +170,7 @@ class Newton(Method):
         if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short letters in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
-        return Outlook(rounds, sums, scalars, work, "few rounds")
+        return Outlook(rounds, sums, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):
@@ -192,7 +193,8 @@ class Newton(Method):
         yield from ()  # there is nothing to ask
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
         single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
-        return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
+        floor = 1.0 if agent.problem.loss.steep else FIRST_FLOOR
+        return State(w, floor, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H.
@@ -213,7 +215,8 @@ class Newton(Method):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.problem.loss, state.w, agent.at(state.w, agent.centred)
-        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), state.floor * loss.smoothness))
+        floor = state.floor * loss.curvature_scale(here.scores, here.y)
+        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), floor))
         if state.every > 1:
             curvature = _thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
@@ -354,7 +357,7 @@ def _has_curvature(loss: Loss) -> bool:
     return type(loss).curvature is not Loss.curvature
 
 
-def _raised(loss: Loss, curvature: FloatArray, floor: float) -> FloatArray:
+def _raised(loss: Loss, curvature: FloatArray, floor: Step) -> FloatArray:
     """ℓ'' with that floor; where it is constant by pieces, only if most of the own rows are below it."""
     if _by_pieces(loss) and 2 * np.count_nonzero(curvature < floor) <= curvature.size:
         return curvature

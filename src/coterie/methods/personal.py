@@ -134,7 +134,7 @@ class Dada(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return (1.0, "models that borrow strength from similar users") if cls is Dada else None
+        return (1.0, "users learn from similar users") if cls is Dada else None
 
     def check(self, problem: Problem, network: Network) -> None:
         if not isinstance(problem, Personal):

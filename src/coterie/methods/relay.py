@@ -19,7 +19,6 @@ For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -78,12 +77,12 @@ class Relay(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or _why_not(problem) or math.isfinite(problem.loss.smoothness) or sizes.columns <= WIDE:
+        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= WIDE:
             return None
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
             return None  # all would wait for letters most of the time
-        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "in turns"))
+        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):

@@ -111,7 +111,7 @@ class DfwSubspace(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
-        return 1.0, "corrective steps, which reach small gaps in few rounds"
+        return 1.0, "corrective steps reach small gaps in few rounds"
 
     @property
     def state(self) -> type:

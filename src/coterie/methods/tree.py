@@ -92,9 +92,9 @@ class Tree(Method):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         if network.server:
-            return 1.5, "exact sums through the server"
+            return 1.5, "the server gives exact sums"
         graphs, mine, words = traffic(network)
-        return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"traffic: {words}"
+        return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"it is expected to send less: {words}"
 
     @property
     def state(self) -> type:

@@ -9,11 +9,12 @@ from coterie.errors import CorruptFile
 from coterie.files import read_archive
 from coterie.models.linear import LinearModel
 from coterie.models.low_rank import LowRankModel
+from coterie.models.model import Model
 from coterie.models.personal import PersonalModel
 
-__all__ = ["MODELS", "LinearModel", "LowRankModel", "PersonalModel", "load_model"]
+__all__ = ["MODELS", "LinearModel", "LowRankModel", "Model", "PersonalModel", "load_model"]
 
-MODELS: dict[str, Any] = {"linear": LinearModel, "low-rank": LowRankModel, "personal": PersonalModel}
+MODELS: dict[str, type[Model]] = {model.kind: model for model in (LinearModel, LowRankModel, PersonalModel)}
 """The class of each kind of model file."""
 
 

@@ -67,7 +67,10 @@ def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
         columns = model.columns
     table = read(data or own.data, target=target, id=study.id, weight=weight, columns=columns, name=own.party)
     problem = study.make_problem()
-    return validated(table, classification=family_of(problem).classification(problem))
+    family = family_of(problem)
+    checked = validated(table, classification=family.classification(problem))
+    family.check_labels(checked, problem)
+    return checked
 
 
 def fit_together(
@@ -114,7 +117,7 @@ def predict_together(
     The others get (ids, None): partial scores travel towards that party only.
     """
     if study.split != "features":
-        raise InvalidInput("where rows are apart, every party has the whole model: use `coterie predict model.npz`.")
+        raise InvalidInput("split by samples, every party has the whole model: use `coterie predict model.npz`.")
     model = load_model(own.output / "model.npz")
     assert isinstance(model, LinearModel)
     table = read_own(own, study, data)
@@ -125,15 +128,15 @@ def predict_together(
         here = matched(session, table)
         holders = session.all_gather(own.target is not None, "labels", bool)
         if sum(holders) != 1:
-            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
+            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
         if holders[session.me] != (own.target is not None):
-            raise ProtocolError("labels: somebody changed whether this party has them.")
+            raise ProtocolError("the message about labels was changed on its way.")
         refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
         scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
         session.all_gather(True, "written", bool)
         if scores is None:
             return here.ids, None
-        return here.ids, scores if model.classes_ is None else model.classes_[(scores > 0).astype(int)]
+        return here.ids, model.answers(scores)
 
     return in_session(own, study, "predict", work, say, chaos)
 

@@ -127,7 +127,9 @@ class SignedBroadcast:
                 found = _decoded(part, dict[int, bytes])
                 if found.keys() != self.branch(child):
                     who = self.links.name(child)
-                    raise ProtocolError(f"{about}: {who} does not speak for its own branch, and for nobody else.")
+                    raise ProtocolError(
+                        f"{about}: {who} sent words for parties outside its branch of the tree, or not for all in it."
+                    )
                 everything |= found
             return msgspec.msgpack.encode(everything)
 
@@ -136,7 +138,7 @@ class SignedBroadcast:
             raise ProtocolError(f"{about}: only {sorted(found)} of {self.count} parties were heard.")
         if found[self.links.me] != mine:
             # Also what keeps a recorded meeting from being played back: in that one, the own words were others.
-            raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} said came back as something else.")
+            raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} sent came back changed.")
         return [_decoded(found[j], Word) for j in range(self.count)]
 
 
@@ -144,4 +146,4 @@ def _decoded(part: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(part, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a party sent something that is no word of ours: {error}") from error
+        raise ProtocolError(f"a party sent an unexpected payload: {error}") from error

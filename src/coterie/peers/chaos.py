@@ -46,7 +46,7 @@ class Chaos:
             try:
                 given[name] = int(value) if name in ("kill", "seed") else float(value)
             except ValueError:
-                raise InvalidInput(f"chaos: {pair!r} is no name=number.") from None
+                raise InvalidInput(f"chaos: {pair!r} is not of the form name=number.") from None
         made = Chaos(**given)
         if not (0 <= made.drop < 1 and 0 <= made.disconnect < 1 and made.delay >= 0 and made.kill >= 0):
             raise InvalidInput(f"chaos: {text!r}: chances are from 0 to below 1, delay and kill not negative.")

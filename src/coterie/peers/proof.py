@@ -101,7 +101,7 @@ def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]
         except CorruptFile as error:
             say(str(error))
             found.append(None)
-            damage.append(f"its {name} was changed after it was written, or is no such file")
+            damage.append(f"its {name} was changed after it was written, or is a file of another kind")
     return found[0], found[1], damage
 
 
@@ -125,7 +125,7 @@ def _verify(
     bound, facts = _computed(session, *brought, certificate.radius)
     for name, one in zip(names, claims, strict=True):
         if one.numbers is None:
-            raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
+            raise ProtocolError(f"{name} sent neither a claim nor an objection.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]

@@ -56,7 +56,7 @@ __all__ = [
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-MET = "all neighbours are here"
+MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
 
 
@@ -81,7 +81,7 @@ class Session:
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"{about}: a party sent something else ({error}).") from error
+            raise ProtocolError(f"{about}: a party sent an unexpected payload ({error}).") from error
 
 
 # -- meeting -----------------------------------------------------------------------------------------------------------
@@ -143,8 +143,8 @@ def check_totals(session: Session, transport: Driver) -> None:
     others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(
-            f"{', '.join(others)} heard other sums than {session.study.names[0]}: a party on the way changed what it "
-            "passed on. Do not use what was computed."
+            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party changed what it passed "
+            "on. Do not use the result."
         )
 
 

@@ -171,7 +171,7 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: a study has at least two parties, not {len(names)}.")
     for party in study.party:
         if not NAME.fullmatch(party.name):
-            raise InvalidInput(f"{path}: {party.name!r} is no name for a party; use letters, digits and dashes.")
+            raise InvalidInput(f"{path}: {party.name!r} is not a valid party name; use letters, digits and dashes.")
         if not ADDRESS.fullmatch(party.address):
             raise InvalidInput(f"{path}: the address of {party.name} is host:port, not {party.address!r}.")
     if len({name.lower() for name in names}) < len(names):
@@ -180,11 +180,11 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: the deadline is a number of seconds above 0, not {study.deadline}.")
     pace_of(study.clock, study.pace)
     if study.clock == "real" and study.split != "users":
-        raise InvalidInput(f"{path}: clock = 'real' is for split = 'users', whose parties wake up one by one.")
+        raise InvalidInput(f"{path}: clock = 'real' needs split = 'users'.")
     if study.psi and study.id is None:
         raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
     if study.id is not None and study.split != "features":
-        raise InvalidInput(f"{path}: rows are matched by id only where columns are apart; leave id out.")
+        raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
     study.make_problem()
     study.make_limits()
     _check_method(path, study)

@@ -131,7 +131,7 @@ def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> 
 def make_link(link: tuple[float, float]) -> Link:
     """Seconds a hop and bits a second, if these numbers make sense."""
     if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
-        raise InvalidProblem(f"link is (seconds a hop, bits a second), two positive numbers, not {link!r}.")
+        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
     return Link(float(link[0]), float(link[1]))
 
 
@@ -229,7 +229,7 @@ def choose_method(
         if not liked:
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])
-        explanation = f"chosen for its {liked[name][1]}"
+        explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:
         raise InvalidProblem(
             f"{', '.join(options)}: give the parameters to the Method itself, e.g. replace(method, ...)."

@@ -26,7 +26,9 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
         if agents is not None and (isinstance(agents, bool) or agents != len(data)):
-            raise InvalidData(f"the data comes from {len(data)} parties, so agents={agents!r} cannot be; leave it out.")
+            raise InvalidData(
+                f"the data comes from {len(data)} parties, so agents={agents!r} does not apply; leave it out."
+            )
         # Already named while they are read, so that an error can name them.
         names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
         given = [part() if callable(part) else part for part in data]

@@ -219,7 +219,7 @@ class Driver:
     def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
         tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
         if tells and len(tells) < len(words):
-            raise ProtocolError("some agents told something with their Ask and others did not.")
+            raise ProtocolError("some agents sent a message with their Ask, but others did not.")
         kept = dict(self.collectives.published)
         for agent, message in tells.items():
             self.collectives.publish(agent, message)
