@@ -100,9 +100,9 @@ def together(folder, tables=None, names=NAMES, work=fit_together, **more):
 class Party:
     """A party's agent as a process of its own."""
 
-    def __init__(self, folder, name, *arguments):
+    def __init__(self, folder, name, *arguments, prefix=()):
         self.folder, self.name = folder, name
-        self.command = [sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
+        self.command = [*prefix, sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
         self.command += arguments
         self.start()
 
@@ -152,8 +152,8 @@ class Party:
 
 
 @contextlib.contextmanager
-def processes(folder, names=NAMES):
-    running = {name: Party(folder, name) for name in names}
+def processes(folder, names=NAMES, prefixes=None):
+    running = {name: Party(folder, name, prefix=(prefixes or {}).get(name, ())) for name in names}
     try:
         yield running
     finally:

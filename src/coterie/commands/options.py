@@ -26,6 +26,7 @@ __all__ = [
     "Json",
     "Options",
     "Question",
+    "Raw",
     "Target",
     "Weight",
     "among",
@@ -85,6 +86,7 @@ def among(*names: str, also: str = "") -> Any:
     return typer.Option(help=known(names) + also, autocompletion=complete)
 
 
+Raw = Annotated[bool, typer.Option("--raw", help="Write cells as they are, also those that a spreadsheet would run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Config = Annotated[
     Path | None,

@@ -219,7 +219,9 @@ def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
         for process, outcome in enumerate(outcomes)
         for agent, point in zip(spec.agents_of(process), outcome.points, strict=True)
     }
-    return replace(outcomes[spec.process_of[0]], points=[by_agent[agent] for agent in range(len(spec.process_of))])
+    points = [by_agent[agent] for agent in range(len(spec.process_of))]
+    warnings = tuple(warning for outcome in outcomes for warning in outcome.warnings)
+    return replace(outcomes[spec.process_of[0]], points=points, warnings=warnings)
 
 
 def unless_error(answer: T | CoterieError) -> T:

@@ -21,6 +21,6 @@ MODELS: dict[str, type[Model]] = {model.kind: model for model in (LinearModel, L
 def load_model(path: str | Path) -> Any:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(MODELS)}.")
     return MODELS[kind].load(path)

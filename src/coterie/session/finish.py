@@ -34,6 +34,5 @@ def finish(
     graph = family_of(setup.problem).network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
     history = History(outcome.history)
-    return Result(
-        outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, outcome.error, kept
-    )
+    ended = (outcome.error, kept, outcome.warnings)
+    return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
