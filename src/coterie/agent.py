@@ -219,12 +219,12 @@ class Agent:
 
     @cached_property
     def weight(self) -> float:
-        """How much the own rows weigh: their number, or the sum of their weights."""
+        """How much its own rows weigh: their number, or the sum of their weights."""
         return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
 
     @cached_property
     def label_norm(self) -> float:
-        """√(Σ s y²) of the own labels."""
+        """√(Σ s y²) of its own labels."""
         return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
 
     @cached_property
@@ -234,7 +234,7 @@ class Agent:
 
     @cached_property
     def squared_norm(self) -> float:
-        """λmax of the own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
+        """λmax of its own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
         return self.centred.squared_norm(self.data.weights) or 1.0
 
     def first_model(self) -> FloatArray:

@@ -60,12 +60,12 @@ def solve(
     callback: Sink | None = None,
     **options: Any,
 ) -> Result:
-    """Learn one model from data that is apart, and prove how good it is.
+    """Learn one model from data held by several parties, and prove how good it is.
 
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
     data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party; there also
                 callables that give one, called where that agent lives; and on a cluster `Rows` of its frames
-    split       "samples" (rows are apart), "features" (columns are apart, labels at one party), or "users": a model for
+    split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
                 each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
     agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
     network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; split by users, the
@@ -78,7 +78,7 @@ def solve(
     check_every rounds between two certificates; by default, after the first few, they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
     warm_start  a result for the same parties, from whose model and dual to start
-    link        seconds a hop and bits a second, with which "auto" reckons
+    link        seconds per hop and bits per second that "auto" assumes
     progress    a live line on the terminal (default: only if there is one)
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     """

@@ -180,8 +180,7 @@ def described(problem: Problem, split: str, people: Sequence[Participant]) -> st
     """Which problem it is, on which data: what a certificate is about, in words."""
     rows = people[0].rows if split == "features" else sum(p.rows for p in people)
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
-    apart = {"samples": "rows", "features": "columns", "users": "users"}[split]
-    where = f"{rows} rows, {columns} columns, {len(people)} parties, {apart} apart"
+    where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
     return f"{family_of(problem).described(problem.settings())}; {where}"
 
 

@@ -120,7 +120,7 @@ class PlainGradient(co.Method):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "proximal gradient, without acceleration"
     disclosure: ClassVar[co.Disclosure] = co.Disclosure(
-        sent="the gradient of the own loss, one number per column, added up",
+        sent="the gradient of its own loss, one number per column, added up",
         learned="a weighted sum of rows, another one each round",
         secure="the totals over all parties",
     )

@@ -52,7 +52,7 @@ class State:
     aheads: tuple[FloatArray, ...]
     """The same of the agent's own coordinates."""
     f: FloatArray
-    """T(x) − x of the last one: the own entries that are measured."""
+    """T(x) − x of the last one: its own entries that are measured."""
     f_changes: tuple[FloatArray, ...]
     gram: FloatArray
     """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""

@@ -60,7 +60,7 @@ class State:
 
 @dataclass(frozen=True)
 class Halpern(Wrapper):
-    """`steps`, pulled back to an anchor that is set anew now and then."""
+    """`steps`, pulled back to an anchor that is reset from time to time."""
 
     alpha: float = 2.0
 

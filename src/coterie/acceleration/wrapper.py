@@ -71,7 +71,7 @@ class Wrapper(ABC):
         return True
 
     def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
-        """Move ahead; start afresh when the method changes its own parameters, for then its map is another one."""
+        """Move ahead; start again when the method changes its own parameters, for then its map is another one."""
         if self.steps.tunes_after(t):
             tuned = yield from self.steps.tune(agent, state.image, t)
             if tuned is not state.image:
@@ -122,7 +122,7 @@ def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float)
 
 
 def own_residual(agent: Agent, parts: tuple[Coordinate, ...], start: Any, image: Any) -> FloatArray:
-    """The own share of ‖T(x) − x‖² as a message: what all agents hold alike counts at the first one only."""
+    """Its own share of ‖T(x) − x‖² as a message: what all agents hold alike counts at the first one only."""
     counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
     moves = [(part.scale, getattr(image, part.name) - getattr(start, part.name)) for part in counted]
     return np.array([sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)], float)

@@ -55,7 +55,7 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
-    """Sums over the own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
+    """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
     squares of labels about it."""
     y = agent.exact_labels
     slopes = agent.problem.loss.gradient(np.full(len(y), start), y)
@@ -163,7 +163,7 @@ def _alone(talk: Talk[T]) -> T:
 
 
 def _value(agent: Agent, constant: float) -> float:
-    """Σ s ℓ of the own rows where every score is that constant."""
+    """Σ s ℓ of its own rows where every score is that constant."""
     y = agent.exact_labels
     return agent.problem.loss.value(np.full(len(y), constant), y, agent.data.weights)
 

@@ -227,7 +227,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
 
 
 def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
-    """The own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
+    """Its own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
     if penalty.coercive:
         return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
@@ -256,7 +256,7 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
 
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
-    """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
+    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
     loss = agent.problem.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     lost = _norm(agent, here.slopes) * error + _curved(agent, here, error) + _summed(agent, float(sizes))
@@ -264,7 +264,7 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
 
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
-    """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
+    """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.problem.loss
     if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
@@ -289,7 +289,7 @@ def _summed(agent: Agent, total: float) -> float:
 
 
 def _score_error(agent: Agent, w: FloatArray) -> float:
-    """‖δu‖ for what the own columns add to the scores."""
+    """‖δu‖ for what its own columns add to the scores."""
     coefficients = agent.problem.coefficients(w, agent.design.intercept)
     return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
 
@@ -331,7 +331,7 @@ def _exact_sides(agent: Agent, v: FloatArray) -> tuple[float, float, float, floa
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[float, float]:
-    """Σ s v of the own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
+    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
     grid = _grid(both)
     up, up_rest, down, down_rest = _exact_sides(agent, v)
     coarse = [round(side / grid) * grid if grid else side for side in (up, down)]

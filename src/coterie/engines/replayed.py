@@ -4,7 +4,7 @@
     job k:  State, replies 1 … k ─→ word k + 1, or the new State
 
 A conversation is a function of the State and the replies alone, so a job that is lost is simply done again, by whoever
-is free. The price is the data read anew, and the replies heard anew, for each word.
+is free. The price is the data read again, and the replies heard again, for each word.
 """
 
 from __future__ import annotations

@@ -74,13 +74,13 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         Stop when the certified gap is at most tol times the objective of the best constant model (of 0 without an
         intercept).
     max_rounds : int
-        Rounds at most; a `ConvergenceWarning` says that they did not suffice.
+        Maximum number of rounds; a `ConvergenceWarning` says if they did not suffice.
     warm_start : bool
         Whether the next `fit` starts from this one's answer, if the data has the same shape and number of classes.
     checkpoint : path
         A folder from which the same fit goes on after a crash.
     random_state : int, RandomState or None
-        The seed of everything random; None is 0.
+        Random seed; None is 0.
 
     Attributes
     ----------

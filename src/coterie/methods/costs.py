@@ -1,4 +1,4 @@
-"""What `method="auto"` reckons with: how large the data is, how good the link is, and what a method would take there.
+"""What `method="auto"` assumes: how large the data is, how good the link is, and what a method would take there.
 
     seconds = turns · latency + bits of the busiest sender / bandwidth + local work / speed
 
@@ -18,11 +18,11 @@ from coterie.problem import Problem
 __all__ = ["LINK", "SPEED", "Link", "Outlook", "Sizes", "first_order", "products_work", "worth"]
 
 FIRST_ORDER_APPEAL = 2.0
-"""What the best method of first order has; another one that takes half the time has twice as much."""
+"""What the best first-order method has; another one that takes half the time has twice as much."""
 FIRST_ORDER_ROUNDS = {"smooth": 60.0, "kinks": 300.0}
-"""Rounds of a self-tuned, accelerated method of first order to a relative gap of 1e-6: see docs/papers/002.md."""
+"""Rounds of a self-tuned, accelerated first-order method to a relative gap of 1e-6: see docs/papers/002.md."""
 FIRST_ORDER_SWEEPS = 20.0
-"""Passes over the own rows in one of its rounds, where the local problem is solved by coordinate steps."""
+"""Passes over its own rows in one of its rounds, where the local problem is solved by coordinate steps."""
 SPEED, BLAS_SPEED = 1e9, 1e10
 """Multiplications a second of one agent, and those of dense matrix products."""
 
@@ -32,9 +32,9 @@ class Link:
     """A link between two organisations, unless told otherwise: 20 ms away, 100 Mbit/s."""
 
     latency: float = 0.02
-    """Seconds a hop."""
+    """Seconds per hop."""
     bandwidth: float = 1e8
-    """Bits a second."""
+    """Bits per second."""
 
 
 LINK = Link()

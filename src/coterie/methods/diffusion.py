@@ -4,14 +4,14 @@ Sayed): columns split over the agents of any connected graph, every iteration on
 | paper                | code                  | meaning                                                               |
 |----------------------|-----------------------|-----------------------------------------------------------------------|
 | N, K                 | `n`, `agent.count`    | samples, agents                                                       |
-| h_{n,k}, w_k         | `agent.design`, `w`   | the own columns of sample n, and their coefficients                   |
+| h_{n,k}, w_k         | `agent.design`, `w`   | its own columns of sample n, and their coefficients                   |
 | γ_n, Q(·; γ_n)       | label, `problem.loss` | the label, known to all, and the loss, smooth, Q' its derivative      |
 | A = [a_ℓk]           | `mixing`              | symmetric, doubly stochastic                                          |
 | μ                    | `step`                | the step size                                                         |
 | J                    | `pipeline`            | slots of the pipeline: how often a score is mixed before it is used   |
 | u_{n,k}, v_{n,k}     | `memory`              | the score of n that k used last, and K h_{n,k}ᵀ w_k at that time      |
 | (1/N) Σ Q'(u_n) h_n  | `average`             | the average gradient of the memory, SAGA's                            |
-| z_{n,k}              | the letters           | on their way from K h_{n,k}ᵀ w_k to the score Σ_k h_{n,k}ᵀ w_k        |
+| z_{n,k}              | the messages          | on their way from K h_{n,k}ᵀ w_k to the score Σ_k h_{n,k}ᵀ w_k        |
 
 Everybody's gradient needs everybody's label: **choosing one of these methods tells the labels (and the weights) to all
 agents**, once, in the set-up. Where they must stay at one party, use `graph-cp`.

@@ -43,7 +43,7 @@ class Method(ABC):
     family: ClassVar[str] = "linear"
     """Which problems it solves, see `Problem.family`."""
     first_look: ClassVar[int] = 2
-    """After which round the first certificate is worth its letters."""
+    """After which round the first certificate is worth its messages."""
 
     @property
     def asynchronous(self) -> bool:

@@ -65,7 +65,7 @@ of every third, fifth or seventh row (rows may come in twos and fours), but of a
 SPARSE = 200
 """Columns from which on "auto" adds up only those in play, if the penalty makes models sparse."""
 EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
-"""What "auto" reckons with, by ℓ''."""
+"""What "auto" assumes, by ℓ''."""
 EXPECTED_SPARSE_ROUNDS = 5
 """The same for sparse rows of many columns beside `l1`."""
 EXPECTED_IN_PLAY = 300
@@ -84,13 +84,13 @@ class State:
     letter: FloatArray
     """The upper triangle of n H as it was last, if it is kept."""
     curvature: FloatArray
-    """The ℓ'' of the own rows that are in it."""
+    """The ℓ'' of its own rows that are in it."""
     single: bool
     """Whether single precision is enough for H; it is not where H is kept."""
     every: int
-    """One of so many of the own rows is in H."""
+    """One of so many of its own rows is in H."""
     v: FloatArray | None = None
-    """A dual of the own rows that is better than the slopes at w."""
+    """A dual of its own rows that is better than the slopes at w."""
 
 
 class Aim(NamedTuple):
@@ -108,7 +108,7 @@ class Aim(NamedTuple):
     single: bool = False
     """Whether single precision was enough for H."""
     v: FloatArray | None = None
-    """A dual of the own rows that is better than the slopes at the target."""
+    """A dual of its own rows that is better than the slopes at the target."""
 
 
 class Reached(NamedTuple):
@@ -135,9 +135,9 @@ class Newton(Method):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "Newton's method for smooth losses: a handful of rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the curvature XᵀDX of the own rows, a number per column and one per pair of "
+        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
         "columns, added up",
-        learned="all second moments, weighted anew in each round. That is more than `gram` tells: few rows come out "
+        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
         "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
         secure=TOTALS,
     )
@@ -358,7 +358,7 @@ def _has_curvature(loss: Loss) -> bool:
 
 
 def _raised(loss: Loss, curvature: FloatArray, floor: Step) -> FloatArray:
-    """ℓ'' with that floor; where it is constant by pieces, only if most of the own rows are below it."""
+    """ℓ'' with that floor; where it is constant by pieces, only if most of its own rows are below it."""
     if _by_pieces(loss) and 2 * np.count_nonzero(curvature < floor) <= curvature.size:
         return curvature
     return np.maximum(curvature, floor)

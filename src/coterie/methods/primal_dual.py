@@ -5,7 +5,7 @@
 | w                | `w`              | the model, the same at every agent                                            |
 | v_[k]            | `v`              | the dual, one number per own sample                                           |
 | X_[k] v_[k]      | `Xv`             | what the agent says of it                                                     |
-| X_[k] (d × n_k)  | `agent.centred`  | the own data (rows are samples here), with the intercept's column             |
+| X_[k] (d × n_k)  | `agent.centred`  | its own data (rows are samples here), with the intercept's column             |
 | ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
 | η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
 | τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                                              |
@@ -95,7 +95,7 @@ class PrimalDual(Method):
     inner_tolerance: Auto = "auto"
     """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""
     inner_epochs: int = 50
-    """Sweeps over the own samples in one round at most."""
+    """Sweeps over its own samples in one round at most."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

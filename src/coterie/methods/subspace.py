@@ -79,7 +79,7 @@ class DfwSubspace(Method):
         "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so far"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="products of the own gradient with a few vectors, a number per column or class, added up",
+        sent="products of its own gradient with a few vectors, a number per column or class, added up",
         learned="a few combinations of weighted sums of rows in each round",
         secure=TOTALS,
     )
@@ -270,7 +270,7 @@ def best_in_ball(
         gradient = slope + M @ (Y - S0)
         new = _onto_ball(Y - gradient / L, mu)
         if np.vdot(gradient, new - S) > 0 and theta > 1.0:
-            theta, Y = 1.0, S  # the momentum points uphill: start afresh
+            theta, Y = 1.0, S  # the momentum points uphill: start again
             continue
         ahead = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))
         Y = new + ((theta - 1.0) / ahead) * (new - S)

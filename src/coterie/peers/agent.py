@@ -1,6 +1,6 @@
 """One party's side of a run: read, meet, match, learn, write.
 
-    read the own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
 
 Everything after the meeting may have to be done again: if a party is restarted, all begin again together, from the
 newest snapshot that each of them has, and come to the same bits as if nothing had happened.
@@ -210,7 +210,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
     )
     identity = setup.identity(*digests, session.own.party)
-    # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
+    # A folder for each identity: a study that was changed begins again, and one that is changed back continues.
     folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
     transport = transport_of(session)
@@ -218,7 +218,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
         outcome = _compared(session, transport, outcome, saved)
-    # Split by features, the coefficients of the own columns and what they add to the intercept.
+    # Split by features, the coefficients of its own columns and what they add to the intercept.
     model = family_of(problem).model(outcome, [agent], agent.problem, classes)
     if study.split == "features":
         model = replace(model, part=f"{session.own.party} of {study.name}")

@@ -1,6 +1,6 @@
 """How parties come together: meet the neighbours, match rows, compare cards.
 
-    read the own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
 
 Everything after the meeting may have to be done again: if a party is restarted, all begin again together.
 """
@@ -170,7 +170,7 @@ def matched(session: Session, table: Table) -> Table:
 def prepare_table(
     session: Session, table: Table, problem: Problem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
-    """The own table as the others need it, everybody's summaries, and the classes."""
+    """Its own table as the others need it, everybody's summaries, and the classes."""
     split, family = session.study.split, family_of(problem)
     mine = TableSummary.of(table, classification=bool(family.classification(problem)), names=False)
     mine = msgspec.structs.replace(mine, name="", header="" if split == "features" else mine.header)

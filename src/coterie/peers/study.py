@@ -3,7 +3,7 @@
 study.toml, the same at every party:
 
     name = "readmission"
-    split = "features"                  # whose columns are apart; "samples": whose rows; "users": a model for each
+    split = "features"                  # a party holds some columns; "samples": some rows; "users": own model
     id = "patient"                      # match rows by this column; leave out if they match already
     [problem]
     loss = "logistic"

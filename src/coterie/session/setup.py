@@ -129,7 +129,7 @@ def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> 
 
 
 def make_link(link: tuple[float, float]) -> Link:
-    """Seconds a hop and bits a second, if these numbers make sense."""
+    """Seconds per hop and bits per second, if these numbers make sense."""
     if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
         raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
     return Link(float(link[0]), float(link[1]))
