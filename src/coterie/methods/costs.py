@@ -89,13 +89,13 @@ class Outlook:
 
 
 def first_order(problem: Problem, sizes: Sizes) -> Outlook:
-    """What a method of first order takes, with rows apart."""
+    """What a first-order method takes, split by samples."""
     rounds = FIRST_ORDER_ROUNDS["smooth" if problem.loss.smooth else "kinks"]
     return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * FIRST_ORDER_SWEEPS * sizes.rows_work)
 
 
 def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) -> tuple[float, str]:
-    """The score of a method with that outlook, against a method of first order, and why."""
+    """The score of a method with that outlook, against a first-order method, and why."""
     taken, usual = (
         one.rounds * (_sum_seconds(network, sizes.link, one.sums, one.scalars) + one.work / SPEED)
         for one in (outlook, first_order(problem, sizes))

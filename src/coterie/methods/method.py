@@ -75,7 +75,7 @@ class Method(ABC):
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
-        """What it is expected to take; None: as a method of first order, or it cannot solve that problem."""
+        """What it is expected to take; None: as a first-order method, or it cannot solve that problem."""
         return None
 
     def check(self, problem: Problem, network: Network) -> None:  # noqa: B027

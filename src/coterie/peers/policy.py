@@ -40,8 +40,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 
     minimum_rows: int = 20
     budget: float | None = None
-    """Numbers told in a run for each number held. By default a third where rows are apart, and no limit elsewhere:
-    with columns apart every method tells more than that, as its page says."""
+    """Numbers told in a run for each number held. By default a third if the data is split by samples, and no limit
+    otherwise: split by features, every method tells more than that, as its page says."""
     methods: tuple[str, ...] | None = None
     """The methods that may run; None: all."""
     secure_sums: Literal["optional", "required"] = "optional"
