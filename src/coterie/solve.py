@@ -30,7 +30,15 @@ from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.remote import remote_tables
-from coterie.session.setup import make_agents, make_limits, make_link, make_network, set_up, sizes_of
+from coterie.session.setup import (
+    make_agents,
+    make_limits,
+    make_link,
+    make_network,
+    set_up,
+    sizes_of,
+    wants_secure_sums,
+)
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
@@ -58,6 +66,7 @@ def solve(
     link: tuple[float, float] = (LINK.latency, LINK.bandwidth),
     progress: bool | None = None,
     callback: Sink | None = None,
+    secure_sums: bool | None = None,
     **options: Any,
 ) -> Result:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -81,6 +90,8 @@ def solve(
     link        seconds per hop and bits per second that "auto" assumes
     progress    a live line on the terminal (default: only if there is one)
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
+    secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
+                by default there, if rows are apart and parties are three or more
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -100,6 +111,7 @@ def solve(
         runner, sources = elsewhere
         prepare = partial(prepare_tables, problem=problem, split=split)
         tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
+    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
     setup = set_up(
         problem,
         make_network(network, split, len(tables), seed),
@@ -114,8 +126,9 @@ def solve(
         classes=classes,
         partition=_partition(tables, split),
         known=inspect.getfullargspec(solve).kwonlyargs,
+        secure_sums=secure,
     )
-    members = make_agents(tables, setup.problem, split, setup.graph, seed)
+    members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
     people = participants(members)
     warm, origin = None, None
     if warm_start is not None:
@@ -128,7 +141,8 @@ def solve(
         saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
     with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
         LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, with_callback(watch, callback))
+        told = with_callback(watch, callback)
+        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure)
         outcome = runner.run(run)
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
     model = family.model(outcome, members, setup.problem, classes)

@@ -20,7 +20,7 @@ from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 
 LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.01}
-PLAIN: dict[str, bool] = {}
+PLAIN = {"secure-sums": False}
 
 
 class Recording:

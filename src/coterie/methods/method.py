@@ -55,6 +55,8 @@ class Method(ABC):
         """The round before which certificates speak of a problem that still changes: they end no run."""
         return 0
 
+    one_speaker: ClassVar[bool] = False
+    """Whether in some rounds one agent speaks alone, so that a sum is its message."""
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 

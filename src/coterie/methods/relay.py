@@ -68,6 +68,7 @@ class Relay(Method):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
     first_look: ClassVar[int] = 192
+    one_speaker: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent="by how much its own rows move the model, a number per column, not added to that of others",
         learned="a weighted sum of one party's rows alone, another one each round, at every party",

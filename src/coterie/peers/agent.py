@@ -202,6 +202,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         seed=study.seed,
         classes=classes,
         allowed=agree_on_methods(session, parts),
+        secure_sums=study.has_secure_sums,
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)

@@ -59,7 +59,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         """The rule that this study breaks, as far as one knows alone."""
         if rows < self.minimum_rows:
             return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
-        if self.secure_sums == "required" and not _masks(study):
+        if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
         if study.method != "auto" and self.methods is not None and study.method not in self.methods:
             return f"{study.method!r} is not among methods = {list(self.methods)}"
@@ -71,7 +71,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         if math.isinf(share):
             return share
         # Of a masked sum only the total is heard, which is about everybody's rows; but of two parties each knows one.
-        masked = _masks(study) and len(parts) > 2
+        masked = study.has_secure_sums and len(parts) > 2
         return share * sum(_held(part) for part in (parts if masked else [parts[me]]))
 
     def allows(self, study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, str]:
@@ -146,10 +146,6 @@ def _refusal(parties: Sequence[str]) -> str:
 
 def _too_many(said: float, allowance: float) -> str:
     return f"{said:.0f} numbers in this run, more than the {allowance:.0f} that its budget allows"
-
-
-def _masks(study: Study) -> bool:
-    return getattr(study, "has_secure_sums", False)
 
 
 def _held(part: TableSummary) -> int:

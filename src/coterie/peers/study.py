@@ -46,7 +46,7 @@ from coterie.peers.policy import Policy
 from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
-from coterie.session.setup import make_limits, make_network
+from coterie.session.setup import make_limits, make_network, wants_secure_sums
 
 __all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
 
@@ -87,6 +87,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     duplicates: Literal["error", "first"] = "error"
     labels_shared: bool = False
     """Whether the parties agree that the labels become known to all, which some methods need."""
+    secure_sums: bool | None = None
+    """Whether sums are masked; by default where rows are apart and parties are three or more."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
@@ -104,6 +106,11 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         if party not in self.names:
             raise UnknownName("party of this study", party, self.names)
         return self.names.index(party)
+
+    @property
+    def has_secure_sums(self) -> bool:
+        """Whether sums are masked."""
+        return wants_secure_sums(self.secure_sums, self.split, len(self.party), apart=True)
 
     def make_problem(self) -> Problem:
         """The problem."""

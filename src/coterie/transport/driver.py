@@ -19,6 +19,7 @@ from coterie.transport.gossip import Gossip
 from coterie.transport.links import Stop
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
+from coterie.transport.sums import sums_of
 from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
 
 __all__ = ["Driver"]
@@ -41,8 +42,10 @@ class Account(Protocol):
 class Driver:
     """Answers the words of the agents of this process, together with the other processes; see `rounds.Transport`."""
 
-    def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None):
+    def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None, *, secure_sums: bool = False):
         """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
+        if secure_sums and not collectives.sums.exact:
+            collectives.sums = sums_of(secure_sums, collectives.network.agents)
         self.bill, self.collectives, self.pace = bill, collectives, pace
         self.network, self.names, self.here = collectives.network, collectives.names, collectives.here
         self.process = collectives.process
@@ -184,9 +187,10 @@ class Driver:
         messages = [word.x for word in words]
         self._same_shape("Sum", messages)
         self._check("Sum", messages)
+        self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
-        self.bill.say(purpose, "Sum", total.size, total.itemsize)
+        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
         sealed(total)
         return [total] * len(words)
 
@@ -270,6 +274,20 @@ class Driver:
             for message in messages:
                 if not _is_finite(message):
                     self.collectives.complain(self._not_finite(word, messages)[0])
+
+    def _fits(self, messages: Sequence[FloatArray]) -> None:
+        """Refuse to say what a secure sum cannot hold."""
+        for agent, message in zip(self.here, messages, strict=True):
+            if (place := self.collectives.sums.misfit(message)) < 0:
+                continue
+            if not np.isfinite(message.reshape(-1)[place]):
+                self.collectives.complain(self._not_finite("Sum", messages)[0])
+            self.collectives.complain(
+                NumericalError(
+                    f"{self.names[agent]} has a number for a Sum that secure sums cannot hold: they go up to about "
+                    "4e28 over the number of parties. Rescale the columns or labels with large values."
+                )
+            )
 
     def _finite(self, word: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
         if not _is_finite(result):
