@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
 from coterie.methods.costs import LINK
+from coterie.models import LinearModel, LowRankModel, PersonalModel
+from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
@@ -45,6 +47,32 @@ from coterie.sinks import LOGGER, Sink, with_callback
 __all__ = ["solve"]
 
 
+@overload
+def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...
+@overload
+def solve(
+    problem: Problem,
+    data: Any,
+    *more: Any,
+    split: str = ...,
+    agents: int | Sequence[Any] | None = ...,
+    network: Any = ...,
+    method: str | Method = ...,
+    engine: str | Engine = ...,
+    acceleration: str = ...,
+    tol: float = ...,
+    max_rounds: int = ...,
+    max_seconds: float | None = ...,
+    max_bits: float | None = ...,
+    check_every: int | None = ...,
+    seed: int = ...,
+    checkpoint: str | Path | None = ...,
+    warm_start: Result | None = ...,
+    link: tuple[float, float] = ...,
+    progress: bool | None = ...,
+    callback: Sink | None = ...,
+    **options: Any,
+) -> Result[LinearModel | LowRankModel]: ...
 def solve(
     problem: Problem,
     data: Any,
@@ -68,7 +96,7 @@ def solve(
     callback: Sink | None = None,
     secure_sums: bool | None = None,
     **options: Any,
-) -> Result:
+) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
 
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`

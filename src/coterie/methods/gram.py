@@ -45,7 +45,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Gram(Method):
+class Gram(Method[State]):
     """The normal equations, added up once."""
 
     name: ClassVar[str] = "gram"
@@ -73,10 +73,6 @@ class Gram(Method):
                 f"gram needs the squared loss (quadratic); {problem.loss.name!r} is not quadratic. "
                 "Use newton for another smooth loss, or proximal-1 for any."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask

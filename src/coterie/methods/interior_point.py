@@ -106,7 +106,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class InteriorPoint(Method):
+class InteriorPoint(Method[State]):
     """Mehrotra's predictor and corrector in the space of the model."""
 
     name: ClassVar[str] = "interior-point"
@@ -142,10 +142,6 @@ class InteriorPoint(Method):
                 f"interior-point has no barrier for the {problem.penalty.name!r} penalty, because it does not say "
                 "of which pieces it is made. Use proximal-1."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask

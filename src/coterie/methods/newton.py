@@ -128,7 +128,7 @@ NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
-class Newton(Method):
+class Newton(Method[State]):
     """Proximal Newton with a line search."""
 
     name: ClassVar[str] = "newton"
@@ -184,10 +184,6 @@ class Newton(Method):
                 f"newton with hessian={self.hessian!r} is for {' and '.join(fitting)}; this problem has "
                 f"{problem.penalty.name!r}. Use hessian='full'."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask

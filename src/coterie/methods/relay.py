@@ -61,7 +61,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Relay(Method):
+class Relay(Method[State]):
     """Dual coordinate ascent, block after block in a random order."""
 
     name: ClassVar[str] = "relay"
@@ -90,10 +90,6 @@ class Relay(Method):
             raise InvalidProblem(
                 f"relay needs {reason}. Use proximal-1, or proximal-2, which take every loss and penalty."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
