@@ -29,7 +29,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import SPEED, Sizes, worth
+from coterie.methods.costs import SPEED, Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
@@ -83,9 +83,7 @@ class Relay(Method[State]):
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
             return None  # all would wait for messages most of the time
-        return worth(
-            problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="turns are fast here"
-        )
+        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):

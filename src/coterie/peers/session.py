@@ -156,7 +156,7 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
     by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    reason = str(error) if isinstance(error, CoterieError) else by_hand
+    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
     links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
 
 

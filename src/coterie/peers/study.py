@@ -42,6 +42,7 @@ from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
+from coterie.peers.policy import Policy
 from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
@@ -162,6 +163,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
     """Seconds to wait for the neighbours to come."""
+    policy: Policy = Policy()
+    """What it lets a study ask of it."""
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -219,6 +222,7 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
     study = load_study(own.study)
     study.index(own.party)
+    own.policy.check(path)
     return own, study
 
 

@@ -252,6 +252,11 @@ def choose_method(
             able = {known: entry for known, entry in able.items() if not entry.one_speaker}
         scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
         liked = {known: score for known, score in scores.items() if score is not None}
+        if not liked and allowed is not None:
+            raise InvalidProblem(
+                f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "
+                "problem. Name one, or change a policy."
+            )
         if not liked:
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])
