@@ -38,7 +38,7 @@ RESERVED = ("auto", "learned")
 
 ENTRY = {
     "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
-    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\):",
+    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\[",
 }
 """How an entry is written where it is not a class with a `name`."""
 

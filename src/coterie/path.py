@@ -174,7 +174,7 @@ def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
     agents = make_agents(back, problem, split, result.network, 0)
-    transport = InProcess(result.network, bill)
+    transport = InProcess(result.network, bill, secure_sums=bool(result.certificate.settings.get("secure_sums")))
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return transport.converse(talks, "proof")[0]
 

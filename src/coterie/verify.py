@@ -97,7 +97,8 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     tables, _ = prepare_tables(tables, problem, split)
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)
-    agents = make_agents(tables, problem, split, graph, 0)
+    secure = settings.get("secure_sums") is True
+    agents = make_agents(tables, problem, split, graph, 0, secure)
 
     objections = []
     held = participants(agents)
@@ -113,7 +114,7 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     if objections:
         return Verification(tuple(objections))
 
-    transport = InProcess(network, Bill(network))
+    transport = InProcess(network, Bill(network), secure_sums=secure)
     agents = introduced(agents, transport, "proof")
     try:
         points = points_of(model, agents, certificate.witness)

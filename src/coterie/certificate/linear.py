@@ -21,7 +21,8 @@ models of norm at most `radius` only, for the largest of several radii with whic
     ‖δu‖ ≤ k ε Σ_j ‖x_j‖ |w_j|,      |δq_j| ≤ k ε ‖x_j‖ ‖v‖ / n
 
 in norms weighted by s. An error in a score changes its term by the distance of v from the slope times the error, and by
-curvature times its square. All of it is added to the gap, so that a gap is a bound also beside exact arithmetic.
+curvature times its square. Secure sums cut off up to K 2⁻⁹⁷ of every total (`Agent.cut`). All of it is added to the
+gap, so that a gap is a bound also beside exact arithmetic.
 
 The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
 """
@@ -130,7 +131,9 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + known.centre * (float(sums[-2] + sums[-1]) / known.total)
-    off = np.sqrt(known.lengths * float(sums[d + 5])) * (SAFE * EPSILON / known.total)
+    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
+    lengths = (known.lengths + cut) * (float(sums[d + 5]) + cut)
+    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
     return u, off, problem.penalty.scale_into_domain(u, off)
 
 
@@ -154,6 +157,7 @@ def _of_rows(
     room = _room(agent, centred)
     # What is left of Σ s v, what adding it up can have lost, and what shrinking v has.
     left = abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both) + (c < 1.0) * EPSILON * float(both.sum())
+    left += 2.0 * agent.cut
     totals = _Totals(
         losses=losses,
         losses_error=losses_error,
@@ -172,7 +176,7 @@ def _of_rows(
         radii=radii,
         room=room if problem.intercept else None,
     )
-    return _bound(agent.total, totals, target, radius)
+    return _bound(agent, totals, target, radius)
 
 
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
@@ -189,7 +193,9 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
     roundings = 2 * (agent.design.roundings[1] + 4)
-    off = agent.column_norms * (SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) / agent.total)
+    cut = math.sqrt(len(everybodys)) * agent.cut
+    lost = SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) + cut
+    off = agent.column_norms * (lost / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
     own = [float(coefficients @ coefficients), _score_error(agent, w)]
@@ -199,7 +205,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     mine = np.zeros(8)
     if has_labels:
         here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
-        error = float(known[-1]) * _heaviest(agent) + _label_error(agent, scores, w)
+        error = (float(known[-1]) + agent.cut + cut) * _heaviest(agent) + _label_error(agent, scores, w)
         imbalance = 0.0
         if problem.intercept:
             both = np.array(_sides(agent, v))
@@ -223,7 +229,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     if flat:
         errors = tuple(slope_error * most for most in radii)
         totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
-    return _bound(agent.total, totals, target, radius)
+    return _bound(agent, totals, target, radius)
 
 
 def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
@@ -233,16 +239,19 @@ def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, ra
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
-def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bound:
+def _bound(agent: Agent, t: _Totals, target: float, radius: float | None) -> Bound:
     """The smallest gap that these numbers prove, of all models if that can be."""
+    total = agent.total
+    # Of the numbers below, at most four at a time are sums of which something can have been cut off.
+    cut = 4.0 * agent.cut * (1.0 + 1.0 / total)
     primal = t.losses / total + t.penalty
-    primal_error = t.losses_error / total + FEW * EPSILON * t.penalty
-    beside = t.imbalance / total
+    primal_error = t.losses_error / total + FEW * EPSILON * t.penalty + cut
+    beside = t.imbalance / total + cut
     shrunk = (t.shrunk + t.shrunk_error) / total + t.penalty_gap_and_error + beside
     rounding = t.shrunk_error / total + beside
     if math.isfinite(t.penalty_gap_and_error):
         rounding += t.penalty_gap_and_error - t.penalty_gap
-    nothing = primal + primal_error + t.at_zero / total + t.nothing
+    nothing = primal + primal_error + t.at_zero / total + t.nothing + cut
     whole = (shrunk, rounding) if shrunk <= nothing else (nothing, primal_error)
     bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
     if not bounded or radius is None or whole[0] <= target:

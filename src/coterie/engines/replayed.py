@@ -34,8 +34,8 @@ Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 class Replayed(InProcess):
     """Answers the words of agents that are visited once for every word."""
 
-    def __init__(self, network: Network, bill: Bill, names: Sequence[str], ask: Errands):
-        super().__init__(network, bill, names)
+    def __init__(self, network: Network, bill: Bill, names: Sequence[str], ask: Errands, secure_sums: bool = False):
+        super().__init__(network, bill, names, secure_sums=secure_sums)
         self._visit = ask
 
     @property

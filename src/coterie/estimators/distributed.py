@@ -79,6 +79,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         Whether the next `fit` starts from this one's answer, if the data has the same shape and number of classes.
     checkpoint : path
         A folder from which the same fit goes on after a crash.
+    secure_sums : bool, optional
+        As in `co.solve`.
     random_state : int, RandomState or None
         Random seed; None is 0.
 
@@ -99,6 +101,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     max_rounds: int = 10_000
     warm_start: bool = False
     checkpoint: str | Path | None = None
+    secure_sums: bool | None = None
     random_state: Any = None
 
     _reading: ClassVar[Mapping[str, Any]] = {}
@@ -215,6 +218,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 checkpoint=self._checkpoint(place, len(datasets)),
                 warm_start=previous[place],
+                secure_sums=self.secure_sums,
                 callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
                 **how,
             )

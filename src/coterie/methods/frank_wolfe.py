@@ -78,7 +78,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class FrankWolfe(Method):
+class FrankWolfe(Method[State]):
     """What the three share."""
 
     split: ClassVar[str] = "samples"
@@ -94,10 +94,6 @@ class FrankWolfe(Method):
         for name, known in (("step", ("auto", "classic", "search")), ("information", INFORMATION)):
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)

@@ -117,7 +117,7 @@ class PaperState:
 
 
 @dataclass(frozen=True)
-class GraphCP(Method):
+class GraphCP(Method[State | PaperState]):
     """Chambolle–Pock over the edges of a graph: one `Mix` of n numbers per round (the paper's variant: two)."""
 
     name: ClassVar[str] = "graph-cp"
@@ -175,8 +175,8 @@ class GraphCP(Method):
             )
 
     @property
-    def state(self) -> type:
-        return PaperState if self.variant == "paper" else State
+    def states(self) -> tuple[type, ...]:
+        return (PaperState if self.variant == "paper" else State,)
 
     def start(self, agent: Agent) -> Talk[State | PaperState]:
         return (yield from (self._paper_start(agent) if self.variant == "paper" else self._start(agent)))

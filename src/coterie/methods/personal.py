@@ -79,7 +79,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Dada(Method):
+class Dada(Method[State]):
     """Models and graph in turns; only the models, if the graph is given."""
 
     name: ClassVar[str] = "dada"
@@ -145,10 +145,6 @@ class Dada(Method):
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         learn = isinstance(problem, Personal) and problem.learned
         return replace(self, learn=learn), problem
-
-    @property
-    def state(self) -> type:
-        return State
 
     # -- when what is done --------------------------------------------------------------------------------------------
 
@@ -387,7 +383,7 @@ class GlobalState:
 
 
 @dataclass(frozen=True)
-class Global(Method):
+class Global(Method[GlobalState]):
     """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
 
     name: ClassVar[str] = "global"
@@ -408,10 +404,6 @@ class Global(Method):
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
-
-    @property
-    def state(self) -> type:
-        return GlobalState
 
     def start(self, agent: Agent) -> Talk[GlobalState]:
         yield from ()

@@ -84,7 +84,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class PrimalDual(Method):
+class PrimalDual(Method[State]):
     """What the five rules share."""
 
     split: ClassVar[str] = "samples"
@@ -102,10 +102,6 @@ class PrimalDual(Method):
             if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
         whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)

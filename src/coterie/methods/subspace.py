@@ -69,7 +69,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class DfwSubspace(Method):
+class DfwSubspace(Method[State]):
     """Grow two spaces by power iterations, and take the best matrix that they hold."""
 
     name: ClassVar[str] = "dfw-subspace"
@@ -112,10 +112,6 @@ class DfwSubspace(Method):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "corrective steps reach small gaps in few rounds"
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
