@@ -88,7 +88,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     labels_shared: bool = False
     """Whether the parties agree that the labels become known to all, which some methods need."""
     secure_sums: bool | None = None
-    """Whether sums are masked; by default where rows are apart and parties are three or more."""
+    """Whether sums are masked; by default split by samples and parties are three or more."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"

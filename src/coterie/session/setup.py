@@ -124,12 +124,12 @@ def set_up(
     chosen.check(problem, graph)
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
     if secure_sums and graph.agents == 2:
-        explanation += " With two parties, secure sums hide nothing: the total less one's own message is the other's."
+        explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation, secure_sums)
 
 
 def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations whose rows are apart."""
+    """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
     if asked and split == "users":
