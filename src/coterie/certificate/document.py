@@ -16,7 +16,7 @@ from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate.bound import Bound
 from coterie.errors import CorruptFile
-from coterie.files import read_bytes, write_atomically
+from coterie.files import read_bytes, readable, write_atomically
 
 __all__ = ["Certificate", "Participant", "participants", "sentence"]
 
@@ -143,7 +143,7 @@ class Certificate:
     def load(path: str | Path) -> Certificate:
         """Read a certificate; a file that was changed or truncated is refused."""
         text = read_bytes(path)
-        try:
+        with readable(path, "certificate.json"):
             content = json.loads(text)
             seal = content.pop("seal")
             if content["coterie_certificate"] not in (1, KIND):
@@ -167,10 +167,6 @@ class Certificate:
             consistent = certificate.data_digest == claimed["data"] and (
                 old or (certificate.proves == proves and _seal(certificate.settings) == claimed["settings"])
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(
-                f"{path} is not a readable certificate.json ({type(error).__name__}: {error})."
-            ) from error
         if not consistent:
             raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
         return certificate

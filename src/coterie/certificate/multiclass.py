@@ -28,7 +28,7 @@ from coterie.kernels.entropy import divergences
 from coterie.softmax import SoftmaxHere
 from coterie.words import Sum, Talk
 
-__all__ = ["certify", "introduce"]
+__all__ = ["certify", "dual_at", "introduce"]
 
 PAIRWISE = 32
 """Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""
@@ -84,6 +84,12 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     return shared_result(sums, _of_rows, agent, w, sums, (u, off, c), shrunk, target, radius, key=id(w))
 
 
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray:
+    """The dual that a model has where no other is given: the slopes at it."""
+    slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
+    return slopes.ravel()
+
+
 def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """−q about the columns' means, how far its entries may be off, and what must shrink it into the domain of g*."""
     problem, known, classes = agent.problem, agent.known, agent.problem.outputs
@@ -92,7 +98,10 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + np.outer(known.centre, sums[-classes:]).ravel() / known.total
-    off = np.repeat(np.sqrt(known.lengths * float(sums[d + 4])), classes) * (SAFE * EPSILON / known.total)
+    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
+    lengths = (known.lengths + cut) * (float(sums[d + 4]) + cut)
+    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
+    off = np.repeat(off, classes)
     return u, off, problem.penalty.scale_into_domain(u, off)
 
 
@@ -121,7 +130,7 @@ def _of_rows(
         gaps_error=gaps_error,
         shrunk=float(shrunk[0]),
         shrunk_error=float(shrunk[1]),
-        imbalance=room * (float(np.abs(sums[-classes:]).sum()) + left_error) if problem.intercept else 0.0,
+        imbalance=room * (float(np.abs(sums[-classes:]).sum()) + left_error + 2.0 * classes * agent.cut),
         penalty=penalty.value(coefficients),
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
@@ -131,7 +140,7 @@ def _of_rows(
         radii=radii,
         room=room if problem.intercept else None,
     )
-    return bound_of(agent.total, totals, target, radius)
+    return bound_of(agent, totals, target, radius)
 
 
 def _in_the_simplex(here: SoftmaxHere, v: FloatArray) -> FloatArray:

@@ -13,7 +13,7 @@ import typer
 
 import coterie as co
 from coterie.commands.exit_codes import BUG
-from coterie.commands.options import Config, Json
+from coterie.commands.options import Config, Json, Raw
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput
 from coterie.statuses import Status
@@ -32,6 +32,7 @@ def agent(
         Path | None, typer.Option(help="Data to predict, with all parties' parts of the model. Nothing is fitted.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")] = None,
+    raw: Raw = False,
     show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
     chaos: Annotated[
         str | None, typer.Option(help="Failures to rehearse, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or on.")
@@ -52,7 +53,7 @@ def agent(
     if len(found) > 1:
         raise typer.Exit(rehearsal(found, shaken, as_json))
     if predict is not None:
-        predict_with_parties(found[0], predict, output, as_json, shaken)
+        predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw)
         return
     raise typer.Exit(_fit(found[0], shaken, as_json))
 
@@ -115,7 +116,9 @@ def _fit(file: Path, chaos: Any, as_json: bool) -> int:
     return result.status.exit_code
 
 
-def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: bool, chaos: Any = None) -> None:
+def predict_with_parties(
+    file: Path, data: Path, output: Path | None, as_json: bool, chaos: Any = None, *, raw: bool = False
+) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
     from coterie.peers.agent import predict_together
     from coterie.peers.study import load_party
@@ -126,9 +129,8 @@ def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: b
     if predictions is None:
         text = "The predictions are at the party with the labels."
     else:
-        rows = [f"{name},{value}" for name, value in zip(named, predictions.tolist(), strict=True)]
-        written = "\n".join([f"{study.id or ''},prediction", *rows]) + "\n"
-        text = written
+        rows = list(zip(named, predictions.tolist(), strict=True))
+        text = written = co.files.csv_text([study.id or "", "prediction"], rows, raw=raw)
         if output is not None:
             co.files.write_atomically(output, written.encode())
             text = f"{len(rows)} predictions written to {output}."
@@ -183,6 +185,8 @@ def _show(result: co.Result, output: Path) -> None:
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     if result.error is not None:
         out.print(str(result.error), markup=False)
+    for warning in result.warnings:
+        out.print(warning, markup=False)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
     sent = co.progress.format_bits(result.bill.total.bits)
     out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {sent} sent by all parties together")

@@ -29,7 +29,7 @@ def provision(
     example: Annotated[bool, typer.Option(help="First write an example study with data for three parties.")] = False,
     keys: Annotated[Path | None, typer.Option(help="Output folder for keys (default: next to the study).")] = None,
     replace: Annotated[
-        bool, typer.Option(help="With --sign: also sign if another key was signed for this name.")
+        bool, typer.Option(help="Sign, with --sign, even if another key was signed for this name.")
     ] = False,
     days: Annotated[int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")] = 365,
     as_json: Json = False,
@@ -69,8 +69,8 @@ def provision(
                     f"{place} belongs to another key. Ask {name} which key is theirs; if it is SHA-256 "
                     f"{keys_of[name]}, sign with --replace."
                 )
-            made.append(co.files.write_atomically(place, certificate))
-            co.files.write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes())
+            made.append(co.files.write_atomically(place, certificate, public=True))
+            co.files.write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes(), public=True)
         text = "Send each party its certificate.pem and authority.pem. The party puts them next to its key."
     if as_json:
         print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made], "keys": keys_of})

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.certificate import Point
+from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_classes, validated_all
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import Classes, in_one_precision, on_the_host
+from coterie.families.family import SHOWN, Classes, Shown, in_one_precision, on_the_host
 from coterie.families.linear import LinearFamily
 from coterie.models import MulticlassModel
+from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
@@ -26,6 +27,8 @@ class MulticlassFamily(LinearFamily):
     """Softmax, and a penalty of all coefficients."""
 
     name = "multiclass"
+    called = "linear model of several classes"
+    labels_alone = False
 
     def classification(self, problem: Problem) -> bool:
         return True
@@ -78,3 +81,24 @@ class MulticlassFamily(LinearFamily):
         coef = W[: first.data.d].T.astype(first.data.X.dtype)
         intercept = W[-1].astype(float) if problem.intercept else np.zeros(len(classes))
         return MulticlassModel(np.ascontiguousarray(coef), intercept, problem, classes, first.data.columns)
+
+    def made_up(self, problem: Problem, scores: FloatArray) -> FloatArray:
+        raise InvalidProblem("sizes alone do not say how many classes there are. Give data; random labels will do.")
+
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        """How much each column counts."""
+        sizes = np.linalg.norm(model.coef_, axis=0)
+        order = np.argsort(-sizes, kind="stable")[:SHOWN]
+        names = model.columns or [f"column {j}" for j in range(len(sizes))]
+        bars = [(names[j], float(sizes[j])) for j in order.tolist() if sizes[j] > 0 and np.isfinite(sizes[j])]
+        explanation = (
+            "How much a column counts: the length of its coefficients over all classes, largest first. They can only "
+            "be compared if the columns are on the same scale."
+        )
+        if not bars:
+            explanation = "Every coefficient is zero: the model does not use any column."
+        return Shown("coefficients", explanation, ("column", "length of its coefficients"), bars)
+
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        used = f"{np.count_nonzero(model.coef_):,} of {model.coef_.size:,} are not zero"
+        return {"Classes": f"{len(model.classes_):,}", "Coefficients": used}

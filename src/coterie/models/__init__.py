@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from coterie.errors import CorruptFile
 from coterie.files import read_archive
@@ -13,17 +13,27 @@ from coterie.models.model import Model
 from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
 
-__all__ = ["MODELS", "LinearModel", "LowRankModel", "Model", "MulticlassModel", "PersonalModel", "load_model"]
+__all__ = [
+    "MODELS",
+    "AnyModel",
+    "LinearModel",
+    "LowRankModel",
+    "Model",
+    "MulticlassModel",
+    "PersonalModel",
+    "load_model",
+]
 
-MODELS: dict[str, type[Model]] = {
+AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel
+MODELS: dict[str, type[AnyModel]] = {
     model.kind: model for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel)
 }
 """The class of each kind of model file."""
 
 
-def load_model(path: str | Path) -> Any:
+def load_model(path: str | Path) -> AnyModel:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(MODELS)}.")
     return MODELS[kind].load(path)

@@ -13,7 +13,7 @@ import numpy as np
 from coterie.arrays import Matrix, digest, host, is_sparse
 from coterie.data import Table, read, validated
 from coterie.errors import CorruptFile
-from coterie.files import read_archive, write_archive
+from coterie.files import read_archive, readable, write_archive
 from coterie.problem import Problem
 
 __all__ = ["Model"]
@@ -63,7 +63,7 @@ class Model:
     def load(cls, path: str | Path) -> Self:
         """Read a model; a file that was changed or truncated is refused."""
         header, arrays = read_archive(path, "model")
-        try:
+        with readable(path, "model"):
             classes, columns = header["classes"], header["columns"]
             known = {
                 "classes_": None if classes is None else np.array(classes),
@@ -71,8 +71,6 @@ class Model:
             }
             model = cls(**known, **cls._restored(header, arrays))
             untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
         if not untouched:
             raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
         return model

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from coterie.families import family_of
-from coterie.models import PersonalModel
 from coterie.progress import format_bits
 from coterie.report.call import solve_call
 from coterie.report.figures import STRIP, gap_against, network, straighter_in_log
@@ -30,7 +29,7 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.model import described, kind_of_model, model_section, problem_facts, written_value
+from coterie.report.model import described, model_section, problem_facts, written_value
 from coterie.report.words import duration, money, number, one_part_in, plain, shortened, text
 from coterie.result import Result
 from coterie.statuses import Status
@@ -69,7 +68,7 @@ ELSEWHERE = (
     ("between two clouds", "40 ms, 100 Mbit/s, $0.09 per GB", 40e-3, 100e6, 0.09),
     ("over mobile links", "80 ms, 10 Mbit/s, $2 per GB", 80e-3, 10e6, 2.0),
 )
-"""Where a run could take place: name, description, latency in seconds, bits a second, dollars per gigabyte sent."""
+"""Where a run could take place: name, description, latency in seconds, bits per second, dollars per gigabyte sent."""
 AXES = {"rounds": "rounds", "bytes": "data sent", "seconds": "seconds"}
 OPEN_AGENTS = 12
 """A table of more agents, or links, than this is folded away."""
@@ -155,11 +154,9 @@ def _story(result: Result) -> str:
         else f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
     )
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
-    fitted = text(family_of(result.model.problem).words(result.model.problem))
     together = "it" if len(people) == 1 else "all of the data, without pooling it"
-    if isinstance(result.model, PersonalModel):
-        return f"{parties} {held}. A model was fitted for each of them, close to the models of similar users."
-    return f"{parties} {held}. One {kind_of_model(result)} ({fitted}) was fitted to {together}."
+    problem = result.model.problem
+    return f"{parties} {held}. {text(family_of(problem).fitted(problem, together))}"
 
 
 def _meaning(result: Result) -> str:

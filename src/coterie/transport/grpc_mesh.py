@@ -12,7 +12,7 @@ so that all name the same party.
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
     a message twice                                           dropped and counted
-    a message too early, changed, too large, of another epoch refused and counted; the connection begins anew
+    a message too early, changed, too large, of another epoch refused and counted; the connection begins again
 
 A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every process, one
 after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
@@ -52,7 +52,7 @@ METHOD = "/coterie.Links/Converse"
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 BEATS_PER_DEADLINE = 8
 SUSPICIOUS_BEATS = 3
-"""After so many missed heartbeats a connection is given up and dialled anew."""
+"""After so many missed heartbeats a connection is given up and dialled again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
@@ -62,7 +62,7 @@ MOST_UNTRUSTED = 3
 
 
 class Restarted(PartyLost):
-    """A neighbour was started anew, or heard of one: everybody has to begin again from the last common state."""
+    """A neighbour was started again, or heard of one: everybody has to begin again from the last common state."""
 
 
 @dataclass(frozen=True)

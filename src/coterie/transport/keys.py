@@ -65,7 +65,7 @@ def make_request(folder: str | Path, party: str) -> Path:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return write_atomically(folder / REQUEST, request.public_bytes(serialization.Encoding.PEM))
+    return write_atomically(folder / REQUEST, request.public_bytes(serialization.Encoding.PEM), public=True)
 
 
 def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
@@ -82,7 +82,7 @@ def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return write_atomically(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM))
+    return write_atomically(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM), public=True)
 
 
 def sign(folder: str | Path, request: bytes, parties: list[str], days: float = DAYS) -> tuple[str, bytes]:
@@ -124,8 +124,8 @@ def provide_all(folder: str | Path, study: str, parties: list[str], days: float 
         own = folder / party
         request = make_request(own, party)
         _, certificate = sign(folder / "coordinator", request.read_bytes(), parties, days)
-        write_atomically(own / CERTIFICATE, certificate)
-        write_atomically(own / AUTHORITY, authority.read_bytes())
+        write_atomically(own / CERTIFICATE, certificate, public=True)
+        write_atomically(own / AUTHORITY, authority.read_bytes(), public=True)
         made[party] = own
     return made
 
@@ -133,6 +133,7 @@ def provide_all(folder: str | Path, study: str, parties: list[str], days: float 
 def load_keys(folder: str | Path, party: str) -> MutualTLS:
     """A party's key, TLS certificate and authority, checked as far as one can alone; there is no run without them."""
     folder = Path(folder)
+    _check_private(folder / KEY)
     content = {}
     for file in (KEY, CERTIFICATE, AUTHORITY):
         try:
@@ -220,6 +221,12 @@ def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:
         raise InvalidInput(f"{what} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d} only; {fix}.")
 
 
+def _check_private(key: Path) -> None:
+    """Refuse a key that others on this machine can read."""
+    if key.exists() and (mode := key.stat().st_mode & 0o077):
+        raise InvalidInput(f"{key} can be read or changed by others (mode …{mode:02o}): type `chmod 600 {key}`.")
+
+
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     """The private key in that file, which is made if it is not there."""
     if not path.exists():
@@ -230,6 +237,7 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         )
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(private)
+    _check_private(path)
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidInput(f"{path} is not a key that `coterie provision` makes; move it away.")
