@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.data import Table
+from coterie.kernels.fixed_point import UNIT
 from coterie.losses import Loss
 from coterie.problem import Problem
 
@@ -114,6 +115,8 @@ class Agent:
     facts: Facts | None = None
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
+    secure_sums: bool = False
+    """Whether sums are of whole numbers (see `transport.sums`)."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
@@ -124,6 +127,11 @@ class Agent:
     def family(self) -> str:
         """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
         return self.problem.family
+
+    @property
+    def cut(self) -> float:
+        """How much less than what was said a total may be: with secure sums, what everybody's rounding cut off."""
+        return 0.5 * UNIT * self.count if self.secure_sums else 0.0
 
     @property
     def design(self) -> Design:
@@ -219,12 +227,12 @@ class Agent:
 
     @cached_property
     def weight(self) -> float:
-        """How much the own rows weigh: their number, or the sum of their weights."""
+        """How much its own rows weigh: their number, or the sum of their weights."""
         return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
 
     @cached_property
     def label_norm(self) -> float:
-        """√(Σ s y²) of the own labels."""
+        """√(Σ s y²) of its own labels."""
         return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
 
     @cached_property
@@ -234,7 +242,7 @@ class Agent:
 
     @cached_property
     def squared_norm(self) -> float:
-        """λmax of the own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
+        """λmax of its own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
         return self.centred.squared_norm(self.data.weights) or 1.0
 
     def first_model(self) -> FloatArray:

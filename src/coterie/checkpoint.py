@@ -88,7 +88,7 @@ class Checkpoint:
         return self._warnings
 
     def forget(self) -> None:
-        """Remove all snapshots: the run must begin anew."""
+        """Remove all snapshots: the run must begin again."""
         for file in self._files():
             file.unlink(missing_ok=True)
 

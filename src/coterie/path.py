@@ -1,7 +1,7 @@
 """A whole path of penalty strengths, each answer starting from the last; and cross-validation at the parties.
 
-Folds are drawn by each party from its own rows (by all parties alike where columns are apart), models are fitted to the
-rest, and only sums of losses travel, so no row moves for a score either.
+Each party draws folds from its own rows (if split by features, all parties draw the same ones), models are fitted to
+the rest, and only sums of losses travel, so no row moves for a score either.
 """
 
 from __future__ import annotations
@@ -174,13 +174,13 @@ def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
     agents = make_agents(back, problem, split, result.network, 0)
-    transport = InProcess(result.network, bill)
+    transport = InProcess(result.network, bill, secure_sums=bool(result.certificate.settings.get("secure_sums")))
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return transport.converse(talks, "proof")[0]
 
 
 def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
-    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if columns are apart."""
+    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features."""
     scores = agent.design.forward(w.astype(float))
     if agent.split == "features":
         scores = yield Sum(scores)

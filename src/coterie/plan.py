@@ -85,7 +85,7 @@ def plan(
     """Predict what `solve` with these arguments would take.
 
     data    what `solve` takes, or two whole numbers: so many rows and columns of made-up data
-    link    seconds a hop and bits a second
+    link    seconds per hop and bits per second
     """
     latency, bandwidth = link
     if not (latency >= 0 and bandwidth > 0):
@@ -144,7 +144,7 @@ def _rounds(fit: Result, tol: float) -> int:
 
 
 def _part(tables: Sequence[Table], split: str, share: float, seed: int) -> list[Table]:
-    """That share of the rows: of every party's own, or, where columns are apart, the same rows of all."""
+    """That share of the rows: of every party's own, or, if split by features, the same rows of all."""
     if share >= 1.0:
         return list(tables)
     rng = np.random.default_rng(seed)

@@ -33,7 +33,7 @@ Watch = Callable[[int, "Record | None"], object]
 Keep = Callable[["Outcome"], None]
 
 GENEROUS = 1.5
-"""By how much a round and a proof may cost more than the dearest so far, as accelerations' messages grow."""
+"""By how much a round and a proof may cost more than the most expensive so far, as accelerations' messages grow."""
 FIRST_FEW = 10
 """Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
 STILL, SAME = 8, 1e-14
@@ -207,7 +207,7 @@ class RunLoop:
         self.history: list[Record] = []
         self.best = Best()
         self.t, self.certified_at, self.next_certificate = 0, -1, 1
-        self.sent, self.dearest = 0, 0
+        self.sent, self.costliest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
         self.enough = False
         self.warnings: tuple[str, ...] = ()
@@ -363,9 +363,9 @@ class RunLoop:
     def _bits_of_one_more_round(self) -> float:
         """Everything sent so far, and what another round and a proof would add at most."""
         sent = self.bill.total.bits
-        self.dearest = max(self.dearest, sent - self.sent)
+        self.costliest = max(self.costliest, sent - self.sent)
         self.sent = sent
-        return sent + GENEROUS * self.dearest
+        return sent + GENEROUS * self.costliest
 
     def save(self, checkpoint: Checkpoint | None) -> None:
         """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end the run."""

@@ -97,7 +97,8 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     tables, _ = prepare_tables(tables, problem, split)
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)
-    agents = make_agents(tables, problem, split, graph, 0)
+    secure = settings.get("secure_sums") is True
+    agents = make_agents(tables, problem, split, graph, 0, secure)
 
     objections = []
     held = participants(agents)
@@ -113,7 +114,7 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     if objections:
         return Verification(tuple(objections))
 
-    transport = InProcess(network, Bill(network))
+    transport = InProcess(network, Bill(network), secure_sums=secure)
     agents = introduced(agents, transport, "proof")
     try:
         points = points_of(model, agents, certificate.witness)
@@ -180,8 +181,7 @@ def described(problem: Problem, split: str, people: Sequence[Participant]) -> st
     """Which problem it is, on which data: what a certificate is about, in words."""
     rows = people[0].rows if split == "features" else sum(p.rows for p in people)
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
-    apart = {"samples": "rows", "features": "columns", "users": "users"}[split]
-    where = f"{rows} rows, {columns} columns, {len(people)} parties, {apart} apart"
+    where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
     return f"{family_of(problem).described(problem.settings())}; {where}"
 
 

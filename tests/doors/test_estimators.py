@@ -38,7 +38,7 @@ ESTIMATORS = [(LinearRegressor, NUMBERS), (LinearClassifier, CLASSES)]
 both = pytest.mark.parametrize(("estimator", "y"), ESTIMATORS)
 both_splits = pytest.mark.parametrize("split", ["samples", "features"])
 
-EQUAL_TO_SEVEN_DIGITS = "a method of first order is as exact as tol, and this check wants seven digits of the scores"
+EQUAL_TO_SEVEN_DIGITS = "a first-order method is as exact as tol, and this check wants seven digits of the scores"
 
 
 NO_INTERCEPT = "weights of 1000 to 0.0001 want an intercept, and low-rank models have none"

@@ -372,7 +372,7 @@ def test_a_term_of_weight_zero_neither_moves_nor_shortens_the_step():
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 def test_a_real_machine_in_a_few_rounds(penalty):
-    """a1a, λ = 1/n: methods of first order need hundreds."""
+    """a1a, λ = 1/n: first-order methods need hundreds."""
     table = datasets.a1a().train
     result = co.solve(co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents=10)
     assert "interior-point" in result.explanation
@@ -512,7 +512,7 @@ KINKED = [
 @pytest.mark.parametrize(("data", "most"), KINKED)
 @pytest.mark.parametrize("penalty", ["box", "group", "l1ball", "bounded below"])
 def test_kinks_and_bounds_on_real_data_in_a_few_rounds(penalty, data, most, intercept):
-    """Methods of first order need 70 to 3,000 rounds."""
+    """First-order methods need 70 to 3,000 rounds."""
     rows, y = real(data)
     for name in KINKS:
         problem = made_for(name, penalty, rows.shape[1], intercept=intercept)

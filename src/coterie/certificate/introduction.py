@@ -15,6 +15,7 @@ import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, shared_result
+from coterie.errors import InvalidData
 from coterie.losses import Loss
 from coterie.words import Sum, Talk
 
@@ -28,13 +29,36 @@ SEARCHES, PLACES = 3, 9
 """How often, and at how many places at once, the best constant is looked for where no formula gives it."""
 SAME = 1e-14
 """Labels that differ by less than this share of themselves are one label."""
+LARGEST, SMALLEST = 2.0**95, 2.0**-43
+"""What secure sums can hold, over all parties together, and below what they lose digits."""
 FLOOR = 1e-3
 """Where all labels are one, the unit is what a constant loses that is off by this share of it."""
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
     """How much data there is, where methods start, the objective and its slope there, and the unit of gaps."""
+    if agent.secure_sums:
+        _refuse_misfits(agent)
     return (yield from (_by_features if agent.split == "features" else _by_samples)(agent))
+
+
+def _refuse_misfits(agent: Agent) -> None:
+    """Refuse what secure sums cannot hold, before anything is said."""
+    largest, party = LARGEST / agent.count, agent.data.name
+    with np.errstate(over="ignore"):
+        squares, labels = agent.column_squares, agent.label_norm**2 if agent.problem.loss.moves_with_labels else 1.0
+    if (bad := np.flatnonzero(~(squares < largest))).size:
+        column = int(bad[0]) if agent.data.columns is None else agent.data.columns[bad[0]]
+        raise InvalidData(
+            f"party {party!r}: column {column!r} is too large for secure sums: its squares add up to {largest:.0e} or "
+            "more. Rescale it at all parties, e.g. to thousands or millions."
+        )
+    for what, size in (("labels", labels), ("weights", agent.weight)):
+        if size and not SMALLEST <= size < largest:
+            raise InvalidData(
+                f"party {party!r}: the {what} are too {'small' if size < SMALLEST else 'large'} for secure sums, which "
+                f"lose digits of sums below {SMALLEST:.0e} and hold none above {largest:.0e}. Rescale them."
+            )
 
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
@@ -55,7 +79,7 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
-    """Sums over the own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
+    """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
     squares of labels about it."""
     y = agent.exact_labels
     slopes = agent.problem.loss.gradient(np.full(len(y), start), y)
@@ -163,7 +187,7 @@ def _alone(talk: Talk[T]) -> T:
 
 
 def _value(agent: Agent, constant: float) -> float:
-    """Σ s ℓ of the own rows where every score is that constant."""
+    """Σ s ℓ of its own rows where every score is that constant."""
     y = agent.exact_labels
     return agent.problem.loss.value(np.full(len(y), constant), y, agent.data.weights)
 

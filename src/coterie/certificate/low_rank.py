@@ -65,7 +65,8 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     inside = trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
     primal = problem.primal(loss, agent.total, 0.0)
     # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
-    rounding = problem.primal(ROUNDING * (abs(inner) + r * norm), agent.total, 0.0)
+    cut = agent.cut * (1.0 + 2.0 * r * (d + m))
+    rounding = problem.primal(ROUNDING * (abs(inner) + r * norm) + cut, agent.total, 0.0)
     gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + rounding
     return Bound.of(primal, min(gap, primal), rounding) if inside else Bound(math.inf, max(primal - gap, 0.0))
 

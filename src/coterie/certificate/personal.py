@@ -85,7 +85,7 @@ def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:
 
 
 def _row(agent: Agent, row: FloatArray | None) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """The own neighbours and their weights: what the point says, or what was given."""
+    """Its own neighbours and their weights: what the point says, or what was given."""
     if row is None:
         return np.array(agent.neighbours, np.intp), np.array(agent.ties, float)
     return row[: row.size // 2].astype(np.intp), row[row.size // 2 :]

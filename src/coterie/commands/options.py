@@ -177,6 +177,10 @@ def question(
     max_seconds: Annotated[float | None, typer.Option(help="Maximum number of seconds.")] = None,
     max_bits: Annotated[float | None, typer.Option(help="Maximum number of bits sent.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    secure_sums: Annotated[
+        bool | None,
+        typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
+    ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
     given: dict[str, Any] = {
@@ -199,6 +203,7 @@ def question(
     settings["engine"] = co.engines.engine(engine, deadline)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
+    settings["secure_sums"] = secure_sums
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
@@ -213,7 +218,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 PANELS = {
     "Data": "target id weight columns users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
-    "Parties": "split agents network engine deadline",
+    "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
 }
 """Under which heading of `--help` an option stands."""

@@ -29,7 +29,7 @@ def provision(
     example: Annotated[bool, typer.Option(help="First write an example study with data for three parties.")] = False,
     keys: Annotated[Path | None, typer.Option(help="Output folder for keys (default: next to the study).")] = None,
     replace: Annotated[
-        bool, typer.Option(help="With --sign: also sign if another key was signed for this name.")
+        bool, typer.Option(help="Sign, with --sign, even if another key was signed for this name.")
     ] = False,
     days: Annotated[int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")] = 365,
     as_json: Json = False,

@@ -36,6 +36,8 @@ class Run:
     warm: Sequence[Point] | None = None
     """Where each agent starts, if not at the beginning."""
     watch: Watch = lambda t, record: None
+    secure_sums: bool = False
+    """Whether sums are of whole numbers, and between organisations masked."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,6 +67,8 @@ class Engine(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for tables and `--help`."""
+    apart: ClassVar[bool] = False
+    """Whether agents stand for organisations, so that sums are secure unless somebody says otherwise."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Packages without which it does not work; those of this library's engines come with the extra of its name."""
 

@@ -107,7 +107,7 @@ class Mpi(Engine):
                             store.keep(process, other)
 
                 try:
-                    transport = Driver(Bill(run.network), ranks)
+                    transport = Driver(Bill(run.network), ranks, secure_sums=run.secure_sums)
                     outcome = work(spec, own, transport, stop_wished=pressed.is_set, watch=run.watch, keep=keep)
                     if isinstance(outcome.error, PartyLost):
                         raise outcome.error

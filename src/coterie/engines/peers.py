@@ -36,6 +36,7 @@ class Peers(Engine):
 
     name: ClassVar[str] = "peers"
     summary: ClassVar[str] = "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    apart: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("cryptography", "grpc")
 
     deadline: float = 30.0

@@ -69,6 +69,7 @@ class RunSpec:
     identity: str
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
+    secure_sums: bool = False
 
     @staticmethod
     def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
@@ -82,7 +83,8 @@ class RunSpec:
         folder, identity = None, ""
         if run.checkpoint is not None:
             folder, identity = run.checkpoint.folder.absolute(), run.checkpoint.identity
-        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, folder, identity, pace)
+        told = folder, identity, pace, run.secure_sums
+        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, *told)
         if folder is not None:
             _refuse_other_layout(folder, spec)
         return spec
@@ -197,7 +199,13 @@ def live(
     try:
         links.connect(meet(links.address))
         links.wait()
-        outcome = work(spec, own, driver_on(spec, process, links), stop_wished=stop_wished, keep=keep)
+        transport = driver_on(spec, process, links)
+        if spec.secure_sums and keys is not None:
+            from coterie.transport.broadcast import SignedBroadcast
+            from coterie.transport.secure_sums import meet as meet_in_secret
+
+            transport.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.network))
+        outcome = work(spec, own, transport, stop_wished=stop_wished, keep=keep)
     except BaseException as error:
         links.close(str(error), error.party if isinstance(error, PartyLost) else "")
         raise
@@ -209,7 +217,7 @@ def live(
 def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
     """A transport for that process, on those links."""
     collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
-    return Driver(Bill(spec.network), collectives, spec.pace)
+    return Driver(Bill(spec.network), collectives, spec.pace, secure_sums=spec.secure_sums)
 
 
 def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:

@@ -74,13 +74,15 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         Stop when the certified gap is at most tol times the objective of the best constant model (of 0 without an
         intercept).
     max_rounds : int
-        Rounds at most; a `ConvergenceWarning` says that they did not suffice.
+        Maximum number of rounds; a `ConvergenceWarning` says if they did not suffice.
     warm_start : bool
         Whether the next `fit` starts from this one's answer, if the data has the same shape and number of classes.
     checkpoint : path
         A folder from which the same fit goes on after a crash.
+    secure_sums : bool, optional
+        As in `co.solve`.
     random_state : int, RandomState or None
-        The seed of everything random; None is 0.
+        Random seed; None is 0.
 
     Attributes
     ----------
@@ -99,6 +101,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     max_rounds: int = 10_000
     warm_start: bool = False
     checkpoint: str | Path | None = None
+    secure_sums: bool | None = None
     random_state: Any = None
 
     _reading: ClassVar[Mapping[str, Any]] = {}
@@ -215,6 +218,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 seed=seed,
                 checkpoint=self._checkpoint(place, len(datasets)),
                 warm_start=previous[place],
+                secure_sums=self.secure_sums,
                 callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
                 **how,
             )

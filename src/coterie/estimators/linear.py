@@ -1,4 +1,4 @@
-"""Linear models with any loss and penalty, on data that is apart; several classes one against the rest."""
+"""Linear models with any loss and penalty, on data held by several parties; several classes one against the rest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Linear(Distributed):
     fit_intercept : bool
         Whether b is fitted; it is never penalised.
     split : "samples" or "features"
-        What is apart.
+        How the data is partitioned.
     """
 
     loss: str | Loss

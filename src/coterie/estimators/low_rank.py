@@ -1,4 +1,4 @@
-"""Models that are a matrix of low rank, on rows that are apart: many classes, or several numbers at once."""
+"""Models that are a matrix of low rank, on rows held by several parties: many classes, or several numbers at once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LowRank(Distributed):
 class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: ignore[misc]
     """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW − yᵢ‖² over all W of trace norm at most `radius`.
 
-    Rows are apart, and there is no intercept: centre columns and targets, or append a column of ones.
+    Data is split by samples, and there is no intercept: centre columns and targets, or append a column of ones.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
 class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
     """A certified multinomial model: least mean of −log softmax(xᵢW)[yᵢ] over all W of trace norm at most `radius`.
 
-    Rows are apart, and there is no intercept: centre the columns, or append a column of ones.
+    Data is split by samples, and there is no intercept: centre the columns, or append a column of ones.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ class Family(ABC):
 
     @abstractmethod
     def classification(self, problem: Problem) -> bool | None:
-        """Whether labels are classes; None where they may be several numbers a row."""
+        """Whether labels are classes; None where they may be several numbers per row."""
 
     def check_split(self, problem: Problem, split: str) -> None:  # noqa: B027
         """Refuse a split that models of this kind cannot be learned from."""

@@ -1,4 +1,4 @@
-"""Linear models: one coefficient a column, learned from rows or from columns that are apart."""
+"""Linear models: one coefficient a column, learned from data split by samples or by features."""
 
 from __future__ import annotations
 

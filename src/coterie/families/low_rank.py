@@ -1,4 +1,4 @@
-"""Low-rank models: a matrix of small trace norm that fits a task, learned from rows that are apart."""
+"""Low-rank models: a matrix of small trace norm that fits a task, learned from rows held by several parties."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Loss(ABC):
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ''(u_i; y_i), where it jumps one of its two values; smooth losses have it, second-order methods need it."""
-        raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a method of first order.")
+        raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a first-order method.")
 
     def response(self, u: FloatArray) -> FloatArray:
         """What is predicted where the score is u: the score itself, or the mean that it stands for."""

@@ -5,7 +5,7 @@
 | w                | `w`              | the model, the same at every agent                                            |
 | v_[k]            | `v`              | the dual, one number per own sample                                           |
 | X_[k] v_[k]      | `Xv`             | what the agent says of it                                                     |
-| X_[k] (d × n_k)  | `agent.centred`  | the own data (rows are samples here), with the intercept's column             |
+| X_[k] (d × n_k)  | `agent.centred`  | its own data (rows are samples here), with the intercept's column             |
 | ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
 | η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
 | τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                                              |
@@ -84,7 +84,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class PrimalDual(Method):
+class PrimalDual(Method[State]):
     """What the five rules share."""
 
     split: ClassVar[str] = "samples"
@@ -95,17 +95,13 @@ class PrimalDual(Method):
     inner_tolerance: Auto = "auto"
     """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""
     inner_epochs: int = 50
-    """Sweeps over the own samples in one round at most."""
+    """Sweeps over its own samples in one round at most."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
         whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)

@@ -34,9 +34,9 @@ class PersonalModel(Model):
     weights: Matrix
     """The collaboration graph: symmetric, one row and one column per user."""
     confidence: FloatArray
-    """c_k: the own number of rows, relative to the largest."""
+    """c_k: its own number of rows, relative to the largest."""
     losses: FloatArray
-    """L_k: the log-sum loss on the own rows."""
+    """L_k: the log-sum loss on its own rows."""
     problem: Personal
     classes_: npt.NDArray[Any]
     columns: tuple[str, ...] | None = None

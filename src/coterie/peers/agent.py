@@ -1,6 +1,6 @@
 """One party's side of a run: read, meet, match, learn, write.
 
-    read the own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
 
 Everything after the meeting may have to be done again: if a party is restarted, all begin again together, from the
 newest snapshot that each of them has, and come to the same bits as if nothing had happened.
@@ -29,7 +29,8 @@ from coterie.families import family_of
 from coterie.files import staged, write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import candidates, check_labels
+from coterie.peers.disclosure import check_labels
+from coterie.peers.policy import Account, agree_on_methods, agree_to_begin
 from coterie.peers.session import (
     Say,
     Session,
@@ -92,6 +93,7 @@ def fit_together(
 
     def work(session: Session) -> Result:
         unwritten.clear()
+        agree_to_begin(session, table.n)
         result = _fit(session, table, say, watch, stop_wished)
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
@@ -199,7 +201,8 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         limits=limits,
         seed=study.seed,
         classes=classes,
-        allowed=candidates(study),
+        allowed=agree_on_methods(session, parts),
+        secure_sums=study.has_secure_sums,
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
@@ -208,14 +211,15 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
     )
     identity = setup.identity(*digests, session.own.party)
-    # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
+    # A folder for each identity: a study that was changed begins again, and one that is changed back continues.
     folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
     transport = transport_of(session)
+    transport.account = Account(session.own.party, session.own.policy.allowance(study, parts, session.me))
     outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
         outcome = _compared(session, transport, outcome, saved)
-    # Split by features, the coefficients of the own columns and what they add to the intercept.
+    # Split by features, the coefficients of its own columns and what they add to the intercept.
     model = family_of(problem).model(outcome, [agent], agent.problem, classes)
     if study.split == "features":
         model = replace(model, part=f"{session.own.party} of {study.name}")

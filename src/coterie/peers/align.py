@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from coterie.data import Table, align
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
-from coterie.peers.broadcast import SignedBroadcast
+from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.links import Tag
 

@@ -2,9 +2,9 @@
 
     delay=0.05,drop=0.02,disconnect=0.01,kill=2
 
-`delay` is in seconds at most, `drop` and `disconnect` are chances for each message, `kill` is how many times some party
-is killed and started again while the run lasts (by `coterie agent` with several files). None of it may change a bit of
-the result.
+`delay` is the longest delay in seconds, `drop` and `disconnect` are chances for each message, `kill` is how often a
+party is killed and started again while the run lasts (by `coterie agent` with several files). None of it may change a
+bit of the result.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
 
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
-    """The own model, or part of it, and the own dual vector."""
+    """Its own model, or part of it, and its own dual vector."""
     return points_of(model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
 
 

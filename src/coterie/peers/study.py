@@ -3,7 +3,7 @@
 study.toml, the same at every party:
 
     name = "readmission"
-    split = "features"                  # whose columns are apart; "samples": whose rows; "users": a model for each
+    split = "features"                  # a party holds some columns; "samples": some rows; "users": own model
     id = "patient"                      # match rows by this column; leave out if they match already
     [problem]
     loss = "logistic"
@@ -43,10 +43,11 @@ from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
+from coterie.peers.policy import Policy
 from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
-from coterie.session.setup import make_limits, make_network
+from coterie.session.setup import make_limits, make_network, wants_secure_sums
 from coterie.transport.layout import Layout
 
 __all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
@@ -94,6 +95,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Whether the parties agree that the labels become known to all, which some methods need."""
     dials: tuple[tuple[str, str], ...] = ()
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
+    secure_sums: bool | None = None
+    """Whether sums are masked; by default split by samples and parties are three or more."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
@@ -111,6 +114,11 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         if party not in self.names:
             raise UnknownName("party of this study", party, self.names)
         return self.names.index(party)
+
+    @property
+    def has_secure_sums(self) -> bool:
+        """Whether sums are masked."""
+        return wants_secure_sums(self.secure_sums, self.split, len(self.party), apart=True)
 
     def make_problem(self) -> Problem:
         """The problem."""
@@ -182,6 +190,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
     """Seconds to wait for the neighbours to come."""
+    policy: Policy = Policy()
+    """What it lets a study ask of it."""
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -259,6 +269,7 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
     study = load_study(own.study)
     study.index(own.party)
+    own.policy.check(path)
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
     return own, study
 

@@ -69,7 +69,7 @@ ELSEWHERE = (
     ("between two clouds", "40 ms, 100 Mbit/s, $0.09 per GB", 40e-3, 100e6, 0.09),
     ("over mobile links", "80 ms, 10 Mbit/s, $2 per GB", 80e-3, 10e6, 2.0),
 )
-"""Where a run could take place: name, description, latency in seconds, bits a second, dollars per gigabyte sent."""
+"""Where a run could take place: name, description, latency in seconds, bits per second, dollars per gigabyte sent."""
 AXES = {"rounds": "rounds", "bytes": "data sent", "seconds": "seconds"}
 OPEN_AGENTS = 12
 """A table of more agents, or links, than this is folded away."""

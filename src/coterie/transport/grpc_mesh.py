@@ -13,8 +13,8 @@ so that all name the same party.
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
     a message twice                                           dropped and counted
-    a message too early, changed, too large, of another epoch refused and counted; the connection begins anew
-    a connection that falls silent, before or after the hello given up within half a deadline, and dialled anew
+    a message too early, changed, too large, of another epoch refused and counted; the connection begins again
+    a connection that falls silent, before or after the hello given up within half a deadline, and dialled again
     more than is read                                         left with the sender, until there is room (`edge.WINDOW`)
     idle connections of strangers                             shut out (`gate`)
     this party a second time                                  refused, and both are told
@@ -63,7 +63,7 @@ __all__ = ["GrpcMesh", "MutualTLS", "Restarted", "TrustedCluster", "printable", 
 
 METHOD = "/coterie.Links/Converse"
 SUSPICIOUS_BEATS = 3
-"""After so many missed heartbeats a connection is given up and dialled anew."""
+"""After so many missed heartbeats a connection is given up and dialled again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
@@ -74,7 +74,7 @@ MOST_UNTRUSTED = 3
 
 
 class Restarted(PartyLost):
-    """A neighbour was started anew, or heard of one: everybody has to begin again from the last common state."""
+    """A neighbour was started again, or heard of one: everybody has to begin again from the last common state."""
 
 
 class GrpcMesh(Mesh):

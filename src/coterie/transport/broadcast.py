@@ -73,7 +73,7 @@ class SignedBroadcast:
         return found
 
     def gathered(self, mine: bytes, about: str, merge: Callable[[list[bytes]], bytes]) -> bytes:
-        """What the root made of everybody's bytes: `merge` is handed one's own first, then the children's."""
+        """What the root made of everybody's bytes: `merge` is handed its own first, then the children's."""
         tag = Tag("study", 0, about)
         merged = merge([mine, *(self.links.receive_bytes(child, tag) for child in self.children)])
         if self.parent is not None:
@@ -137,7 +137,7 @@ class SignedBroadcast:
         if sorted(found) != list(range(self.count)):
             raise ProtocolError(f"{about}: only {sorted(found)} of {self.count} parties were heard.")
         if found[self.links.me] != mine:
-            # Also what keeps a recorded meeting from being played back: in that one, the own words were others.
+            # Also what keeps a recorded meeting from being played back: in that one, its own words were others.
             raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} sent came back changed.")
         return [_decoded(found[j], Word) for j in range(self.count)]
 
