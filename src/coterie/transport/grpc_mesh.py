@@ -59,8 +59,6 @@ try:
 except ImportError as missing:
     raise MissingExtra("the transport between processes", "peers") from missing
 
-__all__ = ["GrpcMesh", "MutualTLS", "Restarted", "TrustedCluster", "printable", "server_name"]
-
 METHOD = "/coterie.Links/Converse"
 SUSPICIOUS_BEATS = 3
 """After so many missed heartbeats a connection is given up and dialled again."""
