@@ -20,10 +20,11 @@ from cryptography import x509
 from coterie.errors import CorruptFile, InvalidInput, PartyLost, ProtocolError
 from coterie.networks import path
 from coterie.transport.frames import MAGIC, PREFIX, Header, Kind, decode, encode
-from coterie.transport.grpc_mesh import METHOD, GrpcMesh, MutualTLS, Restarted, TrustedCluster, server_name
+from coterie.transport.grpc_mesh import METHOD, GrpcMesh, Restarted
 from coterie.transport.keys import load_keys, make_authority, make_request, provide_all, sign
 from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.security import MutualTLS, TrustedCluster, server_name
 
 pytestmark = pytest.mark.chaos
 

@@ -94,7 +94,8 @@ import sys, time
 import grpc, numpy as np
 from coterie.peers.study import load_party
 from coterie.transport.frames import Header, Kind, encode
-from coterie.transport.grpc_mesh import METHOD, server_name
+from coterie.transport.grpc_mesh import METHOD
+from coterie.transport.security import server_name
 from coterie.transport.keys import load_keys
 
 own, study = load_party(sys.argv[1])

@@ -17,8 +17,6 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
 
-__all__ = ["MOST", "PATIENCE", "Gate"]
-
 PATIENCE = 5.0
 """Seconds to show a certificate, and to say what one wants."""
 PER_ADDRESS, IN_ALL, MOST = 32, 128, 512

@@ -10,16 +10,6 @@ from typing import Any
 from coterie.arrays import digest
 from coterie.transport.gate import MOST, PATIENCE
 
-__all__ = [
-    "BEATS_PER_DEADLINE",
-    "MutualTLS",
-    "TrustedCluster",
-    "difference",
-    "grpc_options",
-    "server_name",
-    "stranger",
-]
-
 BEATS_PER_DEADLINE = 8
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
