@@ -251,7 +251,8 @@ def _told(agent: Agent, v: FloatArray, rows: int, *numbers: float) -> FloatArray
 
 
 def _summed(x: FloatArray) -> Talk[FloatArray]:
-    return (yield Sum(x))
+    total: FloatArray = yield Sum(x)
+    return total
 
 
 # -- what is computed --------------------------------------------------------------------------------------------------
