@@ -40,7 +40,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import Barrier, Step, barrier_of
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.kinks import Samples
 from coterie.methods.method import Method
@@ -58,7 +58,7 @@ FIRST_MU = 0.2
 NEAR = 1.0
 """The path is reached when a Newton step promises less than this share of μ."""
 BLOCKED = 1e-3
-"""After a shorter step along the path it is approached anew."""
+"""After a shorter step along the path it is approached again."""
 INSIDE = 0.99
 """Which share of the longest step is taken."""
 ROUNDING = 1e-15
@@ -106,31 +106,30 @@ class State:
 
 
 @dataclass(frozen=True)
-class InteriorPoint(Method):
+class InteriorPoint(Method[State]):
     """Mehrotra's predictor and corrector in the space of the model."""
 
     name: ClassVar[str] = "interior-point"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the curvature XᵀDX of the own rows, a number per column and one per pair of "
+        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
         "columns, added up",
-        learned="all second moments, weighted anew in each round. That is more than `gram` tells: few rows come out "
+        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
         "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
         secure=TOTALS,
-        setup="the longest step that the own rows allow, a number per party and round, which all hear",
+        setup="the longest step that its own rows allow, a number per party and round, which all hear",
     )
     tells_labels: ClassVar[bool] = False
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
         fits = problem.loss.conjugate_curvature == 0.0 and _has_barrier(problem)
-        if sizes is None or not fits or sizes.width(problem) > WIDEST:
+        if not fits or sizes.width(problem) > WIDEST:
             return None
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
-        rounds, sums = EXPECTED_ROUNDS, EXPECTED_SUMS
-        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
+        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
@@ -143,10 +142,6 @@ class InteriorPoint(Method):
                 f"interior-point has no barrier for the {problem.penalty.name!r} penalty, because it does not say "
                 "of which pieces it is made. Use proximal-1."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
@@ -270,7 +265,7 @@ class InteriorPoint(Method):
 
 
 class _Predicted(NamedTuple):
-    """What all agents know after the first letter of a round along the path."""
+    """What all agents know after the first message of a round along the path."""
 
     step: Step
     longest: float
@@ -295,7 +290,7 @@ def _predicted(agent: Agent, state: State, terms: _Terms, total: FloatArray) -> 
 def _stepped(
     agent: Agent, state: State, terms: _Terms, first: _Predicted, letter: FloatArray, aims: FloatArray, mu: float
 ) -> tuple[Step, float]:
-    """Δw and Δx for those aims, where the letter is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
+    """Δw and Δx for those aims, where the message is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
     w, x, barrier = state.w, state.x, terms.barrier
     shift = barrier.force(barrier.direction(w, x, np.zeros(len(w)), aims))
     dw = first.solve(-first.residual - letter / agent.total - shift - mu * terms.barrier.tilt)
@@ -375,7 +370,7 @@ class _Terms:
         self.r = agent.at(w, agent.centred).scores - y
 
     def hessian(self, theta: FloatArray, *more: FloatArray) -> FloatArray:
-        """A letter: the own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
+        """A message: its own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
         scale = self.weights * theta
         scale[theta < NEGLIGIBLE[bool(self.ridge.min(initial=1.0) > 0)] * theta.max(initial=0.0)] = 0.0
         return packed(second_moment(self.agent.centred, scale), *more)

@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
 
 class Samples:
-    """The own samples: where they stand, and where they are going."""
+    """Its own samples: where they stand, and where they are going."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@
     t   = argmin P(w + t p), for l1 with the chord of the penalty in place of it
     w⁺  = w + t p
 
-A round with columns apart says `Sum`s of inner products of the own blocks; one of X p, n numbers; and one in which the
+A round with columns apart says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in which the
 agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers. Rows apart
 are in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
 
@@ -58,7 +58,7 @@ class State:
 
     w: FloatArray
     slope: FloatArray
-    """∇f + ridge w on the own columns."""
+    """∇f + ridge w on this agent's columns."""
     memory: Memory
     base: FloatArray
     """The diagonal of the first guess of the Hessian."""
@@ -85,7 +85,7 @@ class Way(NamedTuple):
     memory: Memory
     p: FloatArray
     linear: float
-    """⟨ridge w, p⟩ of the own columns."""
+    """⟨ridge w, p⟩ of this agent's columns."""
     quadratic: float
     """⟨p, ridge p⟩."""
     chord: float
@@ -99,7 +99,7 @@ class QuasiNewton(Method):
     """What both splits share."""
 
     memory: int = 30
-    """Pairs of steps and slopes to remember, at most: 2 · memory numbers for each own column."""
+    """Pairs of steps and slopes to remember, at most: 2 · memory numbers for each of its columns."""
 
     def __post_init__(self) -> None:
         whole_number(f"{self.name}: memory", self.memory)
@@ -259,7 +259,7 @@ def _summed(x: FloatArray) -> Talk[FloatArray]:
 
 
 def _metrics(agent: Agent, state: State) -> list[Metric]:
-    """The own diagonal, and the own block where it is no larger than two vectors of all rows."""
+    """Its diagonal, and its block where it is no larger than two vectors of all rows."""
     if agent.scratch.get("metrics of", NOTHING) is not state.base:
         own, (n, width) = Diagonal(state.base), agent.design.shape
         small = width > 1 and width * width <= BLOCK_SHARE * n
@@ -288,7 +288,7 @@ def _pieces(agent: Agent) -> Pieces:
 
 
 def _per_column(agent: Agent, number: float) -> FloatArray:
-    """That number for every own column, 0 for the intercept's."""
+    """That number for each of its columns, 0 for the intercept's."""
     numbers = np.full(agent.design.shape[1], number)
     if agent.design.intercept:
         numbers[-1] = 0.0

@@ -117,7 +117,7 @@ class LbfgsRows(QuasiNewton):
 
 
 def _at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
-    """X̃ᵀ(s∘ℓ') and Σ s ℓ of the own rows at those scores."""
+    """X̃ᵀ(s∘ℓ') and Σ s ℓ of its rows at those scores."""
     loss = agent.problem.loss
     adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
     return np.append(adjoint, loss.value(scores, y, agent.data.weights))

@@ -27,7 +27,7 @@ FLOOR = 1e-9
 
 
 class Metric(Protocol):
-    """A positive definite matrix D on the own columns."""
+    """A positive definite matrix D on this agent's columns."""
 
     def times(self, rows: FloatArray) -> FloatArray:
         """D x for every row x."""
