@@ -30,6 +30,15 @@ N, D, M = 150, 12, 6
 X = RNG.standard_normal((N, D)) @ (np.eye(D) + 0.3 * RNG.standard_normal((D, D)))
 NUMBERS = X @ RNG.standard_normal(D) + RNG.standard_normal(N)
 SIGNS = np.where(NUMBERS - 0.5 > 0, 1.0, -1.0)
+COUNTS = 0.5 + RNG.poisson(np.exp(np.clip(X @ RNG.standard_normal(D) / 6, -3, 2)))
+
+
+def labels(name):
+    if LOSSES[name].kind == "classification":
+        return SIGNS
+    return COUNTS if loss(name).steep else NUMBERS
+
+
 APART = {"split": "features", "agents": M, "network": "ring"}
 PENALTIES = {"none": {}, "l2": {"strength": 0.05}, "l1": {"strength": 0.05}, "elasticnet": {"strength": 0.05}}
 
@@ -109,12 +118,12 @@ def label_agent(problem, y, weights=None):
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_the_search_is_exact(name, weighted):
     """Along any line, for the loss or its envelope, the step is where scipy finds the minimum."""
-    y = SIGNS if LOSSES[name].kind == "classification" else NUMBERS
+    y = labels(name)
     weights = RNG.uniform(0.5, 2.0, N) if weighted else None
     agent = label_agent(co.Problem(name, "l2", 0.1), y, weights)
     scores, image, s = RNG.standard_normal(N), RNG.standard_normal(N), 1.0 if weights is None else weights
     width = 0.0 if envelope.is_smooth(agent) else 0.7
-    centre = np.clip(RNG.standard_normal(N), *loss(name).domain(y))
+    centre = np.clip(RNG.standard_normal(N), *loss(name).domain(y)) if width else np.zeros(N)
     image = -np.sign(s * envelope.slopes(agent, scores, centre, width) @ image) * image
 
     def value(t):
@@ -133,7 +142,7 @@ def test_the_search_is_exact(name, weighted):
 
 def everyones(loss_name, penalty):
     problem = co.Problem(loss_name, penalty, intercept=penalty in ("l1", "l2"), **PENALTIES[penalty])
-    return problem, SIGNS if LOSSES[loss_name].kind == "classification" else NUMBERS
+    return problem, labels(loss_name)
 
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))
@@ -143,7 +152,8 @@ def test_every_loss_reaches_the_optimum(name, penalty):
     weights = RNG.uniform(0.5, 2.0, N) if penalty == "l2" else None
     data = co.Table(X, y, weights)
     separable = LOSSES[name].kind == "classification" and penalty == "none"
-    result = co.solve(problem, data, **APART, method="lbfgs", tol=1e-6, max_rounds=150 if separable else 1500)
+    tol = 1e-6 if problem.loss.smooth else 1e-4
+    result = co.solve(problem, data, **APART, method="lbfgs", tol=tol, max_rounds=150 if separable else 1500)
     assert result.status.success or separable or result.certificate.relative_gap < 1e-4
     if separable:
         return  # there is no best model
@@ -153,7 +163,7 @@ def test_every_loss_reaches_the_optimum(name, penalty):
 
 
 @pytest.mark.parametrize("penalty", sorted(PENALTIES))
-@pytest.mark.parametrize("name", [name for name in sorted(LOSSES) if np.isfinite(loss(name).smoothness)])
+@pytest.mark.parametrize("name", [name for name in sorted(LOSSES) if loss(name).smooth])
 def test_rows_apart_reach_the_same(name, penalty):
     problem, y = everyones(name, penalty)
     if LOSSES[name].kind == "classification" and penalty == "none":

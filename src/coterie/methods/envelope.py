@@ -10,8 +10,6 @@ exact although the width does not go to 0. Nobody but the agent with the labels 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from coterie.agent import Agent
@@ -33,7 +31,7 @@ LEAST_INSIDE = 0.1
 
 def is_smooth(agent: Agent) -> bool:
     """Whether the loss needs no envelope."""
-    return math.isfinite(agent.problem.loss.smoothness)
+    return agent.problem.loss.smooth
 
 
 def slopes(agent: Agent, scores: FloatArray, centre: FloatArray, width: float) -> FloatArray:
@@ -48,7 +46,7 @@ def bend_of(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> fl
     if type(loss).curvature is Loss.curvature and not width:
         return loss.smoothness
     if not width:
-        return float(agent.weighted(loss.curvature(scores, y)).sum()) / agent.total or loss.smoothness
+        return float(agent.weighted(loss.curvature(scores, y)).sum()) / agent.total or 1.0
     lower, upper = loss.domain(y)
     return max(float(np.mean((lower < v) & (v < upper))), LEAST_INSIDE) / width
 
@@ -87,8 +85,9 @@ def step_along(
         low, at_low, high = high, at_high, 4.0 * high
     # Regula falsi in Illinois's form: it stays between, and for a quadratic its first look is exact.
     kept = 0
-    for _ in range(LOOKS):
-        t = low - at_low * (high - low) / (at_high - at_low)
+    for look in range(1, LOOKS + 1):
+        # Every third look is half way: a loss may be as steep as eᵘ.
+        t = (low + high) / 2 if look % 3 == 0 else low - at_low * (high - low) / (at_high - at_low)
         at = slope(t)
         if abs(at) <= -EXACT * first or not low < t < high:
             return t

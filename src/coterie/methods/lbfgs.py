@@ -4,9 +4,9 @@
     t   = argmin P(w + t p), for l1 with the chord of the penalty in place of it
     w⁺  = w + t p
 
-A round with columns apart says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in which the
-agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers. Rows apart
-are in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
+A round with columns apart says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in which
+the agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers. Rows
+apart are in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
 
 For l1 the way ends at a point with zeros, so that t ≤ 1. Where it would be more, the first guess of the Hessian is made
 twice as soft for the next round, and where it is less than a half, twice as stiff.
@@ -95,7 +95,7 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuasiNewton(Method):
+class QuasiNewton(Method[State]):
     """What both splits share."""
 
     memory: int = 30
@@ -113,10 +113,6 @@ class QuasiNewton(Method):
             )
 
     instead: ClassVar[str]
-
-    @property
-    def state(self) -> type:
-        return State
 
     @property
     def states(self) -> tuple[type, ...]:

@@ -6,7 +6,6 @@ round, a `Sum` of values at trial steps says how far to go, and another one ∇f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -46,7 +45,7 @@ class LbfgsRows(QuasiNewton):
 
     def check(self, problem: Problem, network: Network) -> None:
         super().check(problem, network)
-        if not math.isfinite(problem.loss.smoothness):
+        if not problem.loss.smooth:
             raise InvalidProblem(
                 f"lbfgs-rows needs a smooth loss, and {problem.loss.name} has a kink. Use interior-point, "
                 "or a smooth relative: huber for absolute, squared_hinge for hinge."
@@ -63,7 +62,7 @@ class LbfgsRows(QuasiNewton):
         here, loss = agent.at(w, agent.centred), agent.problem.loss
         bends = agent.weighted(loss.curvature(here.scores, here.y))
         if not bends.any():
-            bends = agent.weighted(np.full(len(here.y), loss.smoothness))
+            bends = agent.weighted(np.ones(len(here.y)))
         heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
 
         def started() -> State:
