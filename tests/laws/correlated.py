@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["correlated"]
-
 
 def correlated(kind: str, rows: int, parties: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Four columns a party, numbers as labels, and signs as labels."""

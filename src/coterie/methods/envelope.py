@@ -16,8 +16,6 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.losses import Loss
 
-__all__ = ["bend_of", "is_smooth", "next_width", "slopes", "step_along"]
-
 FARTHEST = 1e8
 """No step is longer than so many times the way."""
 EXACT, LOOKS = 1e-8, 60

@@ -36,8 +36,6 @@ from coterie.penalties.pieces import Pieces
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["LESS", "MORE", "NOTHING", "SHORT", "Lbfgs", "QuasiNewton", "State", "Way", "has_threshold", "ridge_of"]
-
 EQUATION_SHARE = 10
 """Beside l1, k pairs make messages of 2 k² numbers: k² is at most this share of n."""
 FEWEST_PAIRS = 5

@@ -24,8 +24,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["LbfgsRows"]
-
 TRIALS = 2.0 ** np.arange(3, -14, -1)
 """Steps at whose values to look."""
 SUFFICIENT, ROUNDING = 1e-4, 1e-13

@@ -17,8 +17,6 @@ from coterie.kernels.coordinate_descent import coordinate_descent
 from coterie.methods.quadratic import second_moment
 from coterie.penalties.l1 import soft_threshold
 
-__all__ = ["Block", "Diagonal", "Metric", "block_of"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 SWEEPS, EXACT = 500, 1e-12
 """Sweeps of coordinate descent in a block at most, and the share of the threshold at which they end."""

@@ -28,8 +28,6 @@ from coterie.arrays import FloatArray
 from coterie.methods.metrics import Metric
 from coterie.words import Talk
 
-__all__ = ["Add", "Memory", "along_slopes", "known", "minimum"]
-
 Add = Callable[[FloatArray], Talk[FloatArray]]
 """The sum over all columns, of which some may be elsewhere."""
 EQUATIONS, SOLVED, LESS = 12, 1e-6, 0.3
