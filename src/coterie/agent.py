@@ -18,8 +18,6 @@ from coterie.problem import Problem
 from coterie.softmax import SoftmaxHere
 from coterie.stacked import StackedDesign
 
-__all__ = ["Agent", "Facts", "Here"]
-
 
 @dataclass(frozen=True)
 class Facts:

@@ -22,8 +22,6 @@ from coterie.losses import LOSSES, Loss, loss
 from coterie.penalties import PENALTIES, Penalty, Step, penalty
 from coterie.tasks import TASKS, Task, task
 
-__all__ = ["Problem"]
-
 
 @dataclass(frozen=True, init=False)
 class Problem:
@@ -85,7 +83,7 @@ class Problem:
     @property
     def outputs(self) -> int:
         """How many scores a row has: one, or one for each class."""
-        return self.loss.outputs if isinstance(self.loss, Task) else 1
+        return self.loss.outputs if self.family == "multiclass" and isinstance(self.loss, Task) else 1
 
     @property
     def task(self) -> Task:
@@ -101,7 +99,7 @@ class Problem:
 
     def flattened(self, columns: int) -> Problem:
         """The same problem for coefficients of several classes in one vector, those of a column side by side."""
-        if self.outputs == 1 or self.penalty.for_matrices:
+        if self.family != "multiclass":
             return self
         return Problem(self.loss, self.penalty.repeated(columns, self.outputs), intercept=self.intercept)
 

@@ -14,8 +14,6 @@ from coterie.arrays import FloatArray
 from coterie.kernels.softmax import log_softmax_rows
 from coterie.stacked import StackedDesign
 
-__all__ = ["SoftmaxHere"]
-
 
 class SoftmaxHere:
     """The loss at one model: each part is computed once, when it is asked for."""

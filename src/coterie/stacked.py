@@ -10,8 +10,6 @@ import numpy as np
 
 from coterie.arrays import WIDENED_ROWS, CentredDesign, Design, FloatArray, is_sparse
 
-__all__ = ["StackedDesign"]
-
 
 class StackedDesign(Design):
     """X̃ W for a W of so many columns; `forward` gives a row of scores per row of X, `adjoint` takes such rows."""

@@ -112,7 +112,7 @@ def test_two_classes_are_one_problem_with_their_own_labels():
 
 def test_several_classes_are_scikit_learns_one_against_the_rest():
     twin = OneVsRestClassifier(LogisticRegression(C=1 / (0.01 * 120), tol=1e-10)).fit(X, CLASSES)
-    fitted = LinearClassifier(alpha=0.01, tol=1e-10).fit(X, CLASSES)
+    fitted = LinearClassifier(alpha=0.01, tol=1e-10, multi_class="one-vs-rest").fit(X, CLASSES)
     np.testing.assert_allclose(fitted.predict_proba(X), twin.predict_proba(X), atol=1e-5)
     np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), twin.predict_proba(X), atol=1e-5)
     np.testing.assert_array_equal(fitted.predict(X), twin.predict(X))

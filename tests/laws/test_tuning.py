@@ -47,6 +47,9 @@ def data(name):
     if name == "wine":
         X, y = load_wine(return_X_y=True)
         return _scaled(X), np.where(y == 1, 1.0, -1.0)
+    if name == "wines":
+        X, y = load_wine(return_X_y=True)
+        return np.hstack([_scaled(X), _scaled(X**2), _scaled(np.log1p(X))]), y
     if name == "iris":
         X, y = load_iris(return_X_y=True)
         return np.hstack([_scaled(X), _scaled(X**2)]), np.where(y == 1, 1.0, -1.0)
@@ -66,6 +69,8 @@ PROBLEMS = {
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
+    "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
+    "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")

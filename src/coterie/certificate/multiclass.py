@@ -28,8 +28,6 @@ from coterie.kernels.entropy import divergences
 from coterie.softmax import SoftmaxHere
 from coterie.words import Sum, Talk
 
-__all__ = ["certify", "dual_at", "introduce"]
-
 PAIRWISE = 32
 """Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""
 

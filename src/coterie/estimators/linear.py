@@ -19,8 +19,6 @@ from coterie.losses import LOSSES, Loss
 from coterie.penalties import PENALTIES, Penalty
 from coterie.problem import Problem
 
-__all__ = ["LinearClassifier", "LinearRegressor"]
-
 SOFTMAX = "multinomial"
 
 
@@ -126,9 +124,9 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
     """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha · penalty(w).
 
     `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a linear SVM. For more
-    than two classes "logistic" is softmax, `loss="multinomial"`. One class against the rest, which other losses and
-    data split by features always take, is one problem for each class; `result_`, `certificate_`, `bill_`, `dual_gap_`
-    and `n_iter_` then have one entry per class.
+    than two classes "logistic" is softmax, `loss="multinomial"`. One class against the rest, which other losses, other
+    methods and data split by features always take, is one problem for each class; `result_`, `certificate_`, `bill_`,
+    `dual_gap_` and `n_iter_` then have one entry per class.
 
     Parameters
     ----------
@@ -157,7 +155,8 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     def _is_softmax(self) -> bool:
         """Whether all classes are fitted at once, now that they are known."""
-        several = len(self.classes_) > 2 and self.multi_class == "auto" and self.split == "samples"
+        fitting = self.split == "samples" and self.method in ("auto", "softmax-newton")
+        several = len(self.classes_) > 2 and self.multi_class == "auto" and fitting
         return self.loss == SOFTMAX or (several and self.loss == "logistic")
 
     def _problem_for_classes(self, problem: Problem) -> Problem:

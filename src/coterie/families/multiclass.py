@@ -20,8 +20,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["MulticlassFamily"]
-
 
 class MulticlassFamily(LinearFamily):
     """Softmax, and a penalty of all coefficients."""

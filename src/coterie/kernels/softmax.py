@@ -7,8 +7,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["log_softmax_rows"]
-
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def log_softmax_rows(scores: Any, out: Any) -> None:

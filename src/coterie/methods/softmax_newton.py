@@ -34,8 +34,6 @@ from coterie.softmax import SoftmaxHere
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["SoftmaxNewton", "State"]
-
 TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """Shares of a step that are tried where the whole one is too long."""
 

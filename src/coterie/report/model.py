@@ -14,8 +14,6 @@ from coterie.report.html import definitions, details, figure_block, paragraph, s
 from coterie.report.words import number, plain, shortened, text
 from coterie.result import Result
 
-__all__ = ["described", "model_section", "problem_facts", "written_value"]
-
 
 def model_section(result: Result) -> str:
     """The model: its picture, its facts, and its largest numbers as a table."""

@@ -34,8 +34,6 @@ from coterie.report.words import duration, money, number, one_part_in, plain, sh
 from coterie.result import Result
 from coterie.statuses import Status
 
-__all__ = ["ELSEWHERE", "STATUS_WORDS", "described", "elsewhere", "foot", "page", "status_mark"]
-
 STATUS_WORDS = {
     Status.OPTIMAL: "Solved",
     Status.OPTIMAL_WITHIN_RADIUS: "Solved among models of bounded norm",
