@@ -84,6 +84,7 @@ CASES = {
     "acceleration.relaxation": [
         {"method": "proximal-2", "problem": p, "acceleration": "relaxation"} for p in ("iris hinge", "wine logistic")
     ],
+    "methods.softmax_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1")],
 }
 """Which runs a `Tuning` steers: the first is the one of the default run."""
 

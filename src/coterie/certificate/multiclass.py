@@ -197,7 +197,8 @@ def _left_over(agent: Agent, here: SoftmaxHere, v: FloatArray) -> tuple[FloatArr
 
 def _sums(v: FloatArray) -> FloatArray:
     """The sums of all columns, added up in pairs."""
-    return np.ascontiguousarray(v.T).sum(axis=1)
+    sums: FloatArray = np.ascontiguousarray(v.T).sum(axis=1)
+    return sums
 
 
 def _score_error(agent: Agent, here: SoftmaxHere, w: FloatArray) -> float:
