@@ -19,6 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
+from coterie.kernels.products import add_by_columns, add_by_rows
 
 __all__ = [
     "CentredDesign",
@@ -138,6 +139,13 @@ def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
     return result
 
 
+def _sparse_product(matrix: Matrix, vector: FloatArray, length: int, add: Any) -> FloatArray:
+    """The same for a sparse matrix, without what scipy does before it begins: short rows take less than that."""
+    result: FloatArray = np.zeros(length, np.result_type(matrix.dtype, vector.dtype))
+    add(matrix.data, matrix.indices, matrix.indptr, vector, result)
+    return result
+
+
 WIDENED_ROWS = 4096
 SUMMED_ROWS = 2048
 """Dense rows are added up in blocks of so many, so that the rounding of a sum grows with the blocks, not the rows."""
@@ -155,16 +163,8 @@ class Design:
         self.X, self.intercept = X, intercept
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self.dtype: np.dtype[Any] = X.dtype
-        self._transposed: Matrix = None
         self._dense = not is_sparse(X)
         self._roundings: tuple[int, int] | None = None
-
-    @property
-    def transposed(self) -> Matrix:
-        """Xᵀ as a view, made once: scipy takes longer for it than for a short product."""
-        if self._transposed is None:
-            self._transposed = self.X.T
-        return self._transposed
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
@@ -173,11 +173,17 @@ class Design:
             return np.concatenate(blocks)
         scores: FloatArray
         if self.intercept:
-            scores = product(self.X, w[:-1])
+            scores = self._product(w[:-1])
             scores += w[-1]
         else:
-            scores = product(self.X, w)
+            scores = self._product(w)
         return scores
+
+    def _product(self, w: FloatArray) -> FloatArray:
+        """X w."""
+        if self._dense:
+            return product(self.X, w)
+        return _sparse_product(self.X, w, self.X.shape[0], add_by_rows if self.X.format == "csr" else add_by_columns)
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         """X̃ᵀ v: one number per column, in the finer of the two precisions."""
@@ -198,9 +204,12 @@ class Design:
 
     def _summed(self, v: FloatArray) -> FloatArray:
         """Xᵀ v, of dense rows block by block."""
+        if not self._dense:
+            add = add_by_columns if self.X.format == "csr" else add_by_rows
+            return _sparse_product(self.X, v, self.X.shape[1], add)
         blocks = self.shape[0] // SUMMED_ROWS
-        if blocks < 2 or not (self._dense and self.X.flags.c_contiguous) or self.dtype != np.float64:
-            return product(self.transposed, v)
+        if blocks < 2 or not self.X.flags.c_contiguous or self.dtype != np.float64:
+            return product(self.X.T, v)
         whole = blocks * SUMMED_ROWS
         stacked = self.X[:whole].reshape(blocks, SUMMED_ROWS, -1)
         result: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))
