@@ -40,29 +40,29 @@ def say(word):
 
 def sum_overhead(agents: int = 8, size: int = 500, repeat: int = 20, number: int = 500) -> tuple[float, float]:
     """A round in which everybody says `Sum`, against numpy's sum of the same arrays."""
-    letters = list(np.random.default_rng(0).standard_normal((agents, size)))
+    messages = list(np.random.default_rng(0).standard_normal((agents, size)))
     network = star(agents, server=True)
-    carrier = InProcess(network, Bill(network))
+    transport = InProcess(network, Bill(network))
 
     def engine() -> None:
-        carrier.converse([say(Sum(letter)) for letter in letters], "rounds")
-        carrier.bill.end_round()
+        transport.converse([say(Sum(message)) for message in messages], "rounds")
+        transport.bill.end_round()
 
-    return best_of_each(engine, lambda: np.add.reduce(letters), repeat, number)
+    return best_of_each(engine, lambda: np.add.reduce(messages), repeat, number)
 
 
 def mix_overhead(agents: int = 256, size: int = 16384, repeat: int = 8, number: int = 1) -> tuple[float, float]:
     """A round in which everybody says `Mix` on a complete graph, against the bare matrix product."""
-    letters = np.random.default_rng(0).standard_normal((agents, size))
+    messages = np.random.default_rng(0).standard_normal((agents, size))
     network = complete(agents)
-    carrier = InProcess(network, Bill(network))
+    transport = InProcess(network, Bill(network))
     matrix = network.laplacian().toarray()
 
     def engine() -> None:
-        carrier.converse([say(Mix(letter, "laplacian")) for letter in letters], "rounds")
-        carrier.bill.end_round()
+        transport.converse([say(Mix(message, "laplacian")) for message in messages], "rounds")
+        transport.bill.end_round()
 
-    return best_of_each(engine, lambda: matrix @ letters, repeat, number)
+    return best_of_each(engine, lambda: matrix @ messages, repeat, number)
 
 
 if __name__ == "__main__":

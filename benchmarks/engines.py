@@ -9,12 +9,12 @@ A round is one word. Engine and primitives take turns, in blocks of 150 rounds: 
 or, where agent 0 is in another process, their mean, with a certificate among them; medians of blocks are compared. What
 is "bare":
 
-| engine | own primitive                                             | carrier                                      |
+| engine | own primitive                                             | transport                                    |
 |--------|-----------------------------------------------------------|----------------------------------------------|
 | mpi    | `Allreduce`, `Neighbor_allgather` among 8 ranks: in a     |                                              |
 |        | loop in which nothing else is, and as the answers of an   |                                              |
 |        | interpreter of generators that say `Sum` and `Mix`        |                                              |
-| ray    | calls of actors, letters added or passed on by the driver | streams between 8 processes, without words:  |
+| ray    | calls of actors, messages added by the driver, or passed  | streams between 8 processes, without words:  |
 | spark  | one job a round: `treeReduce`; nothing for `Mix`          | nothing is added, checked or billed, and     |
 | peers  |                                                           | nothing encrypted                            |
 
@@ -180,8 +180,8 @@ def mpi_primitives() -> dict[str, Bare]:
         heard = np.empty((len(ring), said.x.size))
         graph.Neighbor_allgather(said.x, heard)
         mixed = said.x / 3
-        for letter in heard:
-            mixed += letter / 3
+        for message in heard:
+            mixed += message / 3
         return mixed
 
     def interpreter(word: str, size: int) -> list[float]:
@@ -282,11 +282,11 @@ def ray_primitives() -> Bare:
         x = np.ones(size)
 
         def call() -> None:
-            letters = ray.get([actor.reply.remote(x) for actor in actors])
+            messages = ray.get([actor.reply.remote(x) for actor in actors])
             if word == "Sum":
-                replies = [sum(letters)] * AGENTS
+                replies = [sum(messages)] * AGENTS
             else:
-                replies = [(letters[j - 1], letters[(j + 1) % AGENTS]) for j in range(AGENTS)]
+                replies = [(messages[j - 1], messages[(j + 1) % AGENTS]) for j in range(AGENTS)]
             ray.get([actor.reply.remote(reply) for actor, reply in zip(actors, replies, strict=True)])
 
         call()
@@ -299,8 +299,8 @@ def spark_primitives(context: Any) -> Bare:
     def measure(word: str, size: int) -> list[float]:
         if word == "Mix":
             return []
-        letters = context.parallelize(range(AGENTS), AGENTS).map(lambda _: np.ones(size))
-        return [timed(lambda: letters.treeReduce(lambda a, b: a + b), 3)]
+        messages = context.parallelize(range(AGENTS), AGENTS).map(lambda _: np.ones(size))
+        return [timed(lambda: messages.treeReduce(lambda a, b: a + b), 3)]
 
     return measure
 

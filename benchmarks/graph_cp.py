@@ -114,7 +114,7 @@ class Cost(NamedTuple):
     """Both products block by block: the second finds its block in the cache."""
     round: float
     vectors: float
-    """On top of X, in units of m n numbers, the engine's letters among them."""
+    """On top of X, in units of m n numbers, the engine's messages among them."""
 
 
 def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 30) -> Cost:
@@ -122,10 +122,10 @@ def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 
     agents = make_agents(
         split_table(read((X, y)), "features", graph.agents), co.Problem("squared"), "features", graph, 0
     )
-    carrier, steps = InProcess(graph, Bill(graph)), method("graph-cp")
-    facts = carrier.converse([introduce(agent) for agent in agents], "setup")
+    transport, steps = InProcess(graph, Bill(graph)), method("graph-cp")
+    facts = transport.converse([introduce(agent) for agent in agents], "setup")
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
-    states = carrier.converse([steps.start(agent) for agent in agents], "setup")
+    states = transport.converse([steps.start(agent) for agent in agents], "setup")
     rng = np.random.default_rng(0)
     duals = [rng.standard_normal(agent.design.shape[0]) for agent in agents]
     blocks = [rng.standard_normal(agent.design.shape[1]) for agent in agents]
@@ -144,16 +144,16 @@ def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 
         best[1] = min(best[1], time.process_time() - began)
         began = time.process_time()
         # As a run does it, which hands the States over and keeps none.
-        states = carrier.converse([steps.round(agent, states.pop(0), t) for agent in agents], "rounds")
+        states = transport.converse([steps.round(agent, states.pop(0), t) for agent in agents], "rounds")
         best[2] = min(best[2], time.process_time() - began)
     del states
-    carrier = InProcess(graph, Bill(graph))
+    transport = InProcess(graph, Bill(graph))
     tracemalloc.start()
-    states = carrier.converse([steps.start(agent) for agent in agents], "setup")
+    states = transport.converse([steps.start(agent) for agent in agents], "setup")
     tracemalloc.reset_peak()
     for t in range(1, 13):
         talks = [steps.round(agent, states.pop(0), t) for agent in agents]
-        states = carrier.converse(talks, "rounds")
+        states = transport.converse(talks, "rounds")
         del talks
     vectors = tracemalloc.get_traced_memory()[1] / (8 * duals[0].size * len(agents))
     tracemalloc.stop()

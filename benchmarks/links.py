@@ -95,8 +95,8 @@ class Bare:
         for _ in self.neighbours:
             self.ready.acquire()
 
-    def send(self, to: int, letter, tag) -> None:
-        frame = encode(Header(Kind.MESSAGE, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), letter)
+    def send(self, to: int, message, tag) -> None:
+        frame = encode(Header(Kind.MESSAGE, "run", 0, self.me, 1, 0, tag.purpose, tag.step, tag.word), message)
         self.loop.call_soon_threadsafe(self.outboxes[to].put_nowait, frame)
 
     def receive(self, source: int, tag):
@@ -115,9 +115,9 @@ def network_of(word: str, agents: int) -> Network:
 def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], blocks: int, rounds: int) -> None:
     """One process: open both sets of links, then measure."""
     network = network_of(word, len(names))
-    homes = range(len(names))
-    neighbours = Layout(network, homes, me).partners
-    carriers = []
+    process_of = range(len(names))
+    neighbours = Layout(network, process_of, me).partners
+    transports = []
     for security in (TrustedCluster(), keys):
         if security is None:
             links = Bare(me, neighbours)
@@ -126,26 +126,26 @@ def place(pipe, me: int, names: list[str], keys, word: str, sizes: list[int], bl
         pipe.send(links.address)
         links.connect(pipe.recv())
         links.wait()
-        carriers.append(Driver(Bill(network), PointToPoint(network, links, homes, me, names)))
+        transports.append(Driver(Bill(network), PointToPoint(network, links, process_of, me, names)))
     if keys is not None:
-        carriers[1].collectives.transcript = hashlib.sha256()  # as between organisations
+        transports[1].collectives.transcript = hashlib.sha256()  # as between organisations
     kind = Sum if word == "Sum" else Exchange
     for size in sizes:
         x = np.random.default_rng(me).standard_normal(size)
         clock: list[list[float]] = [[], []]
         cpu = [0.0, 0.0]
         for _ in range(blocks):
-            for which, carrier in enumerate(carriers):
-                carrier.converse([say(kind(x))], "rounds")
+            for which, transport in enumerate(transports):
+                transport.converse([say(kind(x))], "rounds")
                 began_cpu = time.process_time()
                 for _ in range(rounds):
                     began = time.perf_counter()
-                    carrier.converse([say(kind(x))], "rounds")
+                    transport.converse([say(kind(x))], "rounds")
                     clock[which].append(time.perf_counter() - began)
                 cpu[which] += time.process_time() - began_cpu
         pipe.send((clock, cpu))
-    for carrier in carriers:
-        carrier.links.close()
+    for transport in transports:
+        transport.links.close()
 
 
 def measure(

@@ -60,16 +60,16 @@ def epoch_seconds(task: str, name: str, n: int, d: int, agents: int, epochs: int
     tables = [Table(X=X, y=y, name=f"agent {k}") for k, (X, y) in enumerate(shards(task, n, d, agents))]
     tables, classes = prepare_tables(tables, problem, "samples")
     network = co.networks.star(agents, server=True)
-    carrier, chosen = InProcess(network, Bill(network)), method(name, **options)
-    members = introduced(make_agents(tables, problem.with_classes(classes), "samples", network, 0), carrier, "setup")
-    states = carrier.converse([chosen.start(agent) for agent in members], "setup")
+    transport, chosen = InProcess(network, Bill(network)), method(name, **options)
+    members = introduced(make_agents(tables, problem.with_classes(classes), "samples", network, 0), transport, "setup")
+    states = transport.converse([chosen.start(agent) for agent in members], "setup")
     t, best = 0, np.inf
     for _ in range(3):
         began = time.process_time()
         for _ in range(epochs):
             t += 1
             talks = [chosen.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
-            states = carrier.converse(talks, "rounds")
+            states = transport.converse(talks, "rounds")
         best = min(best, (time.process_time() - began) / epochs)
     return best
 

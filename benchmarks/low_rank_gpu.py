@@ -65,15 +65,15 @@ def main() -> None:
     problem = co.Problem("multinomial", "traceball", radius=30.0, classes=tuple(range(m)))
     table = Table(X=X, y=labels.cpu().numpy().astype(np.float64), name="gpu")
     network = co.networks.star(1, server=True)
-    carrier, chosen = InProcess(network, Bill(network)), method("dfw-trace", power=arguments.power)
-    agent = introduced([Agent(0, 1, table, problem, "samples")], carrier, "setup")[0]
-    state = carrier.converse([chosen.start(agent)], "setup")[0]
+    transport, chosen = InProcess(network, Bill(network)), method("dfw-trace", power=arguments.power)
+    agent = introduced([Agent(0, 1, table, problem, "samples")], transport, "setup")[0]
+    state = transport.converse([chosen.start(agent)], "setup")[0]
 
     def epoch(t: int) -> float:
         nonlocal state
         wait()
         began = time.perf_counter()
-        state = carrier.converse([chosen.round(agent, state, t)], "rounds")[0]
+        state = transport.converse([chosen.round(agent, state, t)], "rounds")[0]
         wait()
         return 1e3 * (time.perf_counter() - began)
 
@@ -108,7 +108,7 @@ def main() -> None:
         print(f"  {label:24s} {statistics.median(taken):7.2f} ms")
     if not arguments.no_proof:
         began = time.perf_counter()
-        bound = carrier.converse([certify(agent, chosen.point(agent, state))], "proof")[0]
+        bound = transport.converse([certify(agent, chosen.point(agent, state))], "proof")[0]
         seconds = time.perf_counter() - began
         print(f"objective {bound.primal:.4f} of {agent.primal_at_zero:.4f}, gap {bound.gap:.4f}, {seconds:.1f} s")
 

@@ -46,19 +46,19 @@ class Run:
         tables, _ = encode_labels(tables, classification)
         self.method = find_method(method, **parameters)
         self.method.check(problem, network)
-        self.carrier = InProcess(network, Bill(network))
+        self.transport = InProcess(network, Bill(network))
         self.agents = make_agents(tables, problem, "features", network, seed)
-        facts = self.carrier.converse([introduce(agent) for agent in self.agents], "setup")
+        facts = self.transport.converse([introduce(agent) for agent in self.agents], "setup")
         self.agents = [replace(agent, facts=known) for agent, known in zip(self.agents, facts, strict=True)]
-        self.states = self.carrier.converse([self.method.start(agent) for agent in self.agents], "setup")
+        self.states = self.transport.converse([self.method.start(agent) for agent in self.agents], "setup")
         self.rounds = 0
 
     def round(self) -> np.ndarray:
         """Take one round, and return the model of all agents together."""
         self.rounds += 1
         talks = [self.method.round(a, s, self.rounds) for a, s in zip(self.agents, self.states, strict=True)]
-        self.states = self.carrier.converse(talks, "rounds")
-        self.carrier.bill.end_round()
+        self.states = self.transport.converse(talks, "rounds")
+        self.transport.bill.end_round()
         return self.w
 
     @property

@@ -37,8 +37,8 @@ def main() -> None:
     together = co.solve(problem, hospitals)
     print(f"together: {right(together)}")
     print(together.certificate.proves)
-    letter = together.bill.scalars // (2 * len(hospitals) * together.rounds)
-    print(f"{together.rounds} rounds; in each, a hospital sent {letter} numbers to the server and got as many back.")
+    numbers = together.bill.scalars // (2 * len(hospitals) * together.rounds)
+    print(f"{together.rounds} rounds; in each, a hospital sent {numbers} numbers to the server and got as many back.")
 
     checked = co.verify(together.certificate, together.model, hospitals)
     print(f"Computed again from the data, the certificate {'holds' if checked.holds else 'does not hold'}.")

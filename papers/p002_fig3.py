@@ -58,7 +58,7 @@ class Figure3(Study):
                 max(shares.values()) <= SIMPLER,
                 f"processor time of their rounds over that of consensus and proximal-1, certificates included, at most "
                 f"{SIMPLER:g}: {', '.join(f'{name}: {share:.2f}' for name, share in shares.items())}",
-                "With so few rows an agent, most of a round is the same for all rules: letters, sums, certificates.",
+                "With so few rows an agent, most of a round is the same for all rules: messages, sums, certificates.",
             ),
             Claim(
                 "The best β and ρ of a pair satisfy βK = 1/ρ.",

@@ -46,7 +46,7 @@ class Figure3(Study):
         "step": 0.33, "small_step": 0.1, "strength": 0.01, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "Ring of eight agents, one step for all pipelines. A larger J is faster per gradient, and its letters are J "
+        "Ring of eight agents, one step for all pipelines. A larger J is faster per gradient, and its messages are J "
         "numbers long; the Chebyshev pipeline sends what plain J = 5 sends. The full-gradient method makes one step "
         "for a pass over the data. J = 1 converges with a smaller step only."
     )

@@ -45,16 +45,16 @@ def run(
     if baseline.split == "features":  # CoLA lets everybody know the labels
         tables = [Table(t.X, case.y, cols=t.cols, name=t.name) for t in tables]
     problem = case.problem if baseline.split == "samples" else co.Problem(case.problem.loss, case.problem.penalty)
-    carrier = InProcess(network, Bill(network))
+    transport = InProcess(network, Bill(network))
     members = make_agents(tables, problem, baseline.split, network, 0)
     if baseline.split == "samples":
-        members = introduced(members, carrier, "setup")
-    states = carrier.converse([baseline.start(agent) for agent in members], "setup")
+        members = introduced(members, transport, "setup")
+    states = transport.converse([baseline.start(agent) for agent in members], "setup")
     reached = [(np.inf, np.inf)] * len(targets)
     for t in range(1, max_rounds + 1):
         talks = [baseline.round(agent, state, t) for agent, state in zip(members, states, strict=True)]
-        states = carrier.converse(talks, "rounds")
-        carrier.bill.end_round()
+        states = transport.converse(talks, "rounds")
+        transport.bill.end_round()
         if limit is not None:
             limit["limit"] = t
         value = case.objective(baseline.model(states))
@@ -62,7 +62,7 @@ def run(
             break
         for place, target in enumerate(targets):
             if value <= best * (1 + target) and np.isinf(reached[place][0]):
-                reached[place] = (t, carrier.bill.bits / 8e6)
+                reached[place] = (t, transport.bill.bits / 8e6)
         spent = time.process_time() - began
         if np.isfinite(reached[-1][0]) or spent > (max_seconds if t > least else 4 * max_seconds):
             break

@@ -49,7 +49,7 @@ if typing.TYPE_CHECKING:
         PersonalizedClassifier,
     )
     from coterie.losses import Loss
-    from coterie.methods import Method
+    from coterie.methods import Disclosure, Method
     from coterie.models import LinearModel, LowRankModel, PersonalModel
     from coterie.networks import Network
     from coterie.path import Path, path
@@ -71,6 +71,7 @@ __all__ = [
     "Bill",
     "Certificate",
     "CoterieError",
+    "Disclosure",
     "Engine",
     "Exchange",
     "LinearClassifier",
@@ -118,7 +119,7 @@ _NAMES_OF = {
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
     "losses": "Loss",
-    "methods": "Method",
+    "methods": "Disclosure Method",
     "models": "LinearModel LowRankModel PersonalModel",
     "networks": "Network",
     "path": "Path path",

@@ -12,7 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, TypeAlias, TypeVar
+from threading import RLock
+from types import CodeType
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +33,14 @@ __all__ = [
     "host",
     "is_sparse",
     "is_tensor",
-    "once",
     "product",
     "sealed",
+    "shared_result",
     "whole_number",
 ]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]
 Matrix: TypeAlias = Any
 """A dense two-dimensional float array, or a scipy.sparse CSR/CSC matrix or array (scipy has no common type to name)."""
@@ -68,26 +71,46 @@ def sealed(x: FloatArray) -> FloatArray:
     return x
 
 
-_known: dict[str, tuple[weakref.ref[FloatArray], object, Any]] = {}
+class _Shared:
+    """What one function made of one message; whoever holds the lock computes it."""
+
+    def __init__(self, message: weakref.ref[FloatArray], key: object):
+        self.message, self.key, self.lock = message, key, RLock()
+        self.results: list[Any] = []
 
 
-def once(letter: FloatArray, purpose: str, work: Callable[..., T], *arguments: Any, key: object = None) -> T:
-    """work(*arguments), done once for all agents of this process that were sent this very reply.
+_shared: dict[CodeType, _Shared] = {}
+_door = RLock()
+"""Held for looking up and storing, never for computing; reentrant, because garbage collection forgets messages."""
+
+
+def shared_result(message: FloatArray, function: Callable[[*Ts], T], *arguments: *Ts, key: object = None) -> T:
+    """function(*arguments), computed once for all agents of this process that were sent this very message.
 
     In process, everybody's reply to a `Sum` is one read-only array; what all agents compute from it is the same too.
-    `key` is what it depends on besides, if a letter may be read again for another question.
+    The function as it is written, lambda or not, says which result is meant: what goes in must follow from the message,
+    and from the `key` where a message may be read again for another question. Threads that ask for the same result wait
+    for the first of them; nothing else waits, so a function may ask for other results.
     """
-    known = _known.get(purpose)
-    if known is None or known[0]() is not letter or known[1] != key or letter.flags.writeable:
-        known = _known[purpose] = weakref.ref(letter, partial(_forget, _known, purpose)), key, work(*arguments)
-    result: T = known[2]
+    if message.flags.writeable:
+        return function(*arguments)
+    code: CodeType = function.__code__
+    with _door:
+        known = _shared.get(code)
+        if known is None or known.message() is not message or known.key != key:
+            known = _shared[code] = _Shared(weakref.ref(message, partial(_forget, code)), key)
+    with known.lock:
+        if not known.results:
+            known.results.append(function(*arguments))
+    result: T = known.results[0]
     return result
 
 
-def _forget(known: dict[str, Any], purpose: str, letter: weakref.ref[FloatArray]) -> None:
-    """Drop what was computed from a letter that nobody holds any more."""
-    if purpose in known and known[purpose][0] is letter:
-        del known[purpose]
+def _forget(code: CodeType, message: weakref.ref[FloatArray]) -> None:
+    """Drop what was computed from a message that nobody holds any more."""
+    with _door:
+        if code in _shared and _shared[code].message is message:
+            del _shared[code]
 
 
 def as_number(value: object) -> float:

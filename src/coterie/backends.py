@@ -1,7 +1,7 @@
 """Where the numbers of a low-rank task live: numpy arrays (and scipy.sparse), or torch tensors on a CPU or a GPU.
 
 `backend(X)` is chosen by the data. Tasks keep their large arrays there; what enters and leaves (vectors, small blocks,
-letters) is numpy, so methods, words and checkpoints never see a tensor. Data in half precision (bfloat16, float16) is
+messages) is numpy, so methods, words and checkpoints never see a tensor. Data in half precision (bfloat16, float16) is
 stored as it is, and every sum over it is taken in float32. torch is imported here only, and only if a tensor was given.
 
 | operation             | meaning                                                               |
@@ -43,7 +43,7 @@ class NumpyBackend:
         """v as the large arrays are."""
         return np.asarray(v, self.dtype)
 
-    def letter(self, x: Any) -> FloatArray:
+    def to_numpy(self, x: Any) -> FloatArray:
         """x as a numpy array that can travel."""
         return np.asarray(x)
 
@@ -192,7 +192,7 @@ class TorchBackend:
             v = self.torch.from_numpy(np.array(v))
         return v.to(self.device, self.summed)
 
-    def letter(self, x: Any) -> FloatArray:
+    def to_numpy(self, x: Any) -> FloatArray:
         """x as a numpy array that can travel."""
         array: FloatArray = x.to("cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32).numpy()
         return array

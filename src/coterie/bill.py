@@ -6,7 +6,7 @@ What a word costs follows from the network:
 |------------------|--------------------------------------|-----------------------------------------------------------|
 | `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                  |
 | `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                 |
-| `Ask` p peers    | p published letters                  | p published letters                                       |
+| `Ask` p peers    | p published messages                 | p published messages                                      |
 
 The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept apart: `scalars`,
 `bits` and `messages` are those of the rounds, which the papers count; `total` is everything that was sent, and is
@@ -61,7 +61,7 @@ class Bill:
         self._scalars, self._bits = 0, 0
         """Of the rounds so far."""
 
-    # -- counting, called by carriers ---------------------------------------------------------------------------------
+    # -- counting, called by transports -------------------------------------------------------------------------------
 
     def say(self, purpose: str, word: str, size: int, itemsize: int) -> None:
         """All agents said `word` with `size` numbers each."""
@@ -92,19 +92,19 @@ class Bill:
     def entries(
         self, purpose: str, word: str, agent: int, copies: int, plain: int, entries: int, length: int, itemsize: int = 8
     ) -> None:
-        """One agent sent copies of a letter with `plain` numbers and so many entries of a vector of that length.
+        """One agent sent copies of a message with `plain` numbers and so many entries of a vector of that length.
 
         An entry is a number and its place: Z + ⌈log₂ length⌉ bits.
         """
         each = 8 * itemsize * (plain + entries) + entries * (length - 1).bit_length()
         self.send(purpose, word, agent, copies, copies * (plain + entries), copies * each)
 
-    def exchange(self, purpose: str, letters: Sequence[tuple[int, int]]) -> None:
-        """Each agent sent each neighbour a letter of so many numbers of so many bytes."""
-        if len(set(letters)) == 1:
-            self.say(purpose, "Exchange", *letters[0])
+    def exchange(self, purpose: str, messages: Sequence[tuple[int, int]]) -> None:
+        """Each agent sent each neighbour a message of so many numbers of so many bytes."""
+        if len(set(messages)) == 1:
+            self.say(purpose, "Exchange", *messages[0])
             return
-        for agent, (size, itemsize) in enumerate(letters):
+        for agent, (size, itemsize) in enumerate(messages):
             links = int(self._links["Exchange"][agent])
             self.send(purpose, "Exchange", agent, links, links * size, links * 8 * itemsize * size)
 
@@ -116,7 +116,7 @@ class Bill:
 
     @property
     def network(self) -> Network:
-        """What carried the letters; for personal models not the graph of who is alike."""
+        """What carried the messages; for personal models not the graph of who is alike."""
         return self._network
 
     @property
@@ -186,7 +186,7 @@ class Bill:
     def per_direction(self) -> dict[tuple[int, int], int]:
         """How many bits went from i to j over each link (i, j); agent −1 is the server.
 
-        Letters that were asked for are in `per_agent` only: they need not travel along an edge.
+        Messages that were asked for are in `per_agent` only: they need not travel along an edge.
         """
         carried: dict[tuple[int, int], int] = {}
 
@@ -211,7 +211,7 @@ class Bill:
         return carried
 
     def _exchanged_bits(self) -> list[int]:
-        """What each agent sent to each of its neighbours in exchanges of unequal letters."""
+        """What each agent sent to each of its neighbours in exchanges of unequal messages."""
         links = np.maximum(self._links["Exchange"], 1)
         tables = [table[:, 2] // links for (_, word), table in self._apart.items() if word == "Exchange"]
         return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
@@ -292,7 +292,7 @@ class Bill:
 
 
 def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:
-    """For each word, how many copies of its letter each account sends."""
+    """For each word, how many copies of its message each account sends."""
     m = network.agents
     if network.server:
         up_and_down = np.ones(m + 1, np.int64)

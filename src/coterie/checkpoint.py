@@ -36,7 +36,7 @@ class Snapshot:
     points: dict[str, list[Point]] = field(default_factory=dict)
     """and by name the points that they are about."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """Arrays by name: what the carrier keeps beside the States."""
+    """Arrays by name: what the transport keeps beside the States."""
     next_look: int | None = None
     """The round after which the next certificate was due."""
 

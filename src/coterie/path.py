@@ -172,9 +172,9 @@ def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
     agents = make_agents(back, problem, split, result.network, 0)
-    carrier = InProcess(result.network, bill)
+    transport = InProcess(result.network, bill)
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
-    return carrier.converse(talks, "proof")[0]
+    return transport.converse(talks, "proof")[0]
 
 
 def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:

@@ -88,8 +88,8 @@ class Result:
                 raise CorruptFile(f"{folder / 'run.json'} is of a newer kind; update coterie to read it.")
             columns = [map(float, content["history"][name]) for name in History.columns]
             network = _network_from(content["network"])
-            carrier = content["carried_by"]
-            bill = Bill(network if carrier is None else _network_from(carrier))
+            carried_by = content["carried_by"]
+            bill = Bill(network if carried_by is None else _network_from(carried_by))
             bill.restore(content["bill"])
             rows = [Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)]
             error = None if content["error"] is None else CoterieError(content["error"])

@@ -2,7 +2,7 @@
 stop.
 
 `run` is the same text on every engine. It is handed the agents that live in this process (all of them on one machine,
-one per rank on a cluster) and a carrier that answers their words. Every decision rests on numbers that all agents
+one per rank on a cluster) and a transport that answers their words. Every decision rests on numbers that all agents
 share, so all processes decide alike without another message.
 """
 
@@ -25,7 +25,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps
 from coterie.words import Publication, Talk
 
-__all__ = ["Carrier", "Keep", "Limits", "Outcome", "Record", "Watch", "introduced", "run"]
+__all__ = ["Keep", "Limits", "Outcome", "Record", "Transport", "Watch", "introduced", "run"]
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
@@ -33,7 +33,7 @@ Watch = Callable[[int, "Record | None"], object]
 Keep = Callable[["Outcome"], None]
 
 GENEROUS = 1.5
-"""By how much a round and a proof may cost more than the dearest so far, as accelerations' letters grow."""
+"""By how much a round and a proof may cost more than the dearest so far, as accelerations' messages grow."""
 FIRST_FEW = 10
 """Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
 STILL, SAME = 8, 1e-14
@@ -45,7 +45,7 @@ FREE_PROOFS = 8
 """Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
 
 
-class Carrier(Protocol):
+class Transport(Protocol):
     """Moves words between agents."""
 
     bill: Bill
@@ -58,8 +58,8 @@ class Carrier(Protocol):
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
         ...
 
-    def publish(self, agent: int, letter: FloatArray | Publication) -> None:
-        """Put a letter where others can `Ask` for it."""
+    def publish(self, agent: int, message: FloatArray | Publication) -> None:
+        """Put a message where others can `Ask` for it."""
         ...
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
@@ -145,7 +145,7 @@ class Outcome:
 def run(
     agents: Sequence[Agent],
     steps: Steps,
-    carrier: Carrier,
+    transport: Transport,
     limits: Limits,
     *,
     checkpoint: Checkpoint | None = None,
@@ -158,7 +158,7 @@ def run(
 
     `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
     """
-    loop = RunLoop(agents, steps, carrier, limits, watch, keep)
+    loop = RunLoop(agents, steps, transport, limits, watch, keep)
     loop.hand_out_the_clock(stop_wished)
     loop.begin(checkpoint, warm)
     error: NumericalError | PartyLost | None = None
@@ -187,9 +187,9 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(agents: Sequence[Agent], carrier: Carrier, purpose: str) -> list[Agent]:
+def introduced(agents: Sequence[Agent], transport: Transport, purpose: str) -> list[Agent]:
     """The agents after their first conversation: each knows the facts on which all agreed."""
-    facts = carrier.take(introduce, [(agent,) for agent in agents], purpose)
+    facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
     return [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
 
 
@@ -197,11 +197,11 @@ class RunLoop:
     """Where a run stands, and the few things that can happen to it."""
 
     def __init__(
-        self, agents: Sequence[Agent], steps: Steps, carrier: Carrier, limits: Limits, watch: Watch, keep: Keep
+        self, agents: Sequence[Agent], steps: Steps, transport: Transport, limits: Limits, watch: Watch, keep: Keep
     ):
-        self.agents, self.steps, self.carrier, self.limits = agents, steps, carrier, limits
+        self.agents, self.steps, self.transport, self.limits = agents, steps, transport, limits
         self.watch, self.keep = watch, keep
-        self.bill, self.asynchronous = carrier.bill, steps.asynchronous
+        self.bill, self.asynchronous = transport.bill, steps.asynchronous
         self.began = time.monotonic()
         self.history: list[Record] = []
         self.best = Best()
@@ -212,7 +212,7 @@ class RunLoop:
 
     def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
         """Let agents that go by one clock cut long work short, in the last round of the run."""
-        if self.carrier.one_process:
+        if self.transport.one_process:
 
             def should_stop() -> bool:
                 return self._stop_reason(stop_wished) > 0
@@ -221,21 +221,21 @@ class RunLoop:
 
     def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
-        self.agents = introduced(self.agents, self.carrier, "setup")
+        self.agents = introduced(self.agents, self.transport, "setup")
         self.unit = self.agents[0].known.gap_unit
         # A process that died may be one snapshot behind the others: all continue from the newest that each has.
-        common = self.carrier.least(checkpoint.newest() if checkpoint else -1)
+        common = self.transport.least(checkpoint.newest() if checkpoint else -1)
         snapshot = checkpoint.load(self.steps.states, common) if checkpoint and common >= 0 else None
         if snapshot is None:
-            self.states = self.carrier.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+            self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
             if warm is not None:
                 known = [replace(p, w=agent.lowered(p.w)) for agent, p in zip(self.agents, warm, strict=True)]
                 members = zip(self.agents, self.states, known, strict=True)
-                self.states = self.carrier.take(self.steps.warm, members, "setup")
+                self.states = self.transport.take(self.steps.warm, members, "setup")
         else:
             self.t, self.states = snapshot.round, snapshot.states
             self.bill.restore(snapshot.bill)
-            self.carrier.recall(snapshot.memory)
+            self.transport.recall(snapshot.memory)
             self.history = [Record(*row) for row in snapshot.history]
             self.best = Best.restored(snapshot.best, snapshot.points)
             if self.history:
@@ -250,12 +250,12 @@ class RunLoop:
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
         """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
-        if self.asynchronous and self.carrier.free:
+        if self.asynchronous and self.transport.free:
             self._roam(stop_wished)
             return
         self.t += 1
         if self.asynchronous:
-            self.states = self.carrier.gossip(self.agents, self.states, self.steps, self.t)
+            self.states = self.transport.gossip(self.agents, self.states, self.steps, self.t)
         else:
             self.states = self._everybody(self.steps.round, "rounds")
         self.bill.end_round()
@@ -274,7 +274,7 @@ class RunLoop:
             end = min(end, self.t + max(1, int(left * self.t / (GENEROUS * sent)) if self.t and sent else 1))
         span = self.t, end
         stop_reason = partial(self._stop_reason, stop_wished)
-        self.states, self.t = self.carrier.roam(self.agents, self.states, self.steps, span, stop_reason)
+        self.states, self.t = self.transport.roam(self.agents, self.states, self.steps, span, stop_reason)
         for _ in range(self.t - span[0]):
             self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
@@ -283,18 +283,18 @@ class RunLoop:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
         members = ((agent, state, self.t) for agent, state in zip(self.agents, self.states, strict=True))
         self.states = []
-        return self.carrier.take(step, members, purpose)
+        return self.transport.take(step, members, purpose)
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
-            if (letter := self.steps.publish(agent, state)) is not None:
-                self.carrier.publish(agent.index, letter)
+            if (message := self.steps.publish(agent, state)) is not None:
+                self.transport.publish(agent.index, message)
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
         target = self.limits.tol * self.unit
         members = [(agent, self.steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
-        proofs = self.carrier.take(_prove, members, "proof")
+        proofs = self.transport.take(_prove, members, "proof")
         bound = proofs[0][0]
         self.best.add(bound, [point for _, point in proofs], settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
@@ -317,7 +317,7 @@ class RunLoop:
         members = [
             (agent, point, self.limits.tol * self.unit) for agent, point in zip(self.agents, points, strict=True)
         ]
-        bounds = self.carrier.take(certify, members, "proof")
+        bounds = self.transport.take(certify, members, "proof")
         self.best.add(bounds[0], points)
 
     def end(self) -> None:
@@ -345,9 +345,9 @@ class RunLoop:
             return Status.ITERATION_LIMIT
         if limits.max_bits is not None and self._bits_of_one_more_round() > limits.max_bits:
             return Status.COMMUNICATION_LIMIT
-        # Clocks and Ctrl-C differ between processes, so the carrier sees to it that all stop after the same round.
+        # Clocks and Ctrl-C differ between processes, so the transport sees to it that all stop after the same round.
         return (None, Status.TIME_LIMIT, Status.INTERRUPTED)[
-            self.carrier.agreed(self.t, self._stop_reason(stop_wished))
+            self.transport.agreed(self.t, self._stop_reason(stop_wished))
         ]
 
     def _stop_reason(self, stop_wished: Callable[[], bool]) -> int:
@@ -367,7 +367,7 @@ class RunLoop:
         """Write a snapshot, if there is a folder for it."""
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
-            kept = (self.bill.state(), rows, *self.best.state(), self.carrier.memory(), self.next_certificate)
+            kept = (self.bill.state(), rows, *self.best.state(), self.transport.memory(), self.next_certificate)
             checkpoint.save(Snapshot(self.t, self.states, *kept))
 
 

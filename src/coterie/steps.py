@@ -39,7 +39,7 @@ class Steps(Protocol):
 
     @property
     def first_look(self) -> int:
-        """After which round the first certificate is worth its letters."""
+        """After which round the first certificate is worth its messages."""
         ...
 
     @property

@@ -113,8 +113,8 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     if objections:
         return Verification(tuple(objections))
 
-    carrier = InProcess(network, Bill(network))
-    agents = introduced(agents, carrier, "proof")
+    transport = InProcess(network, Bill(network))
+    agents = introduced(agents, transport, "proof")
     try:
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
@@ -124,7 +124,7 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
         certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)
         for agent, point in zip(agents, points, strict=True)
     ]
-    bound, facts = carrier.converse(talks, "proof")[0], agents[0].known
+    bound, facts = transport.converse(talks, "proof")[0], agents[0].known
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
 

@@ -273,7 +273,7 @@ def test_who_never_comes_is_named(tmp_path):
 def test_a_shaken_network_changes_no_bit(tmp_path, chaos):
     tables = data(classification=True)
     settings = LONG | {"max-rounds": 60}
-    # A lost letter is found out by the next heartbeat, an eighth of the deadline later.
+    # A lost message is found out by the next heartbeat, an eighth of the deadline later.
     write_study(tmp_path, deadline=1.5, **settings)
     results = together(tmp_path, tables, chaos=Chaos.parse(chaos))
     assert_same_bits(results, undisturbed(tables, settings))

@@ -1,4 +1,4 @@
-"""Links between processes: letters arrive once and in order, whatever the network does, and strangers stay outside."""
+"""Links between processes: messages arrive once and in order, whatever the network does, and strangers stay outside."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ def places(opened, edges=PATH, security=None, deadline=5.0, connect=True, **more
 @pytest.mark.parametrize("tls", [False, True])
 def test_letters_arrive_once_in_order_and_read_only(opened, keys, tls):
     a, b, c = places(opened, security=keys if tls else None)
-    letters = [np.arange(6.0).reshape(2, 3), np.ones(3, np.float32), np.empty(0), np.array(4.0), np.zeros(300_000)]
-    for step, letter in enumerate(letters):
+    messages = [np.arange(6.0).reshape(2, 3), np.ones(3, np.float32), np.empty(0), np.array(4.0), np.zeros(300_000)]
+    for step, message in enumerate(messages):
         for here, there in ((a, 1), (b, 0), (b, 2), (c, 1)):
-            here.send(there, letter, Tag("rounds", step, "Mix"))
-    for step, letter in enumerate(letters):
+            here.send(there, message, Tag("rounds", step, "Mix"))
+    for step, message in enumerate(messages):
         for there, source in ((b, 0), (a, 1), (c, 1), (b, 2)):
             heard = there.receive(source, Tag("rounds", step, "Mix"))
-            assert heard.dtype == letter.dtype
-            assert heard.shape == letter.shape
-            assert (heard == letter).all()
+            assert heard.dtype == message.dtype
+            assert heard.shape == message.shape
+            assert (heard == message).all()
             assert not heard.flags.writeable
     assert not a.rejected + b.rejected + c.rejected
 
@@ -316,7 +316,7 @@ def test_who_is_no_neighbour_is_refused_before_it_says_anything(opened, keys):
     assert a.rejected == {"no neighbour": 1}
 
 
-def letter(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.MESSAGE, size=2):
+def message(sequence, epoch=0, run="run", sender=1, heard=0, kind=Kind.MESSAGE, size=2):
     return encode(Header(kind, run, epoch, sender, sequence, heard, "rounds", 0, "Sum"), np.full(size, 66.0))
 
 
@@ -327,17 +327,17 @@ def flipped(frame):
 
 
 ATTACKS = {
-    "tampered": ([flipped(letter(1))], "malformed"),
-    "truncated": ([letter(1)[:-1]], "malformed"),
+    "tampered": ([flipped(message(1))], "malformed"),
+    "truncated": ([message(1)[:-1]], "malformed"),
     "nonsense": ([b"nonsense"], "malformed"),
-    "too large": ([letter(1, size=3000)], "malformed"),
-    "early": ([letter(2)], "out of order"),
-    "heard the future": ([letter(1, heard=5)], "out of order"),
-    "another run": ([letter(1, run="old")], "stale"),
-    "another epoch": ([letter(1, epoch=3)], "stale"),
-    "another sender": ([letter(1, sender=2)], "stale"),
+    "too large": ([message(1, size=3000)], "malformed"),
+    "early": ([message(2)], "out of order"),
+    "heard the future": ([message(1, heard=5)], "out of order"),
+    "another run": ([message(1, run="old")], "stale"),
+    "another epoch": ([message(1, epoch=3)], "stale"),
+    "another sender": ([message(1, sender=2)], "stale"),
     "hello again": ([encode(Header(Kind.HELLO, "run", 0, 1, 1, 0))], "malformed"),
-    "leave of another run": ([letter(1, run="old", kind=Kind.LEAVE)], "stale"),
+    "leave of another run": ([message(1, run="old", kind=Kind.LEAVE)], "stale"),
 }
 
 
@@ -363,7 +363,7 @@ def test_what_cannot_be_is_refused_counted_and_changes_nothing(opened, keys, att
 
 def test_a_letter_that_comes_twice_counts_once(opened, keys):
     (a,) = places(opened, {0: [1]}, keys)
-    call(a.address, [hello(), letter(1), letter(1), letter(2), letter(1)], keys["bea"])
+    call(a.address, [hello(), message(1), message(1), message(2), message(1)], keys["bea"])
     assert a.rejected == {"repeated": 2}
     assert a._edges[1].heard == 2
     assert [a.receive(1, SUM)[0] for _ in range(2)] == [66, 66]
@@ -372,7 +372,7 @@ def test_a_letter_that_comes_twice_counts_once(opened, keys):
 
 def test_a_message_beyond_the_cap_ends_the_connection_before_it_is_read(opened, keys):
     (a,) = places(opened, {0: [1]}, keys, largest=20_000)
-    _, code = call(a.address, [hello(), letter(1, size=100_000)], keys["bea"])
+    _, code = call(a.address, [hello(), message(1, size=100_000)], keys["bea"])
     assert code in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, None)
     assert a._edges[1].heard == 0
     with pytest.raises(InvalidInput, match="at most 20000"):

@@ -323,7 +323,16 @@ def nothing(agents: int):
             ["conjugate_each, domain, dual_prox, gradient, lipschitz, smoothness", "'classification', 'regression'"],
         ),
         (Bare, ["@dataclass(frozen=True)"]),
-        (Silent, ["state its split", "'features', 'samples', 'users'", "state its summary"]),
+        (
+            Silent,
+            [
+                "state its split",
+                "'features', 'samples', 'users'",
+                "state its summary",
+                "its disclosure",
+                "its tells_labels",
+            ],
+        ),
         (lonely, ["call its first parameter agents"]),
         (nothing, ["-> co.Network"]),
         (Squared(), ["register the class itself", "Loss, Penalty, Method, Engine or Task"]),

@@ -662,13 +662,14 @@ def words(agent, network, dtype):
             heard += (yield Exchange(x[:agent])).values()
     return heard
 
-def until_told(carrier, dtype):
+def until_told(transport, dtype):
     def say():
-        yield (Sum if carrier.network.server else Mix)(np.ones(2, dtype))
+        yield (Sum if transport.network.server else Mix)(np.ones(2, dtype))
     for t in range(50):
-        if wish := carrier.agreed(MANY + t, 2 if carrier.process == 0 and t >= 4 else 1 if carrier.process == 2 else 0):
-            return t, wish
-        carrier.converse([say() for _ in carrier.here], "rounds")
+        mine = {0: 2 if t >= 4 else 0, 2: 1}.get(transport.process, 0)
+        if reason := transport.agreed(MANY + t, mine):
+            return t, reason
+        transport.converse([say() for _ in transport.here], "rounds")
 
 def ill(agent, word):
     yield word(np.array([1.0, np.nan if agent == 5 else 2.0]))
@@ -678,26 +679,26 @@ for network in (star(8, server=True), ring(8), complete(7), complete(16), expand
     for judge, dtype in ((_end_all, "f8"), (_end_all, "f4"), (None, "f8")):
         expected = InProcess(network, Bill(network))
         wanted = expected.converse([words(a, network, dtype) for a in range(network.agents)], "rounds")
-        carrier = ranks(network, judge)
-        results = carrier.converse([words(a, network, dtype) for a in carrier.here], "rounds")
-        for agent, found in zip(carrier.here, results):
+        transport = ranks(network, judge)
+        results = transport.converse([words(a, network, dtype) for a in transport.here], "rounds")
+        for agent, found in zip(transport.here, results):
             for x, y in zip(found, wanted[agent], strict=True):
                 assert (x.shape, x.dtype, x.tobytes()) == (y.shape, y.dtype, y.tobytes())
                 assert not x.flags.writeable
-        assert carrier.bill == expected.bill
-        ((round, wish),) = set(carrier.collectives.gathered(until_told(carrier, dtype)))
-        assert wish == 2 and 4 < round <= 4 + (1 if network.server else network.diameter)
-        carrier.collectives.leave()
+        assert transport.bill == expected.bill
+        ((round, reason),) = set(transport.collectives.gathered(until_told(transport, dtype)))
+        assert reason == 2 and 4 < round <= 4 + (1 if network.server else network.diameter)
+        transport.collectives.leave()
     for word in (Sum,) if network.server else (Sum, Mix):
-        carrier = ranks(network, _end_all)
+        transport = ranks(network, _end_all)
         try:
-            carrier.converse([ill(a, word) for a in carrier.here], "rounds")
+            transport.converse([ill(a, word) for a in transport.here], "rounds")
         except co.errors.NumericalError as error:
             who = str(error)
-        told = {str(line) for line in carrier.collectives.gathered(who)}
+        told = {str(line) for line in transport.collectives.gathered(who)}
         assert "agent 5 said %s with 1 of 2 numbers not finite." % word.__name__ in told, told
         assert word is Mix or len(told) == 1, told
-        carrier.collectives.leave()
+        transport.collectives.leave()
 print("all is well")
 """
 

@@ -17,9 +17,10 @@ from coterie.engines import ENGINES, Engine
 from coterie.engines.local import Local
 from coterie.engines.processes import RunSpec, driver_on, put_together, work
 from coterie.engines.ray import Ray
+from coterie.methods import METHODS
 from coterie.methods.personal import Dada
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import LETTERS, disclosure
+from coterie.peers.disclosure import disclosure
 from coterie.peers.study import load_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
@@ -110,7 +111,7 @@ class Threads(Engine):
     places: int
     dealt: bool = False
     stops: tuple[int, ...] = ()
-    """The places that wish to stop at once."""
+    """The processes that ask to stop at once."""
 
     def run(self, run):
         spec = RunSpec.of(run, self.places)
@@ -119,8 +120,8 @@ class Threads(Engine):
 
         def one(own, links):
             links.partners = range(spec.processes)
-            carrier = driver_on(spec, own.process, links)
-            return work(spec, own, carrier, stop_wished=lambda: own.process in self.stops)
+            transport = driver_on(spec, own.process, links)
+            return work(spec, own, transport, stop_wished=lambda: own.process in self.stops)
 
         with ThreadPoolExecutor(spec.processes) as pool:
             outcomes = list(pool.map(one, spec.shared_out(run), Queues.mesh(run.network, spec.process_of)))
@@ -160,15 +161,15 @@ def test_limits_are_those_of_all_places():
 
 
 class Broken(Dada):
-    """One agent's letters are not finite from some round on."""
+    """One agent's messages are not finite from some round on."""
 
     name = "broken"
 
     def publish(self, agent, state):
-        letter = super().publish(agent, state)
+        message = super().publish(agent, state)
         if agent.index == 3 and np.count_nonzero(state.x[2:]) > 2:
-            letter.x[2] = np.nan
-        return letter
+            message.x[2] = np.nan
+        return message
 
 
 @pytest.mark.parametrize("engine", [Local(), Threads(2), Threads(6)], ids=["local", "two", "six"])
@@ -236,7 +237,7 @@ def test_the_page_before_the_run_says_that_others_see_the_model(tmp_path):
     write_study(tmp_path, NAMES, PROBLEM, split="users", method="dada")
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", parties()[1])
     assert "To: ada, cyd, dan, eve" in page
-    assert LETTERS["dada"] in page
+    assert METHODS["dada"].disclosure.sent in page
     assert "the least and the largest value of each column" in page
 
 

@@ -9,26 +9,30 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from benchmarks.links import measure
+from scripts import disclosure_table
 from tests.chaos.parties import NAMES, RIDGE, data, together, write_data, write_study
 from typer.testing import CliRunner
 
 import coterie as co
 from coterie import cli
+from coterie.catalogue import unregister
 from coterie.certificate import Certificate
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
 from coterie.methods import METHODS
+from coterie.methods.disclosure import Disclosure
 from coterie.models import load_model
 from coterie.peers.agent import fit_together, predict_together, read_own
 from coterie.peers.broadcast import SignedBroadcast, Word
-from coterie.peers.disclosure import LETTERS, disclosure
+from coterie.peers.disclosure import check_labels, disclosure
 from coterie.peers.study import load_party, load_study
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
@@ -47,10 +51,10 @@ CASES = [
     ("graph-cp", "features", "ring", RIDGE, {}),
     ("graph-cp", "features", "path", LASSO, {}),
     ("tree", "features", "path", LASSO, {}),
-    ("pvrd2", "features", "ring", RIDGE, {"labels-shared": True, "max-rounds": 60}),
-    ("vrd2", "features", "path", RIDGE, {"labels-shared": True, "max-rounds": 60}),
-    ("diffusion", "features", "ring", RIDGE, {"labels-shared": True, "max-rounds": 60}),
-    ("dynamic-diffusion", "features", "ring", RIDGE, {"labels-shared": True, "max-rounds": 60}),
+    ("pvrd2", "features", "ring", RIDGE, {"max-rounds": 60}),
+    ("vrd2", "features", "path", RIDGE, {"max-rounds": 60}),
+    ("diffusion", "features", "ring", RIDGE, {"max-rounds": 60}),
+    ("dynamic-diffusion", "features", "ring", RIDGE, {"max-rounds": 60}),
     ("cocoa", "samples", None, RIDGE, {}),
     ("consensus", "samples", None, LASSO, {}),
     ("lin-consensus", "samples", "ring", RIDGE, {}),
@@ -492,10 +496,10 @@ def test_a_whole_meeting_cannot_be_played_back(keys):
 class Bent(GrpcMesh):
     """Bea's links, over which cyd hears other sums than bea did, by a hair."""
 
-    def send(self, to, letter, tag):
+    def send(self, to, message, tag):
         if self.me == 1 and to == 2 and (tag.purpose, tag.word) == ("proof", "Sum"):
-            letter = letter * (1 + 1e-13)
-        super().send(to, letter, tag)
+            message = message * (1 + 1e-13)
+        super().send(to, message, tag)
 
 
 class Bending:
@@ -514,11 +518,28 @@ def test_who_passes_sums_on_cannot_change_them(tmp_path):
     assert [result.status for result in together(tmp_path, tables)] == ["optimal"] * 3
 
 
-def test_labels_are_told_only_if_all_agreed(tmp_path):
-    write_study(tmp_path, method="pvrd2", network="ring")
-    for error in together(tmp_path, data("features")):
-        assert isinstance(error, InvalidInput)
-        assert "labels-shared = true" in str(error)
+@pytest.mark.parametrize("method", ["pvrd2", "tree", "auto"])
+def test_labels_are_told_only_if_all_agreed(tmp_path, method):
+    write_study(tmp_path, method=method, network="ring", **{"labels-shared": False})
+    own, study = load_party(tmp_path / "ada" / "party.toml")
+    with pytest.raises(InvalidInput, match="write `labels-shared = true` into the study; if not, do not run it"):
+        fit_together(own, study, table=data("features")[0])  # before anybody is called
+
+
+def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_path):
+    @co.register
+    @dataclass(frozen=True)
+    class Disguised(METHODS["tree"]):
+        name: ClassVar[str] = "disguised"
+
+    try:
+        write_study(tmp_path, method="disguised", network="ring", **{"labels-shared": False})
+        study = load_study(tmp_path / "study.toml")
+        with pytest.raises(InvalidInput, match="disguised: from the messages of this method"):
+            check_labels(study)
+        assert METHODS["tree"].disclosure.sent in disclosure(study, "bea", data("features")[1])
+    finally:
+        unregister(Disguised)
 
 
 @pytest.mark.parametrize(
@@ -557,19 +578,17 @@ def test_the_disclosure_names_who_hears_what(tmp_path):
     page = disclosure(study, "ada", keyed()[0])
     assert "To: bea; over the network" in page
     assert "73 rows, 3 columns, the labels" in page
-    assert LETTERS["graph-cp"] in page
+    assert METHODS["graph-cp"].disclosure.sent in page
+    assert METHODS["graph-cp"].disclosure.learned in page
     assert "keyed hashes of the ids" in page
     assert "the labels" not in disclosure(study, "cyd", keyed()[2]).split("\n\n")[1]
 
 
-@pytest.mark.parametrize("labels_shared", [False, True])
-def test_the_disclosure_lists_what_may_be_chosen(tmp_path, labels_shared):
-    write_study(tmp_path, network="path", **{"labels-shared": labels_shared})
+def test_the_disclosure_lists_what_may_be_chosen(tmp_path):
+    write_study(tmp_path, network="path")
     page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("features")[1])
-    assert LETTERS["tree"] in page
-    assert "with one column this is the column" in page
-    assert LETTERS["cocoa"] not in page
-    assert ("ALL LABELS" in page) == labels_shared
+    for name, method in METHODS.items():
+        assert (f"- {name}: {method.disclosure.sent}" in page) == (method.split == "features")
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -579,8 +598,13 @@ def test_the_disclosure_names_the_means(tmp_path, intercept):
     assert ("for every column its sum, and its sum weighted by the slope at w = 0" in page) == intercept
 
 
-def test_every_letter_that_is_disclosed_is_of_a_method():
-    assert set(LETTERS) <= set(METHODS)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_states_what_it_tells(name):
+    facts, tells = METHODS[name].disclosure, METHODS[name].tells_labels
+    assert isinstance(facts, Disclosure)
+    assert all((facts.sent, facts.learned, facts.secure))
+    # Certificates of a vertical model let everybody compute the labels; a method whose own do not may say so here.
+    assert tells == (METHODS[name].split == "features")
 
 
 @pytest.mark.parametrize("split", ["samples", "features"])
@@ -798,10 +822,9 @@ def test_a_rehearsal_in_which_one_is_refused_ends_for_all_with_the_reason(tmp_pa
     assert ran.returncode == found["exit_code"] == codes[-1]
 
 
-def test_the_page_on_disclosure_has_every_method_that_the_program_describes():
-    page = (Path(__file__).parents[2] / "docs" / "disclosure.md").read_text()
-    rounds = page.partition("## Rounds")[2].partition("## ")[0]
-    assert {name for name in METHODS if f"`{name}`" in rounds} == set(LETTERS)
+def test_the_table_of_methods_is_made_of_what_they_state():
+    text = disclosure_table.PAGE.read_text("utf-8")
+    assert text == disclosure_table.page(text), "run `python scripts/disclosure_table.py`"
 
 
 @pytest.mark.slow

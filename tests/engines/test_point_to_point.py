@@ -1,4 +1,4 @@
-"""Agents in several places give the bits and the bill of agents in one process, and stop after the same round."""
+"""Agents in several processes give the bits and the bill of agents in one process, and stop after the same round."""
 
 from __future__ import annotations
 
@@ -27,58 +27,62 @@ DEADLINE = 1.0
 
 
 class Queues:
-    """Links between threads, for these tests: a queue for each direction of each pair of places."""
+    """Links between threads, for these tests: a queue for each direction of each pair of processes."""
 
-    def __init__(self, place, lines, published, partners):
-        self.place, self.lines, self.published, self.partners = place, lines, published, partners
+    def __init__(self, process, lines, published, partners):
+        self.process, self.lines, self.published, self.partners = process, lines, published, partners
         self.stop = Stop()
 
     @staticmethod
-    def mesh(network, homes):
-        places = range(max(homes) + 1)
-        lines = {(a, b): queue.Queue() for a in places for b in places}
+    def mesh(network, process_of):
+        processes = range(max(process_of) + 1)
+        lines = {(a, b): queue.Queue() for a in processes for b in processes}
         published = {}
-        return [Queues(place, lines, published, Layout(network, homes, place).partners) for place in places]
+        return [
+            Queues(process, lines, published, Layout(network, process_of, process).partners) for process in processes
+        ]
 
-    def send(self, to, letter, tag):
+    def send(self, to, message, tag):
         assert to in self.partners
-        self.lines[self.place, to].put((tag, letter.copy(), self.stop))
+        self.lines[self.process, to].put((tag, message.copy(), self.stop))
 
     def poll(self, source, tag):
-        return None if self.lines[source, self.place].empty() else self.receive(source, tag)
+        return None if self.lines[source, self.process].empty() else self.receive(source, tag)
 
     def receive(self, source, tag):
         assert source in self.partners
         try:
-            found, letter, stop = self.lines[source, self.place].get(timeout=DEADLINE)
+            found, message, stop = self.lines[source, self.process].get(timeout=DEADLINE)
         except queue.Empty:
-            raise PartyLost(f"place {source} fell silent") from None
+            raise PartyLost(f"process {source} fell silent") from None
         if found != tag:
-            raise ProtocolError(f"expected {tag}, and place {source} sent {found}")
+            raise ProtocolError(f"expected {tag}, and process {source} sent {found}")
         self.stop = self.stop if self.stop.reason else stop
-        letter.flags.writeable = False
-        return letter
+        message.flags.writeable = False
+        return message
 
-    def publish(self, agent, letter):
-        self.published[agent] = sealed(letter.copy())
+    def publish(self, agent, message):
+        self.published[agent] = sealed(message.copy())
 
-    def ask(self, place, agent, patience=None):
+    def ask(self, process, agent, patience=None):
         return self.published.get(agent)
 
     def close(self):
         pass
 
 
-def everywhere(network, homes, job):
-    """Run `job(carrier)` at every place at the same time; what each came to, by place."""
-    links = Queues.mesh(network, homes)
-    carriers = [Driver(Bill(network), PointToPoint(network, own, homes, place)) for place, own in enumerate(links)]
-    with ThreadPoolExecutor(len(carriers)) as pool:
-        futures = [pool.submit(job, carrier) for carrier in carriers]
+def everywhere(network, process_of, job):
+    """Run `job(transport)` at every process at the same time; what each came to, by process."""
+    links = Queues.mesh(network, process_of)
+    transports = [
+        Driver(Bill(network), PointToPoint(network, own, process_of, process)) for process, own in enumerate(links)
+    ]
+    with ThreadPoolExecutor(len(transports)) as pool:
+        futures = [pool.submit(job, transport) for transport in transports]
         errors = [future.exception() for future in futures]
     if any(errors):
         raise min((e for e in errors if e), key=lambda e: isinstance(e, PartyLost))
-    return carriers, [future.result() for future in futures]
+    return transports, [future.result() for future in futures]
 
 
 def conversation(agent, count, dtype, neighbours):
@@ -116,26 +120,26 @@ NETWORKS = [ring(7), path(6), star(5), complete(8), expander(30, degree=4), comp
 
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda n: f"{n.name}-{n.agents}")
-@pytest.mark.parametrize("layout", ["one each", "two places", "dealt"])
+@pytest.mark.parametrize("layout", ["one each", "two processes", "dealt"])
 def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
     m = network.agents
-    places = {"one each": min(m, 30), "two places": 2, "dealt": min(m, 3)}[layout]
-    homes = [j % places if layout == "dealt" else places * j // m for j in range(m)]
+    processes = {"one each": min(m, 30), "two processes": 2, "dealt": min(m, 3)}[layout]
+    process_of = [j % processes if layout == "dealt" else processes * j // m for j in range(m)]
 
-    def talk(carrier):
-        for agent in carrier.here:
-            carrier.publish(agent, np.full(agent % 3 + 1, agent, dtype))
-        talks = [conversation(agent, m, dtype, network.neighbours(agent)) for agent in carrier.here]
-        results = carrier.converse(talks, "rounds")
-        carrier.bill.end_round()
+    def talk(transport):
+        for agent in transport.here:
+            transport.publish(agent, np.full(agent % 3 + 1, agent, dtype))
+        talks = [conversation(agent, m, dtype, network.neighbours(agent)) for agent in transport.here]
+        results = transport.converse(talks, "rounds")
+        transport.bill.end_round()
         return results
 
     embedded = InProcess(network, Bill(network))
     expected = talk(embedded)
-    carriers, found = everywhere(network, homes, talk)
-    for carrier, results in zip(carriers, found, strict=True):
-        assert carrier.bill == embedded.bill
-        for agent, result in zip(carrier.here, results, strict=True):
+    transports, found = everywhere(network, process_of, talk)
+    for transport, results in zip(transports, found, strict=True):
+        assert transport.bill == embedded.bill
+        for agent, result in zip(transport.here, results, strict=True):
             for number, (one, other) in enumerate(zip(expected[agent], result, strict=True)):
                 if isinstance(one, np.ndarray) and network is MANY and number in (1, 2, 7):  # dense products of many
                     tiny = np.finfo(dtype).eps * max(abs(w).max() for e in expected for w in e[1:3]) * m
@@ -146,21 +150,21 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.booleans())
-def test_sums_do_not_depend_on_who_lives_where(homes, served):
-    homes = [sorted(set(homes)).index(home) for home in homes]
-    m = len(homes)
+def test_sums_do_not_depend_on_who_lives_where(process_of, served):
+    process_of = [sorted(set(process_of)).index(home) for home in process_of]
+    m = len(process_of)
     network = star(m, server=True) if served else ring(m) if m > 2 else path(m)
 
-    def talk(carrier):
+    def talk(transport):
         def total(agent):
             first = yield Sum(np.random.default_rng(agent).standard_normal(4))
             second = yield Sum(first / 3)
             return second
 
-        return carrier.converse([total(agent) for agent in carrier.here], "rounds")
+        return transport.converse([total(agent) for agent in transport.here], "rounds")
 
     expected = talk(InProcess(network, Bill(network)))[0]
-    for results in everywhere(network, homes, talk)[1]:
+    for results in everywhere(network, process_of, talk)[1]:
         for result in results:
             np.testing.assert_array_equal(result, expected)
 
@@ -173,23 +177,23 @@ def test_the_least_number_is_known_everywhere():
 @pytest.mark.parametrize(("first", "dtype"), [(0, "f8"), (2**23, "f4")], ids=["at first", "after many rounds, in f4"])
 @pytest.mark.parametrize("network", [star(6, server=True), path(6), ring(6)], ids=["server", "path", "ring"])
 def test_all_places_stop_after_the_same_round(network, first, dtype):
-    """The wish of the place of agent 0 travels with the words; those of others do not count."""
+    """The stop reason of the process of agent 0 travels with the words; those of others do not count."""
 
-    def talk(carrier):
+    def talk(transport):
         def one_round(agent):
             yield Sum(np.ones(2, dtype)) if network.server else Mix(np.ones(2, dtype))
 
         for t in range(first, first + 100):
-            wish = 2 if (carrier.process == 0 and t >= first + 4) else 1 if carrier.process == 3 else 0
-            if (agreed := carrier.agreed(t, wish)) != 0:
+            reason = 2 if (transport.process == 0 and t >= first + 4) else 1 if transport.process == 3 else 0
+            if (agreed := transport.agreed(t, reason)) != 0:
                 return t, agreed
-            carrier.converse([one_round(agent) for agent in carrier.here], "rounds")
+            transport.converse([one_round(agent) for agent in transport.here], "rounds")
         return None
 
     stops = everywhere(network, list(range(6)), talk)[1]
     assert len(set(stops)) == 1
-    after, wish = stops[0]
-    assert wish == 2
+    after, reason = stops[0]
+    assert reason == 2
     assert first + 4 < after <= first + 4 + (1 if network.server else network.diameter)
 
 
@@ -198,51 +202,51 @@ def test_shapes_are_exact_whatever_the_numbers_are(dtype):
     """2²⁴ + 1 is the first whole number that float32 does not have."""
     sizes = [(2**24 + 1, 0), (3,), (2, 1, 2)]
 
-    def talk(carrier):
+    def talk(transport):
         def shapes(agent):
             heard = yield Exchange(np.ones(sizes[agent], dtype))
             return {other: x.shape for other, x in heard.items()}
 
-        return carrier.converse([shapes(agent) for agent in carrier.here], "rounds")
+        return transport.converse([shapes(agent) for agent in transport.here], "rounds")
 
-    for homes in ([0, 1, 2], [0, 0, 1]):
-        for results in everywhere(ring(3), homes, talk)[1]:
+    for process_of in ([0, 1, 2], [0, 0, 1]):
+        for results in everywhere(ring(3), process_of, talk)[1]:
             for heard in results:
                 assert all(shape == sizes[other] for other, shape in heard.items())
 
 
 def one_word(words):
-    def talk(carrier):
+    def talk(transport):
         def say(word):
             yield word
 
-        return carrier.converse([say(words[agent]) for agent in carrier.here], "rounds")
+        return transport.converse([say(words[agent]) for agent in transport.here], "rounds")
 
     return talk
 
 
 def test_errors_name_who_it_was():
-    homes = [0, 1, 2]
+    process_of = [0, 1, 2]
     bad = [Sum(np.ones(2)), Sum(np.array([1.0, np.nan])), Sum(np.ones(2))]
     with pytest.raises(NumericalError, match="agent 1 said Sum with 1 of 2 numbers not finite"):
-        everywhere(ring(3), homes, one_word(bad))
+        everywhere(ring(3), process_of, one_word(bad))
     for network in (ring(3), star(3, server=True)):
         longer = [Sum(np.ones(2)), Sum(np.ones(2)), Sum(np.ones(3))]
         with pytest.raises(ProtocolError, match=r"agent 0 expected 2 numbers.*agent 2 sent 3"):
-            everywhere(network, homes, one_word(longer))
+            everywhere(network, process_of, one_word(longer))
     with pytest.raises(ProtocolError, match=r"expected (Sum|Mix).*sent (Mix|Sum)"):
-        everywhere(ring(3), homes, one_word([Sum(np.ones(2)), Sum(np.ones(2)), Mix(np.ones(2))]))
+        everywhere(ring(3), process_of, one_word([Sum(np.ones(2)), Sum(np.ones(2)), Mix(np.ones(2))]))
 
 
 def test_a_silent_place_is_a_lost_party():
     began = time.monotonic()
 
-    def talk(carrier):
-        if carrier.process == 1:
+    def talk(transport):
+        if transport.process == 1:
             return None
-        return one_word([Sum(np.ones(2))] * 3)(carrier)
+        return one_word([Sum(np.ones(2))] * 3)(transport)
 
-    with pytest.raises(PartyLost, match="place 1 fell silent"):
+    with pytest.raises(PartyLost, match="process 1 fell silent"):
         everywhere(star(3, server=True), [0, 1, 2], talk)
     assert time.monotonic() - began < 4 * DEADLINE
     assert threading.active_count() < 50

@@ -45,8 +45,8 @@ class RealTime(Engine):
 
         def one(own, links):
             links.partners = range(spec.processes)
-            carrier = driver_on(spec, own.process, links)
-            return work(spec, own, carrier, stop_wished=lambda: own.process in self.stops)
+            transport = driver_on(spec, own.process, links)
+            return work(spec, own, transport, stop_wished=lambda: own.process in self.stops)
 
         with ThreadPoolExecutor(spec.processes) as pool:
             outcomes = list(pool.map(one, spec.shared_out(run), Queues.mesh(run.network, spec.process_of)))
@@ -184,9 +184,9 @@ def test_only_the_process_of_agent_0_says_when_to_stop():
 
 
 def polled(links, tag):
-    while (letter := links.poll(0, tag)) is None:
+    while (message := links.poll(0, tag)) is None:
         time.sleep(0.001)
-    return letter
+    return message
 
 
 @needs("peers")

@@ -67,6 +67,6 @@ def stop_early(agent):
 )
 def test_agents_that_disagree_are_named(step, told):
     network = ring(3)
-    carrier = Replayed(network, Bill(network), [f"agent {j}" for j in range(3)], visited)
+    transport = Replayed(network, Bill(network), [f"agent {j}" for j in range(3)], visited)
     with pytest.raises(ProtocolError, match=told):
-        carrier.take(step, [(Agent(j, 3, Table(np.ones((1, 1))), LINEAR, "samples"),) for j in range(3)], "rounds")
+        transport.take(step, [(Agent(j, 3, Table(np.ones((1, 1))), LINEAR, "samples"),) for j in range(3)], "rounds")

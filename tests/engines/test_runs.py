@@ -112,8 +112,8 @@ class Impatient(Local):
 
     def run(self, run):
         questions = itertools.count()
-        carrier = InProcess(run.network, Bill(run.network), run.names)
-        return run.on(carrier, lambda: next(questions) >= self.patience)
+        transport = InProcess(run.network, Bill(run.network), run.names)
+        return run.on(transport, lambda: next(questions) >= self.patience)
 
 
 @pytest.mark.parametrize("patience", [1, 2, 3, 5, 8, 13, 21])

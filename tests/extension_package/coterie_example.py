@@ -119,6 +119,12 @@ class PlainGradient(co.Method):
     name: ClassVar[str] = "plain-gradient"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "proximal gradient, without acceleration"
+    disclosure: ClassVar[co.Disclosure] = co.Disclosure(
+        sent="the gradient of the own loss, one number per column, added up",
+        learned="a weighted sum of rows, another one each round",
+        secure="the totals over all parties",
+    )
+    tells_labels: ClassVar[bool] = False
     shorter: float = 1.0
     """What to divide the safe step 1/L by."""
 

@@ -60,15 +60,15 @@ def bound_at(problem, X, y, weights, w, b, v, by="samples", agents=3, network="s
     tables = split(Table(X, y, weights), by, agents)
     graph = NETWORKS[network](len(tables))
     members = make_agents(tables, problem, by, graph, 0)
-    carrier = InProcess(graph, Bill(graph))
-    facts = carrier.converse([introduce(a) for a in members], "setup")
+    transport = InProcess(graph, Bill(graph))
+    facts = transport.converse([introduce(a) for a in members], "setup")
     witness = None
     if v is not None:
         witness = [v[a.data.rows] if by == "samples" else v[: len(a.labels)] for a in members]
     points = points_of(co.LinearModel(w, b, problem), members, witness)
     ready = [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
     lowered = [replace(p, w=a.lowered(p.w)) for a, p in zip(ready, points, strict=True)]
-    bounds = carrier.converse([certify(a, p) for a, p in zip(ready, lowered, strict=True)], "proof")
+    bounds = transport.converse([certify(a, p) for a, p in zip(ready, lowered, strict=True)], "proof")
     assert all(bound == bounds[0] for bound in bounds), "the agents disagree about what is proven"
     return bounds[0]
 

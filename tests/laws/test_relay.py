@@ -39,12 +39,12 @@ def labels(name):
 def states_after_each_round(problem, table, agents, rounds):
     network, steps = star(agents, server=True), method("relay")
     members = make_agents(split(table, "samples", agents), problem, "samples", network, 0)
-    carrier = InProcess(network, Bill(network))
-    facts = carrier.converse([introduce(agent) for agent in members], "setup")
+    transport = InProcess(network, Bill(network))
+    facts = transport.converse([introduce(agent) for agent in members], "setup")
     members = [replace(agent, facts=known) for agent, known in zip(members, facts, strict=True)]
-    states = carrier.converse([steps.start(agent) for agent in members], "setup")
+    states = transport.converse([steps.start(agent) for agent in members], "setup")
     for t in range(1, rounds + 1):
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
         yield states
 
 

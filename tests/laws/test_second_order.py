@@ -104,15 +104,15 @@ def test_gram_refines_what_squaring_the_data_lost():
     U, V = (np.linalg.qr(RNG.standard_normal((rows, D)))[0] for rows in (N, D))
     hard, truth = U @ np.diag(np.logspace(0, -6, D)) @ V.T, V @ np.ones(D)
     server = star(K, server=True)
-    carrier = InProcess(server, Bill(server))
+    transport = InProcess(server, Bill(server))
     members = make_agents(split(Table(hard, hard @ truth), "samples", K), co.Problem("squared"), "samples", server, 0)
-    members, gram, errors = introduced(members, carrier, "setup"), method("gram"), []
-    states = carrier.converse([gram.start(agent) for agent in members], "setup")
+    members, gram, errors = introduced(members, transport, "setup"), method("gram"), []
+    states = transport.converse([gram.start(agent) for agent in members], "setup")
     for t in range(1, 5):
-        states = carrier.converse([gram.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([gram.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
         errors.append(np.linalg.norm(states[0].w - truth))
     assert errors[-1] < 1e-8 < 1e-6 < errors[0]
-    assert carrier.bill.scalars == 2 * K * (D * (D + 3) // 2 + 3 * D)
+    assert transport.bill.scalars == 2 * K * (D * (D + 3) // 2 + 3 * D)
 
 
 @pytest.mark.parametrize("agents", [1, 5])
@@ -172,14 +172,14 @@ def test_sparse_least_squares_send_a_few_columns_in_place_of_all():
 def test_what_changed_of_the_hessian_adds_up_to_all_of_it(name):
     """Curvatures go up and down, between 0, the floor and 1."""
     server = star(K, server=True)
-    carrier, newton = InProcess(server, Bill(server)), method("newton")
+    transport, newton = InProcess(server, Bill(server)), method("newton")
     tables = split(Table(3 * X, labels(name), WEIGHTS), "samples", K)
     members = make_agents(tables, co.Problem(name, "l2", 1e-3), "samples", server, 0)
-    members = introduced(members, carrier, "setup")
-    states = carrier.converse([newton.start(agent) for agent in members], "setup")
+    members = introduced(members, transport, "setup")
+    states = transport.converse([newton.start(agent) for agent in members], "setup")
     curvatures = []
     for t in range(1, 6):
-        states = carrier.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
         curvatures.append(np.concatenate([state.curvature for state in states]))
         expected = 9 * X.T @ (curvatures[-1][:, None] * X)
         np.testing.assert_allclose(unpacked(states[0].letter, D), expected, atol=1e-9)
@@ -460,14 +460,14 @@ def test_every_round_lowers_the_objective_or_is_at_its_end(name, hessian, penalt
     rows, y = with_outliers(*real("diabetes"), 1000, "rows")
     problem, server = made_for(name, penalty, rows.shape[1]), star(K, server=True)
     y = classes(y) if LOSSES[name].kind == "classification" else y
-    carrier, newton = InProcess(server, Bill(server)), method("newton", hessian=hessian)
+    transport, newton = InProcess(server, Bill(server)), method("newton", hessian=hessian)
     members = make_agents(split(Table(rows, y), "samples", K), problem, "samples", server, 0)
-    members = introduced(members, carrier, "setup")
-    states = carrier.converse([newton.start(agent) for agent in members], "setup")
+    members = introduced(members, transport, "setup")
+    states = transport.converse([newton.start(agent) for agent in members], "setup")
     values = []
     for t in range(1, 31):
         values.append(problem.loss.value(rows @ states[0].w, y) / len(y) + problem.penalty.value(states[0].w))
-        states = carrier.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([newton.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
     falls = -np.diff(values) / values[0]
     moving = np.array(values[:-1]) - values[-1] > 1e-9 * values[0]
     assert (falls[moving] > 0).all()
@@ -527,13 +527,13 @@ def test_kinks_and_bounds_on_real_data_in_a_few_rounds(penalty, data, most, inte
 def test_the_dual_of_a_point_is_feasible(name, penalty, intercept):
     """As it is said, not as the certificate would mend it, and so the claim is about all models."""
     server = star(K, server=True)
-    carrier, interior = InProcess(server, Bill(server)), method("interior-point")
+    transport, interior = InProcess(server, Bill(server)), method("interior-point")
     problem = made_for(name, penalty, D, intercept=intercept)
     members = make_agents(split(Table(X, labels(name)), "samples", K), problem, "samples", server, 0)
-    members = introduced(members, carrier, "setup")
-    states = carrier.converse([interior.start(agent) for agent in members], "setup")
+    members = introduced(members, transport, "setup")
+    states = transport.converse([interior.start(agent) for agent in members], "setup")
     for t in range(1, 16):
-        states = carrier.converse([interior.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([interior.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
         points = [interior.point(a, s) for a, s in zip(members, states, strict=True)]
         v, w = np.concatenate([point.v for point in points]), points[0].w
         y = np.concatenate([agent.labels for agent in members])

@@ -68,14 +68,14 @@ class Table:
 
     def __init__(self, problem, data, graph, labels_at=0, agents=None):
         parts = split_table(read(data), "features", graph.agents if agents is None else agents, labels_at=labels_at)
-        self.carrier = InProcess(graph, Bill(graph))
+        self.transport = InProcess(graph, Bill(graph))
         agents = make_agents(parts, problem, "features", graph, 0)
-        facts = self.carrier.converse([introduce(agent) for agent in agents], "setup")
+        facts = self.transport.converse([introduce(agent) for agent in agents], "setup")
         self.agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
 
     def talk(self, conversation, *each):
         rows = zip(self.agents, *each, strict=True)
-        return self.carrier.converse([conversation(*row) for row in rows], "setup")
+        return self.transport.converse([conversation(*row) for row in rows], "setup")
 
     def rounds(self, method, count, states=None, first=1):
         states = states or self.talk(method.start)
@@ -586,7 +586,7 @@ def test_the_papers_form_starts_at_zero():
 
 
 def test_a_run_needs_six_vectors_per_agent():
-    """λ, u and their anchors, letters and replies: on top of X, the agent at work, and 8 kB of objects per agent."""
+    """λ, u and their anchors, messages and replies: on top of X, the agent at work, and 8 kB of objects per agent."""
     n, m, rng = 4096, 48, np.random.default_rng(0)
     parts = split_table(read((rng.standard_normal((n, 2 * m)), rng.standard_normal(n))), "features", m)
     run = {"split": "features", "network": "ring", "method": "graph-cp", "tol": 1e-14}

@@ -39,17 +39,17 @@ def labels(loss):
 def agents_for(problem, y, count=K, weights=None):
     network = star(count, server=True)
     members = make_agents(split(Table(X, y, weights), "samples", count), problem, "samples", network, 0)
-    carrier = InProcess(network, Bill(network))
-    facts = carrier.converse([introduce(a) for a in members], "setup")
-    return carrier, [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
+    transport = InProcess(network, Bill(network))
+    facts = transport.converse([introduce(a) for a in members], "setup")
+    return transport, [replace(a, facts=known) for a, known in zip(members, facts, strict=True)]
 
 
 def iterates(steps, problem, y, rounds, count=K):
     """(w, v) after each round, v pooled."""
-    carrier, members = agents_for(problem, y, count)
-    states = carrier.converse([steps.start(a) for a in members], "setup")
+    transport, members = agents_for(problem, y, count)
+    states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, rounds + 1):
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
         yield states[0].w, np.concatenate([s.v for s in states])
 
 
@@ -260,21 +260,21 @@ def test_anderson_solves_a_linear_map_in_as_many_rounds_as_it_has_dimensions():
     """On x ↦ Mx + b in d dimensions the plain iteration creeps; with memory d it is exact after d + 1 rounds."""
     problem = co.Problem("squared", "l2", 0.05)
     steps = Anderson(method("cocoa"), memory=15, alpha=1.0, safeguard=1e9)
-    carrier, members = agents_for(problem, NUMBERS, count=1)
-    states = carrier.converse([steps.start(a) for a in members], "setup")
+    transport, members = agents_for(problem, NUMBERS, count=1)
+    states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, 12):
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
     best = pooled_optimum(problem, X, NUMBERS)[0]
     np.testing.assert_allclose(states[0].image.w, best, atol=1e-6)
 
 
 def accelerated_states(steps, problem, y, rounds):
-    carrier, members = agents_for(problem, y)
-    states = carrier.converse([steps.start(a) for a in members], "setup")
+    transport, members = agents_for(problem, y)
+    states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, rounds + 1):
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
         yield states
 
 
@@ -326,11 +326,11 @@ def test_after_a_bad_extrapolation_anderson_goes_back_to_the_best_image():
 def test_relaxation_gives_way_when_the_residual_grows():
     problem = co.Problem("squared", "l2", 0.05)
     steps = Relaxation(method("proximal-2", rho=1.0, eta=0.3 * np.linalg.norm(X, 2) ** 2))  # too bold a step
-    carrier, members = agents_for(problem, NUMBERS)
-    states = carrier.converse([steps.start(a) for a in members], "setup")
+    transport, members = agents_for(problem, NUMBERS)
+    states = transport.converse([steps.start(a) for a in members], "setup")
     for t in range(1, 31):
-        states = carrier.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
-        states = carrier.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
+        states = transport.converse([steps.round(a, s, t) for a, s in zip(members, states, strict=True)], "rounds")
+        states = transport.converse([steps.tune(a, s, t) for a, s in zip(members, states, strict=True)], "tuning")
     assert states[0].alpha < 1.9
 
 

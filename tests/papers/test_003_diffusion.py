@@ -367,7 +367,7 @@ def test_batches_reach_the_same_optimum_in_fewer_iterations(batch):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("pipeline", [1, 4])
 def test_the_bill_is_the_closed_form(pipeline, batch):
-    """One letter of J·B numbers in both directions of every edge, each iteration; nothing else in the rounds."""
+    """One message of J·B numbers in both directions of every edge, each iteration; nothing else in the rounds."""
     rounds, per_round = 5, 11
     result = fit(pipeline=pipeline, batch=batch, iterations_per_round=per_round, max_rounds=rounds, tol=1e-15, agents=5)
     edges = result.network.n_edges
@@ -383,7 +383,7 @@ def test_the_labels_are_told_to_all_once_in_the_set_up():
     alone = InProcess(ring(K), Bill(ring(K)))
     alone.converse([introduce(agent) for agent in run.agents], "setup")
     # labels, weights and squared norms of the rows, up and down a tree
-    mine = run.carrier.bill.per_purpose["setup"].scalars - alone.bill.total.scalars
+    mine = run.transport.bill.per_purpose["setup"].scalars - alone.bill.total.scalars
     assert mine == 2 * (K - 1) * 3 * N
 
 

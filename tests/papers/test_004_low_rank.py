@@ -389,8 +389,8 @@ def proven_norm(parts_of_gradient, factors, size_limit, monkeypatch):
     ]
     problem = co.Problem("completion", "traceball", radius=1e6, shape=(D, M))
     network = co.networks.star(len(tables), server=True)
-    carrier = InProcess(network, Bill(network))
-    agents = introduced(make_agents(tables, problem, "samples", network, 0), carrier, "proof")
+    transport = InProcess(network, Bill(network))
+    agents = introduced(make_agents(tables, problem, "samples", network, 0), transport, "proof")
     monkeypatch.setattr(low_rank, "EXACT_SIZE", size_limit)
     found = []
     for name in ("_whole", "_in_blocks"):
@@ -402,7 +402,7 @@ def proven_norm(parts_of_gradient, factors, size_limit, monkeypatch):
             return numbers
 
         monkeypatch.setattr(low_rank, name, watched)
-    carrier.converse([certify(agent, Point(stacked(left, right))) for agent in agents], "proof")
+    transport.converse([certify(agent, Point(stacked(left, right))) for agent in agents], "proof")
     return found[0]
 
 
@@ -432,11 +432,11 @@ def test_the_spectral_norm_is_never_too_small(seed, hidden, agents):
 def test_a_matrix_outside_the_ball_proves_nothing():
     table = [Table(X=X, y=NUMBERS)]
     network = co.networks.star(1, server=True)
-    carrier = InProcess(network, Bill(network))
-    agents = introduced(make_agents(table, PROBLEMS["squared"], "samples", network, 0), carrier, "proof")
+    transport = InProcess(network, Bill(network))
+    agents = introduced(make_agents(table, PROBLEMS["squared"], "samples", network, 0), transport, "proof")
     outside = np.zeros((D + M, 1))
     outside[0], outside[D] = MU * 1.01, 1.0
-    bound = carrier.converse([certify(agents[0], Point(outside))], "proof")[0]
+    bound = transport.converse([certify(agents[0], Point(outside))], "proof")[0]
     assert bound.primal == math.inf
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from coterie.acceleration.wrapper import Wrapper, relaxed
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.steps import Coordinate
 from coterie.words import Sum, Talk
 
@@ -62,7 +62,7 @@ class Anderson(Wrapper):
     promise: float = 1.0
     """Extrapolate only if it promises ‖f̄‖ ≤ promise · ‖f‖; otherwise x⁺ = x + α f."""
     patience: int = 0
-    """Rounds at the beginning that are relaxed only, without a memory and without a letter."""
+    """Rounds at the beginning that are relaxed only, without a memory and without a message."""
     safeguard: float = 2.0
     """How much larger than the least residual so far the next one may be."""
 
@@ -92,16 +92,16 @@ class Anderson(Wrapper):
         if size > self.safeguard * state.least:
             return self.fresh(agent, state.safe)
         projected, gram = sums[1 : 1 + remembered], _bordered(state.gram, sums[1 + remembered :])
-        gamma = once(sums, "anderson", _coefficients, gram, projected)
+        gamma = shared_result(sums, _coefficients, gram, projected)
         weights = np.zeros(remembered + 1)
         if sums[0] - projected @ gamma <= self.promise**2 * sums[0] and np.abs(gamma).sum() <= FARTHEST:
             # x⁺ = x + α f − (ΔX + α ΔF) γ, where a change is the x + α f of one round less that of the round before
             weights = np.diff(gamma, prepend=0.0, append=0.0)
         weights[-1] += 1.0
         # In one process, what all agents hold alike is held once.
-        shared = (*state.shared, once(sums, "ahead", lambda: common_ahead))[-remembered - 1 :]
+        shared = (*state.shared, shared_result(sums, lambda: common_ahead))[-remembered - 1 :]
         aheads = (*state.aheads, ahead)[-remembered - 1 :]
-        start = _with_vector(common, image, once(sums, "start", _combined, weights, shared))
+        start = _with_vector(common, image, shared_result(sums, _combined, weights, shared))
         start = _with_vector(own, start, _combined(weights, aheads))
         safe = image if size <= state.least else state.safe
         return State(start, image, shared, aheads, f, f_changes, gram, safe, min(size, state.least))

@@ -21,7 +21,7 @@ from typing import Any
 
 from coterie.acceleration.wrapper import Wrapper, own_residual
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.words import Sum, Talk
 
 __all__ = ["Halpern"]
@@ -83,5 +83,5 @@ class Halpern(Wrapper):
             return {name: pull * x0 + (1 - pull) * (x + alpha * (Tx - x)) for name, x, Tx, x0 in members}
 
         pull = 1 / (k + 2)
-        moved = once(total, "halpern", ahead, True) | ahead(False)
+        moved = shared_result(total, ahead, True) | ahead(False)
         return State(replace(image, **moved), image, anchor, k + 1, first, size, state.before, alpha)

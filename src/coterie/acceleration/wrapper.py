@@ -122,7 +122,7 @@ def relaxed(parts: tuple[Coordinate, ...], start: Any, image: Any, alpha: float)
 
 
 def own_residual(agent: Agent, parts: tuple[Coordinate, ...], start: Any, image: Any) -> FloatArray:
-    """The own share of ‖T(x) − x‖² as a letter: what all agents hold alike counts at the first one only."""
+    """The own share of ‖T(x) − x‖² as a message: what all agents hold alike counts at the first one only."""
     counted = [part for part in parts if part.counts and (agent.index == 0 or not part.shared)]
     moves = [(part.scale, getattr(image, part.name) - getattr(start, part.name)) for part in counted]
     return np.array([sum(scale**2 * float(np.vdot(move, move)) for scale, move in moves)], float)

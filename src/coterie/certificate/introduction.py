@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.losses import Loss
 from coterie.words import Sum, Talk
 
@@ -51,7 +51,7 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from _best_constant(agent, total, labels / total)
         letter = there = yield Sum(_at_start(agent, constant if loss.moves_with_labels else 0.0, constant))
-    return once(letter, "facts", _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
+    return shared_result(letter, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coterie.agent import Agent, Here
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import introduce
 from coterie.kernels.sides import sides
@@ -113,13 +113,13 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
     own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
-    u, off, c = once(sums, "slope", _slope, agent, sums, key=id(w))
+    u, off, c = shared_result(sums, _slope, agent, sums, key=id(w))
     d = len(problem.coefficients(adjoint))
     shrunk = sums[d + 3 : d + 5]
     if c < 1.0:
         shrunk = yield Sum(np.array(_gaps(agent, here, c * v, error)))
     arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
-    return once(sums, "bound", _of_rows, *arguments, key=id(w))
+    return shared_result(sums, _of_rows, *arguments, key=id(w))
 
 
 def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -184,7 +184,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         v = problem.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
         if problem.intercept:
             v = _balanced(v, *_sides(agent, v))
-    everybodys = yield Sum(agent.weighted(v) if has_labels else once(scores, "silence", np.zeros, len(scores)))
+    everybodys = yield Sum(agent.weighted(v) if has_labels else shared_result(scores, lambda: np.zeros(len(scores))))
     adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)

@@ -29,7 +29,7 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
 from coterie.factors import apart, orthonormal, trace_norm
@@ -82,14 +82,14 @@ def _parts(agent: Agent) -> Iterator[Information]:
 
 def _whole(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
-    letter = np.zeros(d * m + 2)
-    gradient = letter[:-2].reshape(d, m)
+    message = np.zeros(d * m + 2)
+    gradient = message[:-2].reshape(d, m)
     for part in _parts(agent):
         part.reset(left, right)
         gradient += part.gradient()
-        letter[-2:] += part.loss(), part.inner()
-    sums = yield Sum(letter)
-    norm = once(sums, "spectral norm", lambda: float(np.linalg.norm(sums[:-2].reshape(d, m), 2)))
+        message[-2:] += part.loss(), part.inner()
+    sums = yield Sum(message)
+    norm = shared_result(sums, lambda: float(np.linalg.norm(sums[:-2].reshape(d, m), 2)))
     return float(sums[-2]), float(sums[-1]), norm
 
 
@@ -98,7 +98,7 @@ def _in_blocks(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[
     random = agent.common_random(0).standard_normal((m, EXTRA))
 
     def products(u: FloatArray | None, v: FloatArray | None) -> FloatArray:
-        """G_j v and G_jᵀ u, beside each other in one letter."""
+        """G_j v and G_jᵀ u, beside each other in one message."""
         out = np.zeros((0 if v is None else d * v.shape[1]) + (0 if u is None else m * u.shape[1]))
         for part in _parts(agent):
             part.reset(left, right)
@@ -111,17 +111,17 @@ def _in_blocks(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[
     U = orthonormal((yield Sum(products(None, V))).reshape(d, -1))
     V = orthonormal((yield Sum(products(U, None))).reshape(m, -1))
     values, rest = np.zeros(2), 0.0
-    letter = np.zeros(d * V.shape[1] + m * U.shape[1])
+    message = np.zeros(d * V.shape[1] + m * U.shape[1])
     for part in _parts(agent):
         part.reset(left, right)
         GV, GU = part.times(V), part.times_transposed(U)
-        letter += np.concatenate([GV.ravel(), GU.ravel()])
+        message += np.concatenate([GV.ravel(), GU.ravel()])
         values += part.loss(), part.inner()
         whole = part.squared_norm()
         corner = float(np.linalg.norm(U.T @ GV)) ** 2
         seen = float(np.linalg.norm(GV)) ** 2 + float(np.linalg.norm(GU)) ** 2 - corner
         rest += math.sqrt(max(whole - seen, 0.0) + ROUNDING * whole)
-    sums = yield Sum(np.append(letter, [*values, rest]))
+    sums = yield Sum(np.append(message, [*values, rest]))
     GV, GU = sums[: d * V.shape[1]].reshape(d, -1), sums[d * V.shape[1] : -3].reshape(m, -1)
     corner = U.T @ GV
     pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]

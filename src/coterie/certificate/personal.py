@@ -65,8 +65,8 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
     degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
     for peer, mine in zip(peers.tolist(), weights.tolist(), strict=True):
-        letter = theirs[peer]
-        own, their_peers, their_weights = _parts(letter, alpha.size)
+        message = theirs[peer]
+        own, their_peers, their_weights = _parts(message, alpha.size)
         held = their_weights[their_peers == agent.index]
         weight = min(mine, float(held[0])) if held.size else 0.0
         degree += weight
@@ -91,6 +91,6 @@ def _row(agent: Agent, row: FloatArray | None) -> tuple[npt.NDArray[np.intp], Fl
     return row[: row.size // 2].astype(np.intp), row[row.size // 2 :]
 
 
-def _parts(letter: FloatArray, length: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    edges = (letter.size - length) // 2
-    return letter[:length], letter[length : length + edges], letter[length + edges :]
+def _parts(message: FloatArray, length: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    edges = (message.size - length) // 2
+    return message[:length], message[length : length + edges], message[length + edges :]

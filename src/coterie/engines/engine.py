@@ -15,7 +15,7 @@ from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
-from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
+from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
 from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
 
@@ -43,13 +43,13 @@ class Run:
         return tuple(agent.data.name for agent in self.agents)
 
     def on(
-        self, carrier: Carrier, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
+        self, transport: Transport, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
     ) -> Outcome:
-        """Take the rounds, with the agents of this process and a carrier for their words; see `rounds.run`."""
+        """Take the rounds, with the agents of this process and a transport for their words; see `rounds.run`."""
         return take_rounds(
             self.agents,
             self.steps,
-            carrier,
+            transport,
             self.limits,
             checkpoint=self.checkpoint,
             warm=self.warm,

@@ -35,9 +35,9 @@ class Local(Engine):
             super().hosting(data, agents)
 
     def run(self, run: Run) -> Outcome:
-        carrier = InProcess(run.network, Bill(run.network), run.names, self.gossip)
+        transport = InProcess(run.network, Bill(run.network), run.names, self.gossip)
         with ctrl_c() as pressed:
-            return run.on(carrier, pressed.is_set)
+            return run.on(transport, pressed.is_set)
 
 
 @contextmanager

@@ -107,8 +107,8 @@ class Mpi(Engine):
                             store.keep(process, other)
 
                 try:
-                    carrier = Driver(Bill(run.network), ranks)
-                    outcome = work(spec, own, carrier, stop_wished=pressed.is_set, watch=run.watch, keep=keep)
+                    transport = Driver(Bill(run.network), ranks)
+                    outcome = work(spec, own, transport, stop_wished=pressed.is_set, watch=run.watch, keep=keep)
                     if isinstance(outcome.error, PartyLost):
                         raise outcome.error
                     everything = put_together(ranks.gathered(outcome), spec)

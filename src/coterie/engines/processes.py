@@ -23,7 +23,7 @@ from coterie.data.remote import RemoteTable
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Carrier, Keep, Limits, Outcome, Watch
+from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
 from coterie.steps import Steps
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -149,7 +149,7 @@ def pace_of(clock: str, pace: float) -> float | None:
 def work(
     spec: RunSpec,
     own: ProcessSpec,
-    carrier: Carrier,
+    transport: Transport,
     *,
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
@@ -159,7 +159,7 @@ def work(
     agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
     with threadpool_limits(1):
         run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch)
-        return run.on(carrier, stop_wished, keep)
+        return run.on(transport, stop_wished, keep)
 
 
 def with_data(agent: Agent) -> Agent:
@@ -207,7 +207,7 @@ def live(
 
 
 def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
-    """A carrier for that process, on those links."""
+    """A transport for that process, on those links."""
     collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
     return Driver(Bill(spec.network), collectives, spec.pace)
 

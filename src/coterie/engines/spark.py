@@ -153,10 +153,10 @@ class Spark(Engine):
             except Exception as error:
                 raise _lost(error, spec) if _is_sparks(error) else error from None
 
-        carrier = Replayed(run.network, Bill(run.network), run.names, visit)
+        transport = Replayed(run.network, Bill(run.network), run.names, visit)
         there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in run.agents]
         with ctrl_c() as pressed:
-            return replace(run, agents=there).on(carrier, pressed.is_set)
+            return replace(run, agents=there).on(transport, pressed.is_set)
 
 
 @dataclass(frozen=True)

@@ -46,19 +46,19 @@ def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def pack(moment: Any, letter: Any) -> None:
-    """Write the upper triangle, row by row, to the beginning of `letter`."""
+def pack(moment: Any, message: Any) -> None:
+    """Write the upper triangle, row by row, to the beginning of `message`."""
     d, start = moment.shape[0], 0
     for i in range(d):
-        letter[start : start + d - i] = moment[i, i:]
+        message[start : start + d - i] = moment[i, i:]
         start += d - i
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def unpack(letter: Any, matrix: Any) -> None:
-    """Make the symmetric `matrix` whose upper triangle stands, row by row, at the beginning of `letter`."""
+def unpack(message: Any, matrix: Any) -> None:
+    """Make the symmetric `matrix` whose upper triangle stands, row by row, at the beginning of `message`."""
     d, start = matrix.shape[0], 0
     for i in range(d):
         for j in range(i, d):
-            matrix[i, j] = matrix[j, i] = letter[start + j - i]
+            matrix[i, j] = matrix[j, i] = message[start + j - i]
         start += d - i

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.catalogue import Catalogue
+from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 
-__all__ = ["METHODS", "Method", "method"]
+__all__ = ["METHODS", "Disclosure", "Method", "method"]
 
 METHODS: Catalogue[Method] = Catalogue("coterie.methods", Method, "method", split=("features", "samples", "users"))
 

@@ -58,6 +58,7 @@ from coterie.losses.huber import Huber
 from coterie.losses.logistic import Logistic
 from coterie.losses.squared import Squared
 from coterie.losses.squared_hinge import SquaredHinge
+from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -115,6 +116,13 @@ class _Family(Method):
     """What the family shares: the problems it solves, the mixing matrix, and what the agents tell each other first."""
 
     split: ClassVar[str] = "features"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent=f"{LABELS_FIRST} the partial scores of a few rows, mixed",
+        learned="the labels, in the clear; and after as many rounds as the sender has columns, its columns up to a "
+        "rotation",
+        secure=SAME,
+    )
+    tells_labels: ClassVar[bool] = True
 
     step: float | Literal["auto"] = "auto"
     """μ; "auto" is a safe one, from the norms of the rows and of the blocks of columns."""
@@ -306,6 +314,9 @@ class DynamicDiffusion(_Family):
 
     name: ClassVar[str] = "dynamic-diffusion"
     summary: ClassVar[str] = "full gradients of tracked scores: exact, N numbers per iteration and neighbour"
+    disclosure: ClassVar[Disclosure] = replace(
+        _Family.disclosure, sent=f"{LABELS_FIRST} the partial scores of all rows, mixed"
+    )
 
     @property
     def state(self) -> type:

@@ -38,10 +38,11 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, as_number, once
+from coterie.arrays import FloatArray, as_number, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.factors import apart, decomposed, stacked, within
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.penalties.traceball import leading_pair
 from coterie.tasks import Information
@@ -82,6 +83,7 @@ class FrankWolfe(Method):
 
     split: ClassVar[str] = "samples"
     family: ClassVar[str] = "low-rank"
+    tells_labels: ClassVar[bool] = False
 
     step: str = "auto"
     """"classic" is 2/(t + 2), "search" an exact line search; "auto" is as published: "search" unless multinomial."""
@@ -198,10 +200,15 @@ class NaiveDfw(FrankWolfe):
 
     name: ClassVar[str] = "naive-dfw"
     summary: ClassVar[str] = "Frank-Wolfe for low rank with whole gradients: exact steps, d·m numbers a round"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the own gradient, one number per column and class, added up",
+        learned="for each class a weighted sum of rows",
+        secure=TOTALS,
+    )
 
     def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
         total = yield Sum(information.gradient())
-        u, v = once(total, "leading pair", leading_pair, total)
+        u, v = shared_result(total, leading_pair, total)
         return np.array(u, information.dtype), np.array(v, information.dtype)
 
 
@@ -211,6 +218,11 @@ class Sva(FrankWolfe):
 
     name: ClassVar[str] = "sva"
     summary: ClassVar[str] = "Frank-Wolfe for low rank with averaged local singular vectors: d + m numbers a round"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the leading singular vectors of the own gradient, added up",
+        learned="the direction in which the own rows pull most",
+        secure=TOTALS,
+    )
 
     def oracle(self, agent: Agent, information: Information, state: State, t: int) -> Talk[Pair]:
         u, v = local_pair(agent, information)
@@ -224,6 +236,11 @@ class DfwTrace(FrankWolfe):
 
     name: ClassVar[str] = "dfw-trace"
     summary: ClassVar[str] = "Frank-Wolfe for low rank by distributed power iterations: K(d + m) numbers a round"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="products of the own gradient with one vector, a number per column or class, added up",
+        learned="one combination of weighted sums of rows in each product",
+        secure=TOTALS,
+    )
 
     power: Power = 2
     """K(t): power iterations a round; a number, "log" for ⌊1 + c log₁₀ t⌋, or a function of the epoch 0, 1, ..."""

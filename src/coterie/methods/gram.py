@@ -20,10 +20,11 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, sealed
+from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
@@ -50,6 +51,13 @@ class Gram(Method):
     name: ClassVar[str] = "gram"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "least squares from one sum of XᵀX and Xᵀy, for few columns"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="XᵀX and Xᵀy of the own rows, one number per pair of columns, added up, once",
+        learned="all second moments: means, variances, correlations. With no more rows than columns the rows up to a "
+        "rotation (all distances and angles between people), and the labels that go with them",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
     first_look: ClassVar[int] = 1
 
     @classmethod
@@ -58,7 +66,7 @@ class Gram(Method):
             return None
         d = sizes.width(problem)
         work = products_work(sizes, d)
-        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one letter")
+        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one message")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:
@@ -93,7 +101,7 @@ class Gram(Method):
         slopes = design.forward(state.w) - agent.labels
         total = yield Sum(design.adjoint(agent.weighted(slopes)))
         H = _normal(agent, state.letter)[0]
-        w = once(total, "refined", lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem)
+        w = shared_result(total, lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem)
         return replace(state, w=w)
 
     def point(self, agent: Agent, state: State) -> Point:
@@ -108,11 +116,11 @@ def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
     def divided() -> tuple[FloatArray, FloatArray]:
         return unpacked(letter, width) / agent.total, letter[-width:] / agent.total
 
-    return once(letter, "normal", divided, key=width)
+    return shared_result(letter, divided, key=width)
 
 
 def _solved(agent: Agent, letter: FloatArray, w: FloatArray) -> FloatArray:
     H, c = _normal(agent, letter)
     # Another run with the same letter asks again, because the clock may have cut this answer short.
     key = agent.problem, agent.should_stop
-    return once(letter, "solved", lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)
+    return shared_result(letter, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)

@@ -52,6 +52,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import SAME, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -122,6 +123,16 @@ class GraphCP(Method):
     name: ClassVar[str] = "graph-cp"
     split: ClassVar[str] = "features"
     summary: ClassVar[str] = "primal-dual over the edges of any graph, every loss, labels at one agent"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="its copy of the dual, one number per row, as it is, to its neighbours",
+        learned="the labels: the dual's signs are those of the labels, eight hops away after ten rounds. And how the "
+        "sender's scores move: after as many rounds as it has columns, these up to a rotation (who resembles "
+        "whom, to 2e-9)",
+        secure=SAME,
+        setup="before the first round the number of neighbours; about every tenth round five sums of squares, "
+        "added up; in the paper's variant also what tree sends before the first round",
+    )
+    tells_labels: ClassVar[bool] = True
 
     variant: Literal["improved", "paper"] = "improved"
     iterate: Literal["last", "average"] = "last"

@@ -35,12 +35,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, sealed
+from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import Barrier, Step, barrier_of
 from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.kinks import Samples
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, packed, rounded, second_moment, solver, unpacked
@@ -111,6 +112,15 @@ class InteriorPoint(Method):
     name: ClassVar[str] = "interior-point"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the gradient and the curvature XᵀDX of the own rows, a number per column and one per pair of "
+        "columns, added up",
+        learned="all second moments, weighted anew in each round. That is more than `gram` tells: few rows come out "
+        "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
+        secure=TOTALS,
+        setup="the longest step that the own rows allow, a number per party and round, which all hear",
+    )
+    tells_labels: ClassVar[bool] = False
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
@@ -179,7 +189,7 @@ class InteriorPoint(Method):
             lengths = sealed(np.divide(state.mu, sizes, out=np.zeros(len(sizes)), where=sizes > 0))
             return sealed(_barrier(agent, lengths).inside(state.w)), lengths
 
-        w, lengths = once(squares, "inside", entered)
+        w, lengths = shared_result(squares, entered)
         return replace(state, w=w, lengths=lengths, stage=APPROACHING)
 
     def _approach(self, agent: Agent, state: State, terms: _Terms) -> Talk[State]:
@@ -193,19 +203,19 @@ class InteriorPoint(Method):
             dw = terms.equations(total, x)(-slope)
             return dw, -0.5 * float(slope @ dw)
 
-        dw, promised = once(total, "aimed", aimed)
+        dw, promised = shared_result(total, aimed)
         dr, shares, share = agent.centred.forward(dw), STEPS, 0.0
         smoothed: Any = kernel.smoothed
         while share == 0.0:
             values = np.zeros(len(shares))
             smoothed(terms.r, dr, mu, terms.lower, terms.upper, terms.weights, shares, values)
             losses = yield Sum(values)
-            share, unseen = once(losses, "best", terms.best, mu, dw, promised, shares, losses)
+            share, unseen = shared_result(losses, terms.best, mu, dw, promised, shares, losses)
             if unseen:
                 break
             shares = shares * STEPS[-1]
         if share:
-            w = once(losses, "step", lambda: sealed(w + share * dw))
+            w = shared_result(losses, lambda: sealed(w + share * dw))
         if promised > NEAR * mu and share:
             return replace(state, w=w)
         terms = _Terms(agent, w, state.lengths)
@@ -213,7 +223,7 @@ class InteriorPoint(Method):
         room = LEAST_ROOM * (terms.upper - terms.lower)
         v = np.clip(v, terms.lower + room, terms.upper - room)
         sides = mu / (terms.upper - v), mu / (v - terms.lower)
-        return State(w, mu, ON_PATH, v, *sides, once(losses, "barrier", barrier.centred, w, mu), state.lengths)
+        return State(w, mu, ON_PATH, v, *sides, shared_result(losses, barrier.centred, w, mu), state.lengths)
 
     # -- 2. ------------------------------------------------------------------------------------------------------------
 
@@ -224,18 +234,18 @@ class InteriorPoint(Method):
         way = own.aimed(np.zeros(len(own.r)), np.zeros(len(own.r)))
         slopes = design.adjoint(terms.weights * state.v), design.adjoint(terms.weights * way.g)
         total = yield Sum(terms.hessian(way.theta, *slopes, np.array([own.complementarity()])))
-        first = once(total, "predictor", _predicted, agent, state, terms, total)
+        first = shared_result(total, _predicted, agent, state, terms, total)
         way = own.moved(way, design.forward(first.step.dw))
         told = yield Sum(np.concatenate([agent.one_hot(way.longest), [way.linear, way.quadratic]]))
-        mu, target, predicted = once(told, "target", _target, agent, state, first, terms.barrier, told)
+        mu, target, predicted = shared_result(told, _target, agent, state, first, terms.barrier, told)
         if mu <= ROUNDING * agent.known.primal_at_start:
             return state  # the end of the path, as far as float64 sees
         # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
         aim, alpha = own.aimed(target + way.ds * way.dv, target - way.dt * way.dv), 0.0
-        aims = once(told, "aims", terms.barrier.aims, target, state.w, state.x, first.step)
+        aims = shared_result(told, terms.barrier.aims, target, state.w, state.x, first.step)
         for attempt in range(1 + CORRECTORS):
             letter = yield Sum(design.adjoint(terms.weights * aim.g))
-            new, longest = once(letter, "corrector", _stepped, agent, state, terms, first, letter, aims, target)
+            new, longest = shared_result(letter, _stepped, agent, state, terms, first, letter, aims, target)
             aim = own.moved(aim, design.forward(new.dw))
             told = yield Sum(agent.one_hot(aim.longest))
             reach = min(1.0, INSIDE * min(longest, float(told.min())))
@@ -247,15 +257,15 @@ class InteriorPoint(Method):
             if attempt == 0 and alpha < POOR * predicted:
                 # Where w goes far for nothing, the second-order term is worse than none.
                 aim = own.aimed(*[np.full(len(own.r), target)] * 2)
-                aims = once(told, "aims", terms.barrier.aims, target, state.w, state.x)
+                aims = shared_result(told, terms.barrier.aims, target, state.w, state.x)
                 continue
             share, least, most = min(1.0, alpha + LONGER), LEAST_PRODUCT * target, MOST_PRODUCT * target
             aim = own.recentred(way, share, least, most)
-            aims = once(told, "aims", terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
+            aims = shared_result(told, terms.barrier.recentred, aims, state.w, state.x, step, share, least, most)
         if alpha < BLOCKED:
             return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
-        w = once(told, "step", lambda: sealed(state.w + alpha * step.dw))
-        x = once(told, "kept", lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target)))
+        w = shared_result(told, lambda: sealed(state.w + alpha * step.dw))
+        x = shared_result(told, lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target)))
         return State(w, mu, ON_PATH, *own.after(alpha, way), x, state.lengths)
 
 

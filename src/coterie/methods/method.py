@@ -17,6 +17,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
@@ -34,6 +35,10 @@ class Method(ABC):
     """"samples", "features" or "users"."""
     summary: ClassVar[str]
     """One line for tables and `--help`."""
+    disclosure: ClassVar[Disclosure]
+    """What its messages tell."""
+    tells_labels: ClassVar[bool]
+    """Whether parties without labels can compute them from its messages, or from its certificates."""
 
     family: ClassVar[str] = "linear"
     """Which problems it solves, see `Problem.family`."""

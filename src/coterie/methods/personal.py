@@ -38,6 +38,7 @@ from coterie.errors import InvalidProblem, UnknownName
 from coterie.kernels.boosting import descent_step, frank_wolfe_step, graph_block, log_sum, pairwise_step
 from coterie.kernels.rows import entry, with_entry
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.personal import Personal, confidence, margins, pooled_slope
@@ -85,6 +86,14 @@ class Dada(Method):
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "a boosted model for every user, near those of similar users"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the own model, the own loss and degree, to each neighbour, and to everybody who asks to learn the "
+        "graph; and to those it asked, how often their models are wrong on the own rows",
+        learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
+        "recognised by the predictors that it chose. Anybody can ask anybody",
+        secure="the same: models go to those who are to hear them, and are no sums",
+    )
+    tells_labels: ClassVar[bool] = False
 
     step: str = "pairwise"
     """How a model moves: "pairwise", or "frank-wolfe" as published."""
@@ -341,6 +350,11 @@ class PersoLinear(Dada):
 
     name: ClassVar[str] = "perso-linear"
     summary: ClassVar[str] = "a linear model for every user, near those of similar users"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the own model, one number per column, with the own loss and degree, to each neighbour and to who asks",
+        learned="how the sender's rows are labelled, as well as its model knows it",
+        secure="the same: models go to those who are to hear them, and are no sums",
+    )
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         if isinstance(problem, Personal):
@@ -354,6 +368,11 @@ class Local(Dada):
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="nothing but when an agent woke up",
+        learned="nothing",
+        secure="the same",
+    )
     uses_network: ClassVar[bool] = False
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
@@ -375,6 +394,12 @@ class Global(Method):
     split: ClassVar[str] = "users"
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the gradient of the own loss, one number per base predictor, added up, and losses along a line",
+        learned="a weighted sum of the own rows' predictions, another one each round",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
     uses_network: ClassVar[bool] = False
 
     def check(self, problem: Problem, network: Network) -> None:

@@ -36,10 +36,11 @@ import numpy as np
 
 from coterie.acceleration import Anderson, Halpern
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, whole_number
+from coterie.arrays import FloatArray, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.dual_block import knows, solve_block
 from coterie.methods.method import Method
 from coterie.networks import Network
@@ -88,6 +89,8 @@ class PrimalDual(Method):
 
     split: ClassVar[str] = "samples"
     linearised: ClassVar[bool] = False
+    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    tells_labels: ClassVar[bool] = False
 
     inner_tolerance: Auto = "auto"
     """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""
@@ -217,7 +220,7 @@ class Admm(PrimalDual):
             w = agent.problem.prox(state.w - (state.rho / agent.total) * total, state.rho)
             return w, 2 * w - state.w
 
-        return once(total, "primal step", compute)
+        return shared_result(total, compute)
 
     def tunes_after(self, t: int) -> bool:
         return self.given_rho(1) is None and (t in SMOOTH_TUNING or t in KINKS_TUNING)

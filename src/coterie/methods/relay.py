@@ -27,10 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, sealed
+from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.costs import SPEED, Sizes, worth
+from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
 from coterie.methods.quadratic import rounded
@@ -68,6 +69,12 @@ class Relay(Method):
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
     first_look: ClassVar[int] = 192
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="by how much the own rows move the model, a number per column, not added to that of others",
+        learned="a weighted sum of one party's rows alone, another one each round, at every party",
+        secure="the same: where one party speaks, the total is its message; so `relay` is refused",
+    )
+    tells_labels: ClassVar[bool] = False
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
@@ -108,7 +115,7 @@ class Relay(Method):
             c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
             v, moved = improve(agent, v, state.w, c, rows, 1.0, 1)
         said = yield Sum(moved)
-        return State(once(said, "relay", np.add, state.w, said), v)
+        return State(shared_result(said, lambda: state.w + said), v)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(rounded(agent, state.w), state.v)

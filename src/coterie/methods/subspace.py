@@ -28,12 +28,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once, whole_number
+from coterie.arrays import FloatArray, shared_result, whole_number
 from coterie.backends import backend
 from coterie.certificate import Point
 from coterie.errors import UnknownName
 from coterie.factors import apart, decomposed, orthonormal, stacked, within
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
 from coterie.methods.method import Method
 from coterie.networks import Network
@@ -77,6 +78,12 @@ class DfwSubspace(Method):
     summary: ClassVar[str] = (
         "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so far"
     )
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="products of the own gradient with a few vectors, a number per column or class, added up",
+        learned="a few combinations of weighted sums of rows in each round",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
 
     power: Power = 1
     """K(t), as for dfw-trace."""
@@ -144,9 +151,10 @@ class DfwSubspace(Method):
             block[:, : state.block.shape[1]] = state.block[:, : self.block]
         for _ in range(power_iterations(self.power, t - 1, self.log_factor)):
             right = yield Sum(information.times_transposed(block))
-            left = yield Sum(information.times(once(right, "right power vectors", orthonormal, right)))
-            block = once(left, "left power vectors", orthonormal, left)
-        Qu, Qv = once(left, "left space", orthonormal, left, U), once(right, "right space", orthonormal, right, V)
+            left = yield Sum(information.times(shared_result(right, orthonormal, right)))
+            block = shared_result(left, orthonormal, left)
+        Qu = shared_result(left, lambda: orthonormal(left, U))
+        Qv = shared_result(right, lambda: orthonormal(right, V))
         a, b = Qu.shape[1], Qv.shape[1]
         basis, right = np.hstack([U, Qu]), np.hstack([V, Qv])
         grown = backend(image).beside(image, information.image(Qu))
@@ -164,7 +172,7 @@ class DfwSubspace(Method):
 
         if task.exact:
             # F is its own quadratic model: one small problem, and the new slope follows without a word.
-            best = once(sums, "small problem", best_in_ball, slope, M, S, mu)
+            best = shared_result(sums, best_in_ball, slope, M, S, mu)
             S, slope = best, slope + M @ (best - S)
         else:
             S, slope, kappa = yield from self._corrected(agent, information, basis, grown, right, S, slope, M, kappa)
@@ -206,7 +214,7 @@ class DfwSubspace(Method):
         sums = yield Sum(np.array([information.loss()]))
         loss = float(sums[0])
         for _ in range(self.inner):
-            trial = once(sums, "small problem", best_in_ball, slope, kappa * M, S, mu, 100, 1e-2)
+            trial = shared_result(sums, best_in_ball, slope, kappa * M, S, mu, 100, 1e-2)
             way = trial - S
             promised = float(np.vdot(slope, way))
             if not promised < -1e-15 * abs(loss):

@@ -20,9 +20,10 @@ from typing import ClassVar
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, once
+from coterie.arrays import FloatArray, shared_result
 from coterie.certificate import Point
 from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import Disclosure
 from coterie.methods.graph_cp import (
     block_norms,
     block_step,
@@ -78,6 +79,15 @@ class Tree(Method):
     name: ClassVar[str] = "tree"
     split: ClassVar[str] = "features"
     summary: ClassVar[str] = "primal-dual with exact sums over a spanning tree or a server, every loss"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the change of its partial scores, one number per row, added up along the tree; the dual comes back",
+        learned="the labels, from the dual. And how the scores of a leaf, or of a whole branch, move: after as many "
+        "rounds as it has columns, these up to a rotation (who resembles whom, to 2e-9)",
+        secure="the labels, from the dual; and how the scores of all other parties together move",
+        setup="before the first round a few products of the own columns with known random vectors, one number per "
+        "row, added up: with one column this is the column",
+    )
+    tells_labels: ClassVar[bool] = True
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
@@ -133,7 +143,7 @@ class Tree(Method):
             s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
             heard = yield Sum(_with(told, float(ends), s))
         else:
-            heard = yield Sum(once(heard, "silence", np.zeros, heard.size + 1, heard.dtype))
+            heard = yield Sum(shared_result(heard, lambda: np.zeros(heard.size + 1, heard.dtype)))
         theta_next = new * (state.theta + 2.0 * theta_change) + old * state.theta_0
         lam, ends, s = heard[:-2], bool(heard[-2]), float(heard[-1])
         after = replace(state, theta=theta_next, lam=lam, u=u, w=theta, v=v, s=s, k=k + 1, first=first, before=before)

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Here
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, once, sealed
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
 from coterie.kernels.low_rank_descent import low_rank_descent
 from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
 from coterie.words import Sum, Talk
@@ -92,8 +92,8 @@ class Wanted(NamedTuple):
 def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Talk[Target]:
     """The minimum on the columns in play, of the quadratic model or nearly that of P itself."""
     total = yield Sum(np.append(here.adjoint, here.losses))
-    slope = once(total, "slope", lambda: total[:-1] / agent.total)
-    wanted = once(total, "wanted", _wanted, agent, w, slope)
+    slope = shared_result(total, lambda: total[:-1] / agent.total)
+    wanted = shared_result(total, _wanted, agent, w, slope)
     few = True
     if len(wanted.all) > EXACT:
         X = agent.data.X
@@ -107,7 +107,7 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Ta
         z[columns] = found
         return sealed(z)
 
-    return Target(once(total, "target", placed), slope, float(total[-1]), v)
+    return Target(shared_result(total, placed), slope, float(total[-1]), v)
 
 
 def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
@@ -130,7 +130,7 @@ def _exactly(
         H = unpacked(letter, len(columns)) / agent.total
         return minimiser(agent, H, slope[columns], w[columns])[0]
 
-    return once(letter, "newton", minimum), None
+    return shared_result(letter, minimum), None
 
 
 def _step_by_step(
@@ -141,9 +141,9 @@ def _step_by_step(
         # A column may have no rows but flat ones, and its curvature is then still to come.
         curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), FLAT * loss.smoothness)))
     bends = yield Sum(diagonal(design, curvature))
-    block = once(bends, "block", _largest, agent, bends)
+    block = shared_result(bends, _largest, agent, bends)
     letter = yield Sum(packed(second_moment(design, curvature, block)))
-    model = once(letter, "model", _first, agent, w, slope, columns, bends, block, letter)
+    model = shared_result(letter, _first, agent, w, slope, columns, bends, block, letter)
     scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
     duals = [slopes]
     new = np.count_nonzero(w[columns] == 0)
@@ -157,14 +157,14 @@ def _step_by_step(
         more = float(agent.weighted(values_there - values).sum())
         reply = yield Sum(np.clip(np.append(change, more), -LARGEST, LARGEST).astype(np.float32))
         taken = model.steps
-        model = once(reply, "model", model.after, reply)
+        model = shared_result(reply, model.after, reply)
         if model.steps > taken:
             scores, slopes, values = there, slopes_there, values_there
             duals.append(slopes)
     if not model.steps:
         # A part of the last step is better than to stay.
         return model.w + model.way, None
-    shares = once(model.w, "mixture", model.mixture)
+    shares = shared_result(model.w, model.mixture)
     v = None if shares is None else sum(share * dual for share, dual in zip(shares, duals[-len(shares) :], strict=True))
     return model.w, v
 

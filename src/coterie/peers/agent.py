@@ -28,17 +28,17 @@ from coterie.families import family_of
 from coterie.files import write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import check_labels
+from coterie.peers.disclosure import candidates, check_labels
 from coterie.peers.session import (
     Say,
     Session,
-    carrier_of,
     check_totals,
     in_session,
     leave,
     matched,
     member,
     prepare_table,
+    transport_of,
     with_predictors,
 )
 from coterie.peers.signatures import signed_by_all
@@ -80,6 +80,7 @@ def fit_together(
     stop_wished: Callable[[], bool] = lambda: False,
 ) -> Result:
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
+    check_labels(study)
     table = read_own(own, study) if table is None else table
 
     def work(session: Session) -> Result:
@@ -157,7 +158,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         limits=limits,
         seed=study.seed,
         classes=classes,
-        allow=lambda method: check_labels(method.name, study),
+        allowed=candidates(study),
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
@@ -169,10 +170,10 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
     folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
-    carrier = carrier_of(session)
-    outcome = run([agent], setup.steps, carrier, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
+    transport = transport_of(session)
+    outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
-        outcome = _compared(session, carrier, outcome, saved)
+        outcome = _compared(session, transport, outcome, saved)
     # Split by features, the coefficients of the own columns and what they add to the intercept.
     model = family_of(problem).model(outcome, [agent], agent.problem, classes)
     if study.split == "features":
@@ -180,10 +181,10 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     return finish(setup, outcome, model, [agent], people)
 
 
-def _compared(session: Session, carrier: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+def _compared(session: Session, transport: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
     """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
     try:
-        check_totals(session, carrier)
+        check_totals(session, transport)
     except Restarted:
         raise
     except ProtocolError:

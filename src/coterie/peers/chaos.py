@@ -1,8 +1,8 @@
-"""A rehearsal of failures: letters that are late or lost, connections that break, parties that are killed.
+"""A rehearsal of failures: messages that are late or lost, connections that break, parties that are killed.
 
     delay=0.05,drop=0.02,disconnect=0.01,kill=2
 
-`delay` is in seconds at most, `drop` and `disconnect` are chances for each letter, `kill` is how many times some party
+`delay` is in seconds at most, `drop` and `disconnect` are chances for each message, `kill` is how many times some party
 is killed and started again while the run lasts (by `coterie agent` with several files). None of it may change a bit of
 the result.
 """
@@ -65,12 +65,12 @@ class _Shaken(GrpcMesh):
         super().__init__(me, *given, **more)
         self._chaos, self._dice = chaos, random.Random(chaos.seed * 1009 + me)
 
-    def send(self, to: int, letter: FloatArray, tag: Tag) -> None:
-        """Send, unless chaos has other plans for this letter; the reader will get it all the same."""
+    def send(self, to: int, message: FloatArray, tag: Tag) -> None:
+        """Send, unless chaos has other plans for this message; the reader will get it all the same."""
         chaos, dice = self._chaos, self._dice
         if chaos.delay:
             time.sleep(dice.random() * chaos.delay)
         self._edge(to).lose_next = dice.random() < chaos.drop
-        super().send(to, letter, tag)
+        super().send(to, message, tag)
         if dice.random() < chaos.disconnect:
             self.drop(to)

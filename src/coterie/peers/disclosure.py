@@ -1,13 +1,13 @@
-"""What a party is about to send, and to whom: shown before the first message, and for every method in one place."""
+"""What a party is about to send, and to whom: shown before the first message, made of what the methods state."""
 
 from __future__ import annotations
 
 from coterie.data import Table
 from coterie.errors import InvalidInput
-from coterie.methods import METHODS
+from coterie.methods import METHODS, Method
 from coterie.peers.study import Study
 
-__all__ = ["LETTERS", "check_labels", "disclosure"]
+__all__ = ["candidates", "check_labels", "disclosure"]
 
 _PROOF = {
     "features": "the own partial scores, added to those of the others: all learn the score of every row; and from the "
@@ -20,58 +20,29 @@ _NOT_SENT = {
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
     "users": "rows, labels.",
 }
-_ROWS = "a weighted sum of the own rows, one number per column, added to those of the others"
-_LABELS = "ALL LABELS AND WEIGHTS, once, to all parties; then"
-
-LETTERS = {
-    "cocoa": _ROWS,
-    "consensus": _ROWS,
-    "dfw-subspace": "products of the own gradient with a few vectors, a number per column or class, added up",
-    "dfw-trace": "products of the own gradient with one vector, a number per column or class, added up",
-    "dada": "the own model, the own loss and degree, to each neighbour, and to everybody who asks to learn the graph; "
-    "and to those it asked, how often their models are wrong on the own rows",
-    "diffusion": f"{_LABELS} the partial scores of a few rows, mixed",
-    "dynamic-diffusion": f"{_LABELS} the partial scores of all rows, mixed",
-    "global": "the gradient of the own loss, one number per base predictor, added up, and losses along a line",
-    "gram": "XᵀX and Xᵀy of the own rows, one number per pair of columns, added up, once",
-    "graph-cp": "its copy of the dual, one number per row, as it is, to its neighbours",
-    "interior-point": "the gradient and the curvature XᵀDX of the own rows, added up",
-    "lin-consensus": _ROWS,
-    "local": "nothing but when an agent woke up",
-    "naive-dfw": "the own gradient, one number per column and class, added up",
-    "newton": "the gradient and the curvature XᵀDX of the own rows, added up",
-    "perso-linear": "as dada: the own model, one number per column",
-    "proximal-1": _ROWS,
-    "proximal-2": _ROWS,
-    "pvrd2": f"{_LABELS} the partial scores of a few rows, mixed",
-    "relay": "by how much the own rows move the model, a number per column, not added to that of others",
-    "sva": "the leading singular vectors of the own gradient, added up",
-    "tree": "the change of its partial scores, one number per row, added up along the tree; the dual comes back",
-    "vrd2": f"{_LABELS} the partial scores of a few rows, mixed",
-}
-"""What a round's letters are, by method; docs/disclosure.md says what can be learned from them."""
-
-_SETUP = {
-    "graph-cp": "before the first round the number of neighbours; about every tenth round five sums of squares, "
-    "added up; in the paper's variant also what tree sends before the first round",
-    "tree": "before the first round a few products of the own columns with known random vectors, one number per row, "
-    "added up: with one column this is the column",
-}
-"""What some methods send beside the letters of their rounds."""
-
-_TELL_LABELS = ("diffusion", "dynamic-diffusion", "pvrd2", "vrd2")
 
 
-def check_labels(method: str, study: Study) -> None:
-    """Refuse a method that tells everybody the labels, unless the study says that the parties want that."""
-    if method in _TELL_LABELS and not study.labels_shared:
+def candidates(study: Study) -> dict[str, type[Method]]:
+    """The methods that may run: the one that the study names, or those that `auto` can choose from."""
+    if study.method != "auto":
+        return {study.method: METHODS[study.method]}
+    family = study.make_problem().family
+    fitting = {name: one for name, one in METHODS.items() if (one.split, one.family) == (study.split, family)}
+    return {name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels} or fitting
+
+
+def check_labels(study: Study) -> None:
+    """Refuse methods that tell everybody the labels, unless the study says that the parties want that."""
+    telling = [name for name, one in candidates(study).items() if one.tells_labels]
+    if telling and not study.labels_shared:
         raise InvalidInput(
-            f"method {method!r} tells all parties the labels. If all agree, write `labels-shared = true` into the "
-            "study; if not, use graph-cp or tree."
+            f"{' and '.join(filter(None, [', '.join(telling[:-1]), telling[-1]]))}: from the messages of "
+            f"{'this method' if len(telling) == 1 else 'these methods'} and from certificates all parties can compute "
+            "the labels. If all agree to that, write `labels-shared = true` into the study; if not, do not run it."
         )
 
 
-def disclosure(study: Study, party: str, table: Table, method: str | None = None) -> str:
+def disclosure(study: Study, party: str, table: Table) -> str:
     """One page: what will be sent, what will not, and who hears it."""
     network, me = study.carrying(), study.index(party)
     names = study.names
@@ -79,11 +50,10 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
         hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
-        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each letter"
+        route = f"{names[0]} adds up what all send" if me else "this party adds up what all send, and sees each message"
     else:
         hears = [names[j] for j in network.neighbours(me)]
         route = f"over the network ({network.describe()})"
-    chosen = method or study.method
     problem = study.make_problem()
     lines = [
         f"Study {study.name!r}, run {study.run_id}: what {party} sends",
@@ -115,7 +85,7 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
             lines += ["  - for every column the sum of its squares"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
-    lines += ["", *_rounds(chosen, study)]
+    lines += ["", *_rounds(study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of the own changes of State, a few numbers, added up"]
@@ -138,21 +108,14 @@ def disclosure(study: Study, party: str, table: Table, method: str | None = None
     return "\n".join(lines)
 
 
-def _rounds(chosen: str, study: Study) -> list[str]:
-    if chosen != "auto":
-        return [f"Sent in every round ({chosen}):", *(f"  - {letter}" for letter in _letters(chosen))]
-    family = study.make_problem().family
-    names = [
-        name
-        for name, entry in METHODS.items()
-        if (entry.split, entry.family) == (study.split, family) and (study.labels_shared or name not in _TELL_LABELS)
-    ]
+def _rounds(study: Study) -> list[str]:
+    told = candidates(study)
+    if study.method != "auto":
+        return [f"Sent in every round ({study.method}):", *(f"  - {text}" for text in _told(told[study.method]))]
     lines = ["Sent in every round, by the method that is chosen when the parties have met, one of:"]
-    return lines + [f"  - {name}: {letter}" for name in names for letter in _letters(name)]
+    return lines + [f"  - {name}: {text}" for name, method in told.items() for text in _told(method)]
 
 
-def _letters(name: str) -> list[str]:
-    return [
-        LETTERS.get(name, "not described: it is an extension's, so ask who wrote it"),
-        *([_SETUP[name]] if name in _SETUP else []),
-    ]
+def _told(method: type[Method]) -> list[str]:
+    facts = method.disclosure
+    return list(filter(None, (facts.sent, facts.setup, f"who sees it can compute: {facts.learned}")))

@@ -29,7 +29,7 @@ from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
-from coterie.peers.session import Say, Session, carrier_of, check_totals, in_session, matched, member, prepare_table
+from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, prepare_table, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.rounds import introduced
@@ -40,7 +40,7 @@ from coterie.verify import Verification, contradictions, described, differences
 __all__ = ["verify_together"]
 
 LONGEST = 300
-"""Letters of an objection."""
+"""The maximum number of characters in an objection."""
 
 
 class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,8 +202,8 @@ def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
 
 def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
-    carrier = carrier_of(session)
-    (agent,) = introduced([agent], carrier, "proof")
-    bound = carrier.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
-    check_totals(session, carrier)
+    transport = transport_of(session)
+    (agent,) = introduced([agent], transport, "proof")
+    bound = transport.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
+    check_totals(session, transport)
     return bound, agent.known

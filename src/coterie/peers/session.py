@@ -43,13 +43,13 @@ __all__ = [
     "MET",
     "Say",
     "Session",
-    "carrier_of",
     "check_totals",
     "in_session",
     "leave",
     "matched",
     "member",
     "prepare_table",
+    "transport_of",
     "with_predictors",
 ]
 
@@ -126,7 +126,7 @@ def in_session(
         links.close()
 
 
-def carrier_of(session: Session) -> Driver:
+def transport_of(session: Session) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
     network, names = session.network, session.study.names
     pace = pace_of(session.study.clock, session.study.pace)
@@ -135,9 +135,9 @@ def carrier_of(session: Session) -> Driver:
     return Driver(Bill(network), collectives, pace)
 
 
-def check_totals(session: Session, carrier: Driver) -> None:
+def check_totals(session: Session, transport: Driver) -> None:
     """Refuse what came of totals that were not the same at all parties."""
-    transcript = carrier.collectives.transcript
+    transcript = transport.collectives.transcript
     assert transcript is not None
     heard = session.all_gather(transcript.hexdigest(), "totals", str)
     others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]

@@ -304,7 +304,7 @@ def _network(result: Result) -> str:
 
 
 def _alike(result: Result) -> str:
-    """The graph of personal models, which says who is alike; letters travel on another one."""
+    """The graph of personal models, which says who is alike; messages travel on another one."""
     title = "Who learns from whom"
     if not result.network.n_edges:
         return section(
@@ -313,7 +313,7 @@ def _alike(result: Result) -> str:
     drawing = figure_block(network(result), "network", "The collaboration graph")
     words = paragraph(
         f"A line joins two whose models are kept alike: {count(result.network.n_edges, 'link')} between "
-        f"{count(result.network.agents, 'user')}. Letters go to whoever asks for them."
+        f"{count(result.network.agents, 'user')}. Messages go to whoever asks for them."
     )
     return section(title, f'<div class="pair">{drawing}<div>{words}</div></div>', id="network")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from numbers import Real
@@ -99,20 +99,19 @@ def set_up(
     seed: int,
     classes: Classes,
     partition: list[list[int]] | None = None,
-    allow: Callable[[Method], None] = lambda method: None,
+    allowed: Container[str] | None = None,
     known: Sequence[str] = (),
 ) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
-    `for_data` makes of a problem one for this data (see `Family.for_tables`), `allow` may refuse a method, and `known`
-    are names of settings, for who mistypes one.
+    `for_data` makes of a problem one for this data (see `Family.for_tables`), `allowed` are the names of methods that
+    "auto" may choose from, and `known` are names of settings, for who mistypes one.
     """
     family = family_of(problem)
     problem = problem.with_classes(classes)
     family.check_columns(problem, sizes.columns)
     problem = family.for_graph(problem, graph)
-    chosen, explanation = choose_method(method, options, problem, split, graph, sizes, acceleration, known)
-    allow(chosen)
+    chosen, explanation = choose_method(method, options, problem, split, graph, sizes, acceleration, known, allowed)
     chosen, problem = chosen.adapted(problem)
     problem = for_data(problem)
     if family.graph_is_data and not chosen.uses_network:
@@ -210,6 +209,7 @@ def choose_method(
     sizes: Sizes,
     acceleration: str = "auto",
     settings: Sequence[str] = (),
+    allowed: Container[str] | None = None,
 ) -> tuple[Method, str]:
     """The method, and a sentence that says which one and why."""
     fitting = {
@@ -217,7 +217,8 @@ def choose_method(
     }
     explanation = "as asked for"
     if name == "auto":
-        able = {known: entry for known, entry in fitting.items() if _accepts(entry, options, acceleration)} or fitting
+        open_to = {known: entry for known, entry in fitting.items() if allowed is None or known in allowed}
+        able = {known: entry for known, entry in open_to.items() if _accepts(entry, options, acceleration)} or open_to
         scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
         liked = {known: score for known, score in scores.items() if score is not None}
         if not liked:

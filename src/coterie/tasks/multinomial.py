@@ -98,15 +98,15 @@ class _Softmax(Information):
 
     def times(self, v: FloatArray) -> FloatArray:
         if self.G is not None:
-            return self.backend.letter(self.backend.product(self.G, self.backend.here(v)))
-        return self.backend.letter(self.backend.adjoint(self.X, self._residual_times(v)))
+            return self.backend.to_numpy(self.backend.product(self.G, self.backend.here(v)))
+        return self.backend.to_numpy(self.backend.adjoint(self.X, self._residual_times(v)))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
         if self.G is not None:
-            return self.backend.letter(self.backend.adjoint(self.G, self.backend.here(u)))
+            return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
         x = self.image(u)
         x = self.backend.scaled_rows(x, self.weights) if self.weighted else x
-        return self.backend.letter(self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes))
+        return self.backend.to_numpy(self.backend.adjoint(self.P, x) - self.backend.count(self.labels, x, self.classes))
 
     def _residual(self) -> Any:
         """s∘(P − H)."""
@@ -117,7 +117,7 @@ class _Softmax(Information):
         return self.backend.gram(self.X, self._residual())
 
     def gradient(self) -> FloatArray:
-        return self.backend.letter(self._gradient() if self.G is None else self.G).copy()
+        return self.backend.to_numpy(self._gradient() if self.G is None else self.G).copy()
 
     def squared_norm(self) -> float:
         return self.backend.gram_square(self.X, self._residual())
@@ -145,7 +145,7 @@ class _Softmax(Information):
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
         last = image[:, image.shape[1] - new :]
         last = self.backend.scaled_rows(last, self.weights) if self.weighted else last
-        return 0.5 * self.backend.letter(self.backend.adjoint(image, last))
+        return 0.5 * self.backend.to_numpy(self.backend.adjoint(image, last))
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
-        return self.backend.letter(self.backend.adjoint(image, self._residual_times(right)))
+        return self.backend.to_numpy(self.backend.adjoint(image, self._residual_times(right)))

@@ -150,13 +150,13 @@ class _Implicit(_LeastSquares):
 
     def times(self, v: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(v))
-        return self.backend.letter(self.backend.adjoint(self.X, z))
+        return self.backend.to_numpy(self.backend.adjoint(self.X, z))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return self.backend.letter(self.backend.adjoint(self.R, self.image(u)))
+        return self.backend.to_numpy(self.backend.adjoint(self.R, self.image(u)))
 
     def gradient(self) -> FloatArray:
-        return self.backend.letter(self.backend.gram(self.X, self.R))
+        return self.backend.to_numpy(self.backend.gram(self.X, self.R))
 
     def squared_norm(self) -> float:
         return self.backend.gram_square(self.X, self.R)
@@ -173,11 +173,11 @@ class _Implicit(_LeastSquares):
         self.backend.blend(self.R, self.Y, gamma, scale, self.image(u), self.backend.here(v))
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        return self.backend.letter(self.backend.adjoint(image, image[:, image.shape[1] - new :]))
+        return self.backend.to_numpy(self.backend.adjoint(image, image[:, image.shape[1] - new :]))
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(right))
-        return self.backend.letter(self.backend.adjoint(image, z))
+        return self.backend.to_numpy(self.backend.adjoint(image, z))
 
 
 class _Dense(_LeastSquares):
@@ -203,13 +203,13 @@ class _Dense(_LeastSquares):
         self._known = None
 
     def times(self, v: FloatArray) -> FloatArray:
-        return self.backend.letter(self.backend.product(self.G, self.backend.here(v)))
+        return self.backend.to_numpy(self.backend.product(self.G, self.backend.here(v)))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
-        return self.backend.letter(self.backend.adjoint(self.G, self.backend.here(u)))
+        return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
 
     def gradient(self) -> FloatArray:
-        return self.backend.letter(self.G).copy()
+        return self.backend.to_numpy(self.G).copy()
 
     def squared_norm(self) -> float:
         return self.backend.total(self.G, self.G)
@@ -226,7 +226,7 @@ class _Dense(_LeastSquares):
         self.backend.blend(self.G, self.C, gamma, scale, self.image(u), self.backend.here(v))
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
-        return self.backend.letter(self.backend.here(basis).T @ image[:, image.shape[1] - new :])
+        return self.backend.to_numpy(self.backend.here(basis).T @ image[:, image.shape[1] - new :])
 
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         return basis.T @ self.times(right)

@@ -36,7 +36,7 @@ class Information(ABC):
     """What one agent keeps of its samples and of the current W. Vectors may be blocks: (m,) or (m, k)."""
 
     dtype: np.dtype[Any]
-    """The precision of its letters."""
+    """The precision of its messages."""
 
     @abstractmethod
     def image(self, u: FloatArray) -> Any:

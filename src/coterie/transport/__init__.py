@@ -1,1 +1,1 @@
-"""Carriers: how a word travels from agent to agent."""
+"""Transport: how a word travels from agent to agent."""

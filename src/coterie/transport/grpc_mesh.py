@@ -44,7 +44,7 @@ from coterie.transport.links import Stop, Tag
 try:
     import grpc
 except ImportError as missing:
-    raise MissingExtra("the carrier between processes", "peers") from missing
+    raise MissingExtra("the transport between processes", "peers") from missing
 
 __all__ = ["GrpcMesh", "MutualTLS", "Restarted", "TrustedCluster", "printable", "server_name"]
 

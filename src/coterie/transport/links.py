@@ -1,4 +1,4 @@
-"""Point-to-point links between the processes of a run: what a carrier of words needs of a transport, and no more.
+"""Point-to-point links between the processes of a run: what the driver needs of a network, and no more.
 
 Processes are numbered from 0; where every agent has one of its own, they have the agents' numbers. Messages between two
 processes arrive in the order in which they were sent, each exactly once. Each carries a `Tag` that says what it is

@@ -1,0 +1,36 @@
+"""What a method tells: a fact that every method states about its messages, and what several methods have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LABELS_FIRST", "SAME", "TOTALS", "WEIGHTED_ROWS", "Disclosure"]
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """What a party says in a round of a method, and what can be computed from it.
+
+    The page that `coterie agent --show` prints and the table in docs/disclosure.md are made of these sentences.
+    """
+
+    sent: str
+    """What one party's message is."""
+    learned: str
+    """What somebody who sees that message can compute."""
+    secure: str
+    """What can still be computed with secure sums, where a `Sum` shows its total and nothing else."""
+    setup: str = ""
+    """What is sent beside the rounds' messages."""
+
+
+SAME = "the same: these messages go to neighbours, and are no sums"
+TOTALS = (
+    "the totals over all parties, and nothing that one of them said; with two parties, total less own is the other's"
+)
+LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
+WEIGHTED_ROWS = Disclosure(
+    sent="a weighted sum of the own rows, one number per column, added to those of the others",
+    learned="a weighted sum of rows, another one each round: with fewer rows than rounds, the space that the rows span",
+    secure=TOTALS,
+)
