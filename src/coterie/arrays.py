@@ -74,12 +74,13 @@ def sealed(x: FloatArray) -> FloatArray:
 class _Shared:
     """What one function made of one message; whoever holds the lock computes it."""
 
-    def __init__(self, message: weakref.ref[FloatArray], key: object):
-        self.message, self.key, self.lock = message, key, RLock()
+    def __init__(self, code: CodeType, message: weakref.ref[FloatArray], key: object):
+        self.code, self.message, self.key, self.lock = code, message, key, RLock()
         self.results: list[Any] = []
 
 
-_shared: dict[CodeType, _Shared] = {}
+_shared: dict[int, _Shared] = {}
+"""By the identity of the function's code, which its entry keeps alive: to hash code takes as long as many a result."""
 _door = RLock()
 """Held for looking up and storing, never for computing; reentrant, because garbage collection forgets messages."""
 
@@ -95,22 +96,25 @@ def shared_result(message: FloatArray, function: Callable[[*Ts], T], *arguments:
     if message.flags.writeable:
         return function(*arguments)
     code: CodeType = function.__code__
-    with _door:
-        known = _shared.get(code)
-        if known is None or known.message() is not message or known.key != key:
-            known = _shared[code] = _Shared(weakref.ref(message, partial(_forget, code)), key)
-    with known.lock:
-        if not known.results:
-            known.results.append(function(*arguments))
+    place = id(code)
+    known = _shared.get(place)
+    if known is None or known.message() is not message or known.key != key or not known.results:
+        with _door:
+            known = _shared.get(place)
+            if known is None or known.message() is not message or known.key != key:
+                known = _shared[place] = _Shared(code, weakref.ref(message, partial(_forget, place)), key)
+        with known.lock:
+            if not known.results:
+                known.results.append(function(*arguments))
     result: T = known.results[0]
     return result
 
 
-def _forget(code: CodeType, message: weakref.ref[FloatArray]) -> None:
+def _forget(place: int, message: weakref.ref[FloatArray]) -> None:
     """Drop what was computed from a message that nobody holds any more."""
     with _door:
-        if code in _shared and _shared[code].message is message:
-            del _shared[code]
+        if place in _shared and _shared[place].message is message:
+            del _shared[place]
 
 
 def as_number(value: object) -> float:
@@ -162,13 +166,6 @@ def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
     return result
 
 
-def _sparse_product(matrix: Matrix, vector: FloatArray, length: int, add: Any) -> FloatArray:
-    """The same for a sparse matrix, without what scipy does before it begins: short rows take less than that."""
-    result: FloatArray = np.zeros(length, np.result_type(matrix.dtype, vector.dtype))
-    add(matrix.data, matrix.indices, matrix.indptr, vector, result)
-    return result
-
-
 WIDENED_ROWS = 4096
 SUMMED_ROWS = 2048
 """Dense rows are added up in blocks of so many, so that the rounding of a sum grows with the blocks, not the rows."""
@@ -187,6 +184,8 @@ class Design:
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self.dtype: np.dtype[Any] = X.dtype
         self._dense = not is_sparse(X)
+        self._by_rows = not self._dense and X.format == "csr"
+        self._parts: tuple[npt.NDArray[Any], ...] | None = None
         self._roundings: tuple[int, int] | None = None
 
     def forward(self, w: FloatArray) -> FloatArray:
@@ -204,9 +203,18 @@ class Design:
 
     def _product(self, w: FloatArray) -> FloatArray:
         """X w."""
-        if self._dense:
-            return product(self.X, w)
-        return _sparse_product(self.X, w, self.X.shape[0], add_by_rows if self.X.format == "csr" else add_by_columns)
+        return product(self.X, w) if self._dense else self._sparse_product(w, self.X.shape[0], self._by_rows)
+
+    def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
+        """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""
+        if self._parts is None:
+            data = self.X.data
+            self._parts = data[:0] if (data == 1).all() else data, self.X.indices, self.X.indptr
+        same = vector.dtype is self.dtype
+        result: FloatArray = np.zeros(length, self.dtype if same else np.result_type(self.dtype, vector.dtype))
+        add: Any = add_by_rows if by_rows else add_by_columns
+        add(*self._parts, vector, result)
+        return result
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         """X̃ᵀ v: one number per column, in the finer of the two precisions."""
@@ -228,8 +236,7 @@ class Design:
     def _summed(self, v: FloatArray) -> FloatArray:
         """Xᵀ v, of dense rows block by block."""
         if not self._dense:
-            add = add_by_columns if self.X.format == "csr" else add_by_rows
-            return _sparse_product(self.X, v, self.X.shape[1], add)
+            return self._sparse_product(v, self.X.shape[1], not self._by_rows)
         blocks = self.shape[0] // SUMMED_ROWS
         if blocks < 2 or not self.X.flags.c_contiguous or self.dtype != np.float64:
             return product(self.X.T, v)

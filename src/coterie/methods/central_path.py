@@ -1,0 +1,250 @@
+"""The central path of losses with kinks: where samples and model stand on it, and the steps along it.
+
+Formulas and words are those of `interior_point.py`, whose numbers stand in `Tuning`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.kernels import barrier as kernel
+from coterie.methods.barriers import LONGEST, Barrier, barrier_of
+from coterie.methods.quadratic import packed, second_moment, solver, unpacked
+
+__all__ = ["TUNING", "Kinks", "Samples", "Terms", "Tuning", "Way", "barrier_at", "kinks_of", "on_path"]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What steers the interior-point method.
+
+    "Measured": on the problems of docs/second-order.md (a1a, w8a, diabetes, breast cancer, digits; hinge, absolute and
+    quantile; all penalties), as the value with the fewest rounds of those a factor of two to five apart.
+    """
+
+    steps: tuple[float, ...] = (0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)
+    """Trial steps to the path, after the value here: halves, and then fewer, because long steps are the rule."""
+    first_mu: float = 0.2
+    """The first μ, in units of P(0). Measured: a tenth of it needs as many rounds for few columns, more for many."""
+    near: float = 1.0
+    """The path is reached when a Newton step promises less than this share of μ: the region in which Newton's method on
+    a self-concordant barrier converges quadratically (Nesterov and Nemirovskii 1994)."""
+    blocked: float = 1e-3
+    """After a shorter step along the path it is approached anew: rare, and a step of 1e-3 is no progress."""
+    inside: float = 0.995
+    """Which share of the longest step is taken: Mehrotra (1992) has 0.9 to 0.9999."""
+    rounding: float = 1e-15
+    """A smaller μ, in units of P(0), is 0; so is a smaller change of a value, in units of it: float64 sees no more."""
+    least_room: float = 1e-14
+    """How far from their bounds duals are at least when the path is reached, in units of the interval: float64."""
+    barrier_weight: float = 0.3
+    """What the products of the barrier weigh together, beside 2 of the samples. Measured."""
+    balanced: float = 1e-5
+    least_share: float = 0.03
+    """As long as the first equation's residual, times w, is larger than the one in units of μ, μ is lowered to the
+    other at most: only a full step ends the residual. Measured on boxes and balls, which need a third more without."""
+    correctors: int = 2
+    """How often at most a step is made longer by aiming at outlying products; Gondzio (1996) has 1 to 3."""
+    longer: float = 0.3
+    gain: float = 0.1
+    """By how much that shall lengthen a step, and which share of it is enough: Gondzio's δ_α and γ (both 0.1)."""
+    least_product: float = 0.1
+    most_product: float = 10.0
+    """Between which products none is outlying, in units of μ: Gondzio's β_min and β_max."""
+    poor: float = 0.5
+    """If the corrector reaches less than this share of what the predictor did, it is tried without its second-order
+    term. Measured on one-sided bounds, where w goes far for nothing."""
+    negligible: float = 1e-7
+    negligible_without_ridge: float = 1e-13
+    """Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps; with a
+    ridge more of them, because every direction has some curvature then. Measured: no round more."""
+    widest: int = 1500
+    """Columns up to which Hessians are added up: beyond, a message has more than 9 MB."""
+    expected_rounds: int = 16
+    expected_sums: int = 6
+    """What "auto" reckons with: the median of the problems above."""
+
+
+TUNING = Tuning()
+
+
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+class Kinks(NamedTuple):
+    """What does not follow from the model: labels, bounds and weights."""
+
+    y: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    weights: FloatArray
+    idle: npt.NDArray[np.intp]
+    """Samples of weight 0."""
+
+
+def kinks_of(agent: Agent) -> Kinks:
+    """Those of the own samples, made once."""
+    if "kinks" not in agent.scratch:
+        y = agent.labels.astype(float)
+        lower, upper = (side.astype(float, copy=False) for side in agent.problem.loss.domain(y))
+        weights = np.ones(len(y)) if agent.data.weights is None else agent.data.weights.astype(float)
+        agent.scratch["kinks"] = Kinks(y, lower, upper, weights, np.flatnonzero(weights == 0))
+    kinks: Kinks = agent.scratch["kinks"]
+    return kinks
+
+
+def on_path(agent: Agent, w: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
+    """v on the central path, and how it changes with r."""
+    kinks = kinks_of(agent)
+    r = agent.at(w, agent.centred).scores - kinks.y
+    v, theta = np.empty(len(r)), np.empty(len(r))
+    centre: Any = kernel.centre
+    centre(r, mu, kinks.lower, kinks.upper, v, theta)
+    return v, theta
+
+
+class Way(NamedTuple):
+    """Where the samples go: to products s p = c and t q = e."""
+
+    c: FloatArray
+    e: FloatArray
+    theta: FloatArray
+    g: FloatArray
+    """Δv = θ Δr + g."""
+    moves: FloatArray
+    """Δv, Δs, Δt, and how fast each sample nears an edge."""
+    longest: float = 0.0
+    """The longest step that stays inside, at most 2."""
+
+    @property
+    def second_order(self) -> tuple[FloatArray, FloatArray]:
+        """What a full step misses of the products: Δs Δp and Δt Δq, with their signs turned."""
+        dv, ds, dt, _ = self.moves
+        return ds * dv, -dt * dv
+
+
+class Samples:
+    """The own samples: where they stand, and where they are going."""
+
+    def __init__(self, kinks: Kinks, r: FloatArray, v: FloatArray, s: FloatArray, t: FloatArray):
+        self.kinks, self.r, self.v, self.s, self.t = kinks, r, v, s, t
+        self._here = v, s, t, kinks.lower, kinks.upper
+
+    def complementarity(self) -> float:
+        """Σ ω (s p + t q)."""
+        add: Any = kernel.complementarity
+        total: float = add(*self._here, self.kinks.weights)
+        return total
+
+    def aimed(self, c: FloatArray, e: FloatArray) -> Way:
+        """Towards those products, before the change of r is known."""
+        theta, g = np.empty(len(c)), np.empty(len(c))
+        pull: Any = kernel.pull
+        pull(self.r, *self._here, c, e, theta, g)
+        return Way(c, e, theta, g, g)
+
+    def moved(self, way: Way, dr: FloatArray) -> Way:
+        """The same with the directions for that change of r; samples of weight 0 stay."""
+        c, e, theta, g = way[:4]
+        moves = np.empty((4, len(dr)))
+        move: Any = kernel.move
+        move(dr, *self._here, c, e, theta, g, moves)
+        if self.kinks.idle.size:
+            moves[:, self.kinks.idle] = 0.0
+        fastest = float(np.maximum.reduce(moves[3], initial=0.0))
+        if math.isnan(fastest):  # samples at an edge that go nowhere
+            fastest = float(np.fmax.reduce(moves[3], initial=0.0))
+        return Way(c, e, theta, g, moves, 1.0 / max(fastest, 1 / LONGEST))
+
+    def quadratic(self, way: Way) -> float:
+        """How Σ ω (s p + t q) changes with the square of the step; with the step it goes to what is aimed at."""
+        dv, ds, dt, _ = way.moves
+        return float(self.kinks.weights @ ((dt - ds) * dv))
+
+    def recentred(self, way: Way, step: float, least: float, most: float) -> Way:
+        """Towards products between those after that step."""
+        c, e = way.c.copy(), way.e.copy()
+        recentre: Any = kernel.recentre
+        recentre(*self._here, *way.moves[:3], step, least, most, c, e)
+        return self.aimed(c, e)
+
+    def after(self, alpha: float, way: Way) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """v, s and t after the share α of the way."""
+        dv, ds, dt, _ = alpha * way.moves
+        return self.v + dv, self.s + ds, self.t + dt
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
+    """That of the penalty, remembered for the same lengths."""
+    known: tuple[FloatArray, Barrier] | None = agent.scratch.get("barrier")
+    if known is None or known[0] is not lengths:
+        pieces, width = agent.problem.penalty.pieces, agent.design.shape[1]
+        assert pieces is not None
+        made = barrier_of(pieces, width, width - agent.problem.intercept, TUNING.barrier_weight, lengths)
+        agent.scratch["barrier"] = known = lengths, made
+    return known[1]
+
+
+class Terms:
+    """What follows from w and the problem: residuals, and the penalty's parts."""
+
+    def __init__(self, agent: Agent, w: FloatArray, lengths: FloatArray):
+        self.agent, self.w, self.barrier, self.kinks = agent, w, barrier_at(agent, lengths), kinks_of(agent)
+        self.r = agent.at(w, agent.centred).scores - self.kinks.y
+
+    @property
+    def ridge(self) -> FloatArray:
+        """λ₂ of every coordinate, 0 for an intercept."""
+        if "ridge" not in self.agent.scratch:
+            problem, width = self.agent.problem, len(self.w)
+            self.agent.scratch["ridge"] = np.full(width, problem.penalty.strong_convexity)
+            self.agent.scratch["ridge"][width - problem.intercept :] = 0.0
+        ridge: FloatArray = self.agent.scratch["ridge"]
+        return ridge
+
+    def hessian(self, theta: FloatArray, *more: FloatArray) -> FloatArray:
+        """A message: the own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
+        problem = self.agent.problem
+        ridged = problem.penalty.strong_convexity > 0 and not problem.intercept
+        least = (TUNING.negligible if ridged else TUNING.negligible_without_ridge) * theta.max(initial=0.0)
+        return packed(second_moment(self.agent.centred, self.agent.weighted(theta) * (theta >= least)), *more)
+
+    def equations(self, message: FloatArray, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
+        """What multiplies by (X̃ᵀ(ωθ)X̃/n + C + λ₂)⁻¹; what cannot move does not."""
+        H = unpacked(message, len(self.w))
+        H /= self.agent.total
+        self.barrier.add_curvature(self.w, x, H)
+        # Near the optimum θ is huge or tiny by nature: what looks singular is not.
+        if not self.barrier.stuck.any():
+            return solver(H, self.ridge, least_pivot=0.0)[0]
+        free = np.flatnonzero(~self.barrier.stuck)
+        solve = solver(H[np.ix_(free, free)], self.ridge[free], least_pivot=0.0)[0]
+
+        def solved(b: FloatArray) -> FloatArray:
+            dw = np.zeros(len(b))
+            dw[free] = solve(b[free])
+            return dw
+
+        return solved
+
+    def best(
+        self, mu: float, dw: FloatArray, promised: float, shares: FloatArray, losses: FloatArray
+    ) -> tuple[float, bool]:
+        """The best of those steps, and whether a shorter one could not be told from staying."""
+        ways = [self.w + share * dw for share in shares]
+        values = losses / self.agent.total
+        values += [
+            self.barrier.value(w, mu) + float(0.5 * self.ridge @ w**2 + mu * self.barrier.tilt @ w) for w in ways
+        ]
+        return float(shares[int(np.argmin(values))]), not shares[-1] * promised > TUNING.rounding * abs(values[0])
