@@ -258,7 +258,9 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
     # Beside kinks nobody needs the slopes; no score changes its loss faster than they are long.
-    steepest = _norm(agent, here.slopes) if _is_smooth(agent) else agent.problem.loss.lipschitz * math.sqrt(agent.weight)
+    steepest = (
+        _norm(agent, here.slopes) if _is_smooth(agent) else agent.problem.loss.lipschitz * math.sqrt(agent.weight)
+    )
     return here.losses, steepest * error + _curved(agent, error) + _summed(agent, here.losses)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numba
 
-__all__ = ["centre", "complementarity", "longest", "move", "pull", "recentre", "smoothed"]
+__all__ = ["centre", "complementarity", "longest", "move", "pull", "quadratic", "recentre", "smoothed"]
 
 TINY = 1e-300
 
@@ -44,16 +44,54 @@ def smoothed(r: Any, change: Any, mu: float, lower: Any, upper: Any, weights: An
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def pull(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, c: Any, e: Any, theta: Any, g: Any) -> None:
-    """θ = 1/(s/p + t/q) and g = θ (r − c/p + e/q): for Δr = 0, the change of v that leads to s p = c and t q = e."""
+def pull(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, mu: float, last: Any, aim: Any) -> None:
+    """Aim at s p = c and t q = e: for c = μ + Δs Δv and e = μ − Δt Δv of a last move, which make good what it misses.
+
+    The rows of `aim` become c, e, θ = 1/(s/p + t/q), and g = θ (r − c/p + e/q), the change of v for Δr = 0.
+    """
     for i in range(r.size):
-        p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
-        theta[i] = 1.0 / (s[i] / p + t[i] / q)
-        g[i] = theta[i] * (r[i] - c[i] / p + e[i] / q)
+        aim[0, i], aim[1, i] = mu + last[1, i] * last[0, i], mu - last[2, i] * last[0, i]
+    _lead(r, v, s, t, lower, upper, aim)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def move(dr: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, c: Any, e: Any, theta: Any, g: Any, way: Any) -> None:
+def recentre(
+    r: Any,
+    v: Any,
+    s: Any,
+    t: Any,
+    lower: Any,
+    upper: Any,
+    last: Any,
+    step: float,
+    least: float,
+    most: float,
+    before: Any,
+    aim: Any,
+) -> None:
+    """Aim as before, and at products between `least` and `most` after that step of the last move (Gondzio).
+
+    Large products are lowered by `most` at most: they do not shorten steps.
+    """
+    for i in range(r.size):
+        after = v[i] + step * last[0, i]
+        high, low = (s[i] + step * last[1, i]) * (upper[i] - after), (t[i] + step * last[2, i]) * (after - lower[i])
+        aim[0, i] = before[0, i] + max(min(max(high, least), most) - high, -most)
+        aim[1, i] = before[1, i] + max(min(max(low, least), most) - low, -most)
+    _lead(r, v, s, t, lower, upper, aim)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _lead(r: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, aim: Any) -> None:
+    """Write θ and g for the c and e of `aim`."""
+    for i in range(r.size):
+        p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
+        aim[2, i] = 1.0 / (s[i] / p + t[i] / q)
+        aim[3, i] = aim[2, i] * (r[i] - aim[0, i] / p + aim[1, i] / q)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def move(dr: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, aim: Any, way: Any) -> None:
     """Write Δv, Δs, Δt for a change Δr of the residuals, and how fast each sample nears an edge, to the rows of `way`.
 
     A sample that is as fast as f reaches its edge after a step of 1/f. There is no sum and no branch in the loop, so
@@ -61,11 +99,20 @@ def move(dr: Any, v: Any, s: Any, t: Any, lower: Any, upper: Any, c: Any, e: Any
     """
     for i in range(dr.size):
         p, q = max(upper[i] - v[i], TINY), max(v[i] - lower[i], TINY)
-        dv = theta[i] * dr[i] + g[i]
+        dv = aim[2, i] * dr[i] + aim[3, i]
         up, down = dv / p, dv / q
-        ds, dt = c[i] / p - s[i] + s[i] * up, e[i] / q - t[i] - t[i] * down
+        ds, dt = aim[0, i] / p - s[i] + s[i] * up, aim[1, i] / q - t[i] - t[i] * down
         way[0, i], way[1, i], way[2, i] = dv, ds, dt
         way[3, i] = max(max(up, -down), max(-ds / s[i], -dt / t[i]))
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def quadratic(weights: Any, way: Any) -> float:
+    """Σ ω (Δt − Δs) Δv: how Σ ω (s p + t q) changes with the square of the step."""
+    total = 0.0
+    for i in range(weights.size):
+        total += weights[i] * (way[2, i] - way[1, i]) * way[0, i]
+    return total
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -84,30 +131,3 @@ def complementarity(v: Any, s: Any, t: Any, lower: Any, upper: Any, weights: Any
     for i in range(v.size):
         total += weights[i] * (s[i] * (upper[i] - v[i]) + t[i] * (v[i] - lower[i]))
     return total
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def recentre(
-    v: Any,
-    s: Any,
-    t: Any,
-    lower: Any,
-    upper: Any,
-    dv: Any,
-    ds: Any,
-    dt: Any,
-    step: float,
-    least: float,
-    most: float,
-    c: Any,
-    e: Any,
-) -> None:
-    """Add to c and e what brings the products s p and t q after that step to between `least` and `most` (Gondzio).
-
-    Large products are lowered by `most` at most: they do not shorten steps.
-    """
-    for i in range(v.size):
-        after = v[i] + step * dv[i]
-        high, low = (s[i] + step * ds[i]) * (upper[i] - after), (t[i] + step * dt[i]) * (after - lower[i])
-        c[i] += max(min(max(high, least), most) - high, -most)
-        e[i] += max(min(max(low, least), most) - low, -most)

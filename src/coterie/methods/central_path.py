@@ -114,71 +114,63 @@ def on_path(agent: Agent, w: FloatArray, mu: float) -> tuple[FloatArray, FloatAr
 class Way(NamedTuple):
     """Where the samples go: to products s p = c and t q = e."""
 
-    c: FloatArray
-    e: FloatArray
-    theta: FloatArray
-    g: FloatArray
-    """Δv = θ Δr + g."""
+    aim: FloatArray
+    """Rows c, e, θ and g: Δv = θ Δr + g."""
     moves: FloatArray
-    """Δv, Δs, Δt, and how fast each sample nears an edge."""
+    """Rows Δv, Δs, Δt, and how fast each sample nears an edge; empty before Δr is known."""
     longest: float = 0.0
     """The longest step that stays inside, at most 2."""
-
-    @property
-    def second_order(self) -> tuple[FloatArray, FloatArray]:
-        """What a full step misses of the products: Δs Δp and Δt Δq, with their signs turned."""
-        dv, ds, dt, _ = self.moves
-        return ds * dv, -dt * dv
 
 
 class Samples:
     """The own samples: where they stand, and where they are going."""
 
     def __init__(self, kinks: Kinks, r: FloatArray, v: FloatArray, s: FloatArray, t: FloatArray):
-        self.kinks, self.r, self.v, self.s, self.t = kinks, r, v, s, t
-        self._here = v, s, t, kinks.lower, kinks.upper
+        self.kinks, self.v, self.s, self.t = kinks, v, s, t
+        self._here = r, v, s, t, kinks.lower, kinks.upper
+        self._shape = 4, len(r)
 
     def complementarity(self) -> float:
         """Σ ω (s p + t q)."""
         add: Any = kernel.complementarity
-        total: float = add(*self._here, self.kinks.weights)
+        total: float = add(*self._here[1:], self.kinks.weights)
         return total
 
-    def aimed(self, c: FloatArray, e: FloatArray) -> Way:
-        """Towards those products, before the change of r is known."""
-        theta, g = np.empty(len(c)), np.empty(len(c))
+    def aimed(self, mu: float, last: Way | None = None) -> Way:
+        """Towards products of μ, before the change of r is known; corrected for what a last way misses of them."""
+        aim = np.empty(self._shape)
         pull: Any = kernel.pull
-        pull(self.r, *self._here, c, e, theta, g)
-        return Way(c, e, theta, g, g)
+        pull(*self._here, mu, last.moves if last else np.zeros(self._shape), aim)
+        return Way(aim, aim[:0])
+
+    def recentred(self, way: Way, step: float, least: float, most: float) -> Way:
+        """As before, and towards products between those after that step."""
+        aim = np.empty(self._shape)
+        recentre: Any = kernel.recentre
+        recentre(*self._here, way.moves, step, least, most, way.aim, aim)
+        return Way(aim, aim[:0])
 
     def moved(self, way: Way, dr: FloatArray) -> Way:
         """The same with the directions for that change of r; samples of weight 0 stay."""
-        c, e, theta, g = way[:4]
-        moves = np.empty((4, len(dr)))
+        moves = np.empty(self._shape)
         move: Any = kernel.move
-        move(dr, *self._here, c, e, theta, g, moves)
+        move(dr, *self._here[1:], way.aim, moves)
         if self.kinks.idle.size:
             moves[:, self.kinks.idle] = 0.0
         fastest = float(np.maximum.reduce(moves[3], initial=0.0))
         if math.isnan(fastest):  # samples at an edge that go nowhere
             fastest = float(np.fmax.reduce(moves[3], initial=0.0))
-        return Way(c, e, theta, g, moves, 1.0 / max(fastest, 1 / LONGEST))
+        return Way(way.aim, moves, 1.0 / max(fastest, 1 / LONGEST))
 
     def quadratic(self, way: Way) -> float:
         """How Σ ω (s p + t q) changes with the square of the step; with the step it goes to what is aimed at."""
-        dv, ds, dt, _ = way.moves
-        return float(self.kinks.weights @ ((dt - ds) * dv))
-
-    def recentred(self, way: Way, step: float, least: float, most: float) -> Way:
-        """Towards products between those after that step."""
-        c, e = way.c.copy(), way.e.copy()
-        recentre: Any = kernel.recentre
-        recentre(*self._here, *way.moves[:3], step, least, most, c, e)
-        return self.aimed(c, e)
+        add: Any = kernel.quadratic
+        total: float = add(self.kinks.weights, way.moves)
+        return total
 
     def after(self, alpha: float, way: Way) -> tuple[FloatArray, FloatArray, FloatArray]:
         """v, s and t after the share α of the way."""
-        dv, ds, dt, _ = alpha * way.moves
+        dv, ds, dt = alpha * way.moves[:3]
         return self.v + dv, self.s + ds, self.t + dt
 
 

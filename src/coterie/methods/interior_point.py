@@ -196,10 +196,10 @@ class InteriorPoint(Method):
     def _along(self, agent: Agent, state: State, terms: Terms) -> Talk[State]:
         design, own = agent.centred, Samples(terms.kinks, terms.r, state.v, state.s, state.t)
         # Predictor: as far as possible towards μ = 0.
-        nothing = np.zeros(len(own.r))
-        way = own.aimed(nothing, nothing)
-        slopes = design.adjoint(agent.weighted(state.v)), design.adjoint(agent.weighted(way.g))
-        total = yield Sum(terms.hessian(way.theta, *slopes, np.array([own.complementarity()])))
+        way = own.aimed(0.0)
+        _, _, theta, g = way.aim
+        slopes = design.adjoint(agent.weighted(state.v)), design.adjoint(agent.weighted(g))
+        total = yield Sum(terms.hessian(theta, *slopes, np.array([own.complementarity()])))
         first = shared_result(total, _predicted, agent, state, terms, total)
         way = own.moved(way, design.forward(first.step.dw))
         told = yield Sum(np.append(agent.one_hot(way.longest), own.quadratic(way)))
@@ -207,10 +207,10 @@ class InteriorPoint(Method):
         if mu <= TUNING.rounding * agent.known.primal_at_start:
             return state  # the end of the path, as far as float64 sees
         # Corrector: back to the middle, with the predictor's second-order term; then, while the step is short, others.
-        aim, alpha = own.aimed(*(target + missed for missed in way.second_order)), 0.0
+        aim, alpha = own.aimed(target, way), 0.0
         aims = shared_result(told, terms.barrier.aims, target, state.w, state.x, first.step)
         for attempt in range(1 + TUNING.correctors):
-            message = yield Sum(design.adjoint(agent.weighted(aim.g)))
+            message = yield Sum(design.adjoint(agent.weighted(aim.aim[3])))
             new, longest = shared_result(message, _stepped, agent, state, terms, first, message, aims, target)
             aim = own.moved(aim, design.forward(new.dw))
             told = yield Sum(agent.one_hot(aim.longest))
@@ -222,7 +222,7 @@ class InteriorPoint(Method):
                 break
             if attempt == 0 and alpha < TUNING.poor * predicted:
                 # Where w goes far for nothing, the second-order term is worse than none.
-                aim = own.aimed(*[np.full(len(own.r), target)] * 2)
+                aim = own.aimed(target)
                 aims = shared_result(told, terms.barrier.aims, target, state.w, state.x)
                 continue
             share = min(1.0, alpha + TUNING.longer)
@@ -264,8 +264,8 @@ def _stepped(
 ) -> tuple[Step, float]:
     """Δw and Δx for those aims, where the message is the sum of X̃ᵀ(ω∘g_v), and how far the barrier lets them go."""
     w, x, barrier = state.w, state.x, terms.barrier
-    shift = barrier.force(barrier.direction(w, x, np.zeros(len(w)), aims))
-    dw = first.solve(-first.residual - message / agent.total - shift - mu * terms.barrier.tilt)
+    shift = barrier.shift(w, x, aims) + mu * barrier.tilt
+    dw = first.solve(-first.residual - message / agent.total - shift)
     dx = barrier.direction(w, x, dw, aims)
     return Step(dw, dx), barrier.longest(w, x, dw, dx)
 

@@ -96,6 +96,10 @@ class Barrier:
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         return np.empty(0)
 
+    def shift(self, w: FloatArray, x: FloatArray, aims: FloatArray) -> FloatArray:
+        """By how much the force changes where w stays."""
+        return self.force(self.direction(w, x, np.zeros(self.width), aims))
+
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         """The longest step that stays inside, at most 2: one that ends before is a full step."""
         return LONGEST

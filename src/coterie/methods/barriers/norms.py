@@ -57,12 +57,17 @@ class Intervals(Barrier):
         du, ds, dt = self._split(last.dx)
         return np.concatenate([self.beta * mu + ds * du, self.beta * mu - dt * du])
 
+    def shift(self, w: FloatArray, x: FloatArray, aims: FloatArray) -> FloatArray:
+        (u, s, t), (c, e) = self._split(x), aims.reshape(2, self.count)
+        p, q = self._rooms(u)
+        return padded(self.threshold * (w[: self.count] - c / p + e / q) / (s / p + t / q), self.width)
+
     def direction(self, w: FloatArray, x: FloatArray, dw: FloatArray, aims: FloatArray) -> FloatArray:
         (u, s, t), (c, e) = self._split(x), aims.reshape(2, self.count)
         p, q = self._rooms(u)
-        c, e = c / p, e / q
-        du = ((w + dw)[: self.count] - c + e) / (s / p + t / q)
-        return np.concatenate([du, c - s + s / p * du, e - t - t / q * du])
+        a, b, c, e = s / p, t / q, c / p, e / q
+        du = ((w + dw)[: self.count] - c + e) / (a + b)
+        return np.concatenate([du, c - s + a * du, e - t - b * du])
 
     def longest(self, w: FloatArray, x: FloatArray, dw: FloatArray, dx: FloatArray) -> float:
         (u, s, t), (du, ds, dt) = self._split(x), self._split(dx)
