@@ -28,9 +28,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # for papers/
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.data import Dataset, datasets
 from coterie.data import split as split_table
 from coterie.estimators.personalized import cross_validated
+from papers import datasets
+from papers.datasets import Dataset
 from papers.p001_fig6 import best_graph, h_value, introduced_agents, learned_graphs, prices
 from papers.p001_fig10 import school_of_students
 
@@ -229,7 +230,7 @@ def scale(users: int | None) -> None:
 
 def pictures(folder: Path) -> None:
     """The four drawings, of Moons with zeros."""
-    from coterie.report.personal import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
+    from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
     folder.mkdir(parents=True, exist_ok=True)
     data = datasets.moons("paper", "zeros")

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import coterie as co
 from benchmarks import peers, problems
-from coterie.data import datasets
+from papers import datasets
 
 NEAR = 1e-3
 RULES = ["consensus", "proximal-1", "lin-consensus", "proximal-2", "cocoa"]

@@ -12,8 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.data import Table, datasets
+from coterie.data import Table
 from coterie.data.table import canonical_csr
+from papers import datasets
 
 __all__ = ["PROBLEMS", "WIDE", "Case", "available", "case", "wide"]
 

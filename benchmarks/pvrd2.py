@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,15 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for papers/
+
 from coterie import Problem
 from coterie.bill import Bill
 from coterie.certificate import introduce
-from coterie.data import datasets, encode_labels, validated_all
+from coterie.data import encode_labels, validated_all
 from coterie.methods import method as find_method
 from coterie.networks import Network, ring
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather
 from coterie.transport.in_process import InProcess
+from papers import datasets
 
 AGENTS = 8
 PIXEL_ROWS = (4, 4, 4, 4, 3, 3, 3, 3)

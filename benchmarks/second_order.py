@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import coterie as co
 from benchmarks.problems import wide
-from coterie.data import datasets
+from papers import datasets
 
 Case = tuple[str, co.Problem, tuple, list[str]]
 

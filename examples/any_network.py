@@ -15,7 +15,7 @@ from sklearn.preprocessing import scale
 import coterie as co
 
 LATENCY, BANDWIDTH = 0.04, 100e6
-"""Forty milliseconds a hop and 100 Mbit/s: two data centres far apart."""
+"""Forty milliseconds per hop and 100 Mbit/s: two data centres far apart."""
 
 
 def main() -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.data import Dataset
 from coterie.data import split as split_table
 from coterie.personal import Personal
 from coterie.result import Result
 from coterie.solve import solve
+from papers.datasets import Dataset
 from papers.study import Claim, Curve, Numbers, spent
 
 if TYPE_CHECKING:

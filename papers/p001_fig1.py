@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.stats import spearmanr
 
-from coterie.data import Dataset, datasets
+from papers import datasets
+from papers.datasets import Dataset
 from papers.p001 import (
     CLEAR,
     EXACT,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.data import datasets
+from papers import datasets
 from papers.p001 import (
     CLEAR,
     EXACT,

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.data import Table, datasets
+from coterie.data import Table
 from coterie.data import split as split_table
 from coterie.kernels.boosting import log_sum
 from coterie.methods.personal import Dada, Phase, State
@@ -28,6 +28,7 @@ from coterie.session.setup import make_agents
 from coterie.session.tables import gather, prepare_tables
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
+from papers import datasets
 from papers.p001 import PAPER, SETTLED, fit
 from papers.study import Claim, Curve, Numbers, Study
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from coterie.data import Dataset, datasets
+from papers import datasets
+from papers.datasets import Dataset
 from papers.p001 import (
     EXACT,
     FIXED,

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.data import Table, datasets
+from coterie.data import Table
 from coterie.errors import MissingData
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
+from papers import datasets
 from papers.study import Claim, Curve, Numbers, spent
 
 __all__ = [

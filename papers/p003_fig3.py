@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.data import datasets
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
+from papers import datasets
 from papers.study import Claim, Curve, Numbers, Study, spent
 
 if TYPE_CHECKING:

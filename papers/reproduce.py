@@ -87,16 +87,16 @@ def store(
     settings, size = (study.full, "paper") if not quick or study.quick == study.full else (study.quick, "quick")
     record: dict[str, Any] = _plain(study.record(numbers, settings, size, seconds, processor_seconds))
     place = Path(folder) / (study.name.replace(" ", "-") + ("" if quick else PAPER_SIZE))
-    write_atomically(place / "numbers.parquet", _parquet(numbers))
+    write_atomically(place / "numbers.parquet", _parquet(numbers), public=True)
     content = json.dumps(record, indent=1, ensure_ascii=False).encode()
-    write_atomically(place / "study.json", content)
+    write_atomically(place / "study.json", content, public=True)
     figure = study.draw(numbers)
     drawing = themed_svg(figure)
-    write_atomically(place / "figure.svg", drawing)
-    write_atomically(place / "figure.png", rendered(figure, "png"))
+    write_atomically(place / "figure.svg", drawing, public=True)
+    write_atomically(place / "figure.png", rendered(figure, "png"), public=True)
     if gallery is not None:
-        write_atomically(Path(gallery) / f"{place.name}.svg", drawing)
-        write_atomically(Path(gallery) / f"{place.name}.json", content)
+        write_atomically(Path(gallery) / f"{place.name}.svg", drawing, public=True)
+        write_atomically(Path(gallery) / f"{place.name}.json", content, public=True)
         write_gallery_page(gallery)
     return record
 
@@ -120,7 +120,7 @@ def write_gallery_page(gallery: str | Path) -> Path:
             raise CorruptFile(
                 f"{path} is no record of a study ({error!r}); delete it and run the study again."
             ) from None
-    return write_atomically(gallery.with_suffix(".md"), "\n".join(parts).encode())
+    return write_atomically(gallery.with_suffix(".md"), "\n".join(parts).encode(), public=True)
 
 
 def _in_order(path: Path) -> tuple[list[str], bool]:

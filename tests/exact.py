@@ -8,7 +8,7 @@ import numpy as np
 from coterie.problem import Problem
 
 DIGITS = 60
-SMOOTH = ("squared", "logistic", "squared_hinge", "huber")
+SMOOTH = ("squared", "logistic", "squared_hinge", "huber", "poisson", "gamma")
 
 
 def dense(X) -> np.ndarray:
@@ -50,6 +50,8 @@ class Exact:
         return {
             "squared": lambda: r * r / 2,
             "logistic": lambda: mp.log1p(mp.exp(-y * u)) if y * u > 0 else mp.log1p(mp.exp(y * u)) - y * u,
+            "poisson": lambda: mp.exp(u) - y * u,
+            "gamma": lambda: y * mp.exp(-u) + u,
             "hinge": lambda: max(m, mp.mpf(0)),
             "squared_hinge": lambda: max(m, mp.mpf(0)) ** 2,
             "absolute": lambda: abs(r),
@@ -116,6 +118,10 @@ class Exact:
         if name == "logistic":
             p = 1 / (1 + mp.exp(y * u))
             return -y * p, p * (1 - p)
+        if name == "poisson":
+            return mp.exp(u) - y, mp.exp(u)
+        if name == "gamma":
+            return 1 - y * mp.exp(-u), y * mp.exp(-u)
         if name == "huber":
             h = mp.mpf(self.problem.loss.threshold)
             return (r, one) if abs(r) <= h else (mp.sign(r) * h, mp.mpf(0))

@@ -18,6 +18,8 @@ def pooled_optimum(problem: Problem, X, y, weights=None) -> tuple[np.ndarray, fl
     each = {
         "squared": lambda: 0.5 * cp.square(u - y),
         "logistic": lambda: cp.logistic(-cp.multiply(y, u)),
+        "poisson": lambda: cp.exp(u) - cp.multiply(y, u),
+        "gamma": lambda: cp.multiply(y, cp.exp(-u)) + u,
         "hinge": lambda: cp.pos(1 - cp.multiply(y, u)),
         "squared_hinge": lambda: cp.square(cp.pos(1 - cp.multiply(y, u))),
         "huber": lambda: 0.5 * cp.huber(u - y, loss.threshold),

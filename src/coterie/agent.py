@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.data import Table
+from coterie.kernels.fixed_point import UNIT
 from coterie.losses import Loss
 from coterie.problem import Problem
 
@@ -25,7 +26,8 @@ class Facts:
     total: float
     """n: the number of samples, or the sum of their weights."""
     primal_at_start: float
-    """P at the model of zeros at which methods start; beside an intercept, labels have been lowered by `shift`."""
+    """P at the model at which methods start, less the loss of a model that knows every label. It is a model of zeros;
+    beside an intercept, labels have been lowered by `shift`, or the intercept is `start`."""
     reach: float
     """P / ‖∇P‖ there, or less: a length on the scale of the model."""
     residual: float
@@ -46,6 +48,8 @@ class Facts:
     shift: float = 0.0
     """What this agent takes off its labels, and off the intercept: the best constant. Labels far from 0 then cost
     neither rounds nor digits. Split by features, only the agent with the labels has it."""
+    start: float = 0.0
+    """The intercept at which methods start, and a proof is tried first: the best constant of a steep loss."""
     label_scale: float = 1.0
     """How far labels are from the best constant, in the root of the mean of the squares; 1 for classes."""
     lengths: FloatArray | None = None
@@ -111,6 +115,8 @@ class Agent:
     facts: Facts | None = None
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
+    secure_sums: bool = False
+    """Whether sums are of whole numbers (see `transport.sums`)."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
@@ -119,8 +125,13 @@ class Agent:
 
     @property
     def family(self) -> str:
-        """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
+        """Which kind of proof its problem needs: a module of `certificate`."""
         return self.problem.family
+
+    @property
+    def cut(self) -> float:
+        """How much less than what was said a total may be: with secure sums, what everybody's rounding cut off."""
+        return 0.5 * UNIT * self.count if self.secure_sums else 0.0
 
     @property
     def design(self) -> Design:
@@ -227,12 +238,12 @@ class Agent:
 
     @cached_property
     def weight(self) -> float:
-        """How much the own rows weigh: their number, or the sum of their weights."""
+        """How much its own rows weigh: their number, or the sum of their weights."""
         return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
 
     @cached_property
     def label_norm(self) -> float:
-        """√(Σ s y²) of the own labels."""
+        """√(Σ s y²) of its own labels."""
         return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
 
     @cached_property
@@ -242,13 +253,15 @@ class Agent:
 
     @cached_property
     def squared_norm(self) -> float:
-        """λmax of the own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
+        """λmax of its own samples' Gram matrix, weighted; 1 for a block of zeros, so that it can be divided by."""
         return self.centred.squared_norm(self.data.weights) or 1.0
 
     def first_model(self) -> FloatArray:
         """0, or what the penalty allows nearest to it: where methods start."""
-        zeros = np.zeros(self.design.shape[1], self.design.dtype)
-        return self.problem.prox(zeros, 1.0, self.design.intercept)
+        first = np.zeros(self.design.shape[1], self.design.dtype)
+        if self.design.intercept and self.facts is not None:
+            first[-1] = self.facts.start
+        return self.problem.prox(first, 1.0, self.design.intercept)
 
     @property
     def total(self) -> float:

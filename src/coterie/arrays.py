@@ -66,7 +66,7 @@ def host(x: Any) -> Any:
 
 
 def sealed(x: FloatArray) -> FloatArray:
-    """The same array, made read-only: a letter, not a blackboard."""
+    """The same array, made read-only: a message, not a blackboard."""
     x.flags.writeable = False
     return x
 
@@ -344,7 +344,7 @@ class CentredDesign(Design):
     """[X − 1cᵀ, u·1] in place of [X, 1], never stored: beside an intercept it reaches the same scores.
 
     Columns far from mean 0 are nearly parallel to the column of ones, and ones on another scale than X are as bad:
-    methods of first order then crawl. With c the mean of the columns and u their spread, neither matters. `offset` and
+    first-order methods then crawl. With c the mean of the columns and u their spread, neither matters. `offset` and
     `plain` lead back: a model (w, β) here is (w, uβ − c·w) there. Without an intercept of its own, as at parties that
     hold only some of the columns, c·w is a debt to somebody else's.
     """

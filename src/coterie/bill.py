@@ -8,7 +8,7 @@ What a word costs follows from the network:
 | `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                 |
 | `Ask` p peers    | p published messages                 | p published messages                                      |
 
-The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept apart: `scalars`,
+The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept separate: `scalars`,
 `bits` and `messages` are those of the rounds, which the papers count; `total` is everything that was sent, and is
 what `max_bits` limits.
 """
@@ -42,7 +42,7 @@ class Cost:
         return Cost(self.messages + other.messages, self.scalars + other.scalars, self.bits + other.bits)
 
     def seconds(self, latency: float, bandwidth: float, turns: int) -> float:
-        """Time on a link with that latency (seconds a turn) and bandwidth (bits a second), for what one agent sends."""
+        """Time on a link of that latency (seconds per turn) and bandwidth (bits per second), if one agent sends it."""
         return turns * latency + self.bits / bandwidth
 
 
@@ -217,8 +217,7 @@ class Bill:
         return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
 
     def seconds(self, latency: float, bandwidth: float) -> float:
-        """How long all this would have travelled: `latency` seconds a hop, `bandwidth` bits a second on each agent's
-        link.
+        """How long all this would take: `latency` seconds per hop, `bandwidth` bits per second on each agent's link.
 
         Sums climb and descend the tree (or go to the server and back), an exchange is one hop for all neighbours at
         once; the busiest sender sets the pace.

@@ -38,7 +38,7 @@ RESERVED = ("auto", "learned")
 
 ENTRY = {
     "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
-    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\):",
+    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\[",
 }
 """How an entry is written where it is not a class with a `name`."""
 
@@ -123,7 +123,7 @@ class Entries(Mapping[str, E], Generic[E]):
                 f"from a letter on, and not {' or '.join(map(repr, RESERVED))}."
             )
         known = self._own.get(name, self._added.get(name))
-        # Run a second time, a cell of a notebook defines the same class anew.
+        # Run a second time, a cell of a notebook defines the same class again.
         if known is not None and (name in self._own or _full_name(known) != _full_name(entry)):
             raise InvalidInput(
                 f"there is a {self._kind} called {name!r} already, {_full_name(known)}: give {_full_name(entry)} "

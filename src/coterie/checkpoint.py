@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 
 from coterie.certificate import Point
 from coterie.errors import CorruptFile, InvalidInput
-from coterie.files import read_archive, write_archive
+from coterie.files import read_archive, readable, write_archive
 
 __all__ = ["Checkpoint", "Snapshot"]
 
@@ -46,6 +47,7 @@ class Checkpoint:
 
     def __init__(self, folder: str | Path, identity: str, keep: int = 2):
         self.folder, self.identity, self.keep = Path(folder), identity, keep
+        self._warnings: tuple[str, ...] = ()
 
     def save(self, snapshot: Snapshot) -> Path:
         """Write a snapshot atomically, then drop the ones that are too old."""
@@ -73,14 +75,30 @@ class Checkpoint:
             old.unlink(missing_ok=True)
         return path
 
+    def attempt(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Save a snapshot if the disk takes it; what to warn of, if it did not take this one or one before."""
+        try:
+            self.save(snapshot)
+        except OSError as error:
+            why = error.strerror or error
+            text = f"the snapshot after round {snapshot.round} could not be written to {self.folder} ({why})"
+            if not self._warnings:
+                logging.getLogger("coterie").warning("%s; the run goes on without it", text)
+            self._warnings = (f"{text}; a crash would have cost all rounds since the last one that was.",)
+        return self._warnings
+
     def forget(self) -> None:
-        """Remove all snapshots: the run must begin anew."""
+        """Remove all snapshots: the run must begin again."""
         for file in self._files():
             file.unlink(missing_ok=True)
 
     def newest(self) -> int:
         """The round of the newest whole snapshot, or −1 if there is none; one of another run is refused."""
         return next((header["round"] for header, _ in self._whole()), -1)
+
+    def has(self, round: int) -> bool:
+        """Whether there is a whole snapshot of that round."""
+        return any(header["round"] == round for header, _ in self._whole())
 
     def load(self, classes: Sequence[type], round: int) -> Snapshot:
         """The snapshot of that round.
@@ -89,8 +107,11 @@ class Checkpoint:
         """
         for header, arrays in self._whole():
             if header["round"] == round:
-                return _rebuild(header, arrays, classes)
-        raise CorruptFile(f"the checkpoint in {self.folder} lacks round {round}, which others have; remove it.")
+                with readable(self.folder, "checkpoint", InvalidInput):
+                    return _rebuild(header, arrays, classes)
+        raise CorruptFile(
+            f"the checkpoint in {self.folder} lacks round {round}, which other parties have; remove the folder."
+        )
 
     def _whole(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Header and arrays of the snapshots that can be read, the newest first; if there are none, but damaged ones,
@@ -100,6 +121,8 @@ class Checkpoint:
         for path in reversed(self._files()):
             try:
                 header, arrays = read_archive(path, "checkpoint")
+                if "seal" not in header or not isinstance(header.get("round"), int):
+                    raise CorruptFile(f"{path} has no digest, or no round: an older version of coterie wrote it.")
             except (CorruptFile, InvalidInput) as error:
                 damage = error
                 continue
@@ -112,7 +135,7 @@ class Checkpoint:
             yield header, arrays
         if damage is not None and not found:
             raise CorruptFile(
-                f"no readable checkpoint is left in {self.folder}; remove it to start afresh."
+                f"no readable checkpoint is left in {self.folder}; remove the folder to start again."
             ) from damage
 
     def _files(self) -> list[Path]:

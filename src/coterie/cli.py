@@ -1,11 +1,11 @@
 """The `coterie` command: the door to `coterie.commands`.
 
-A command is a file of its name in `commands/` with a function `register(app: typer.Typer) -> None` that adds it; it is
-found by itself, and imported when it is asked for. It imports nothing that is slow, but says `co.solve`: a wrong flag
-is refused at once. Options that several commands share, and `@taking(question)`, which gives a command all options of a
-problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`. Every command has `--json`
-with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from `commands/exit_codes.py`,
-and lets `CoterieError`s pass: they are printed here, without a traceback.
+A command is a file of its name in `commands/` with a function of that name, and perhaps an `EXAMPLE`, the last line of
+its help; it is found by itself, and imported when it is asked for. It imports nothing that is slow, but says
+`co.solve`: a wrong flag is refused at once. Options that several commands share, and `@taking(question)`, which gives a
+command all options of a problem and its data, are in `commands/options.py`; what is printed, in `commands/output.py`.
+Every command has `--json` with stable keys, and `--config` (a TOML file) if it has options; it ends with a number from
+`commands/exit_codes.py`, and lets `CoterieError`s pass: they are printed here, without a traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from coterie import __version__, commands
-from coterie.commands.exit_codes import EXIT_CODES, REFUSED, UNTRUE
+from coterie.commands.exit_codes import EXIT_CODES, REFUSED, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
@@ -49,7 +49,7 @@ class _Commands(Mapping[str, Any]):
         if name not in self._known:
             module = importlib.import_module(f"{commands.__name__}.{self._files[name]}")
             alone = typer.Typer(add_completion=False)
-            module.register(alone)
+            alone.command(epilog=getattr(module, "EXAMPLE", None))(getattr(module, self._files[name]))
             self._known[name] = typer.main.get_command(alone)
             self._known[name].name = name
         return self._known[name]
@@ -96,15 +96,15 @@ def _guarded(command: Callable[[], Any]) -> Any:
     try:
         return command()
     except CorruptFile as error:
-        return _complain(error, UNTRUE)
+        return _complain(error, VERIFICATION_FAILED)
     except (InvalidInput, MissingExtra, NotRegistered) as error:
         return _complain(error, REFUSED)
     except CoterieError as error:
         return _complain(error, error.status.exit_code)
     except OSError as error:
-        return _complain(f"{error}. Is the path right, and may you read and write there?", REFUSED)
+        return _complain(f"{error}. Check the path and its permissions.", REFUSED)
     except KeyboardInterrupt:
-        return _complain("stopped before the first round was over", Status.INTERRUPTED.exit_code)
+        return _complain("stopped before the end of the first round", Status.INTERRUPTED.exit_code)
 
 
 def _complain(error: object, code: int) -> int:

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import math
 import os
+import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from coterie.errors import CorruptFile, InvalidInput
+from coterie.arrays import digest
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered
 
-__all__ = ["read_archive", "read_bytes", "write_archive", "write_atomically"]
+__all__ = [
+    "csv_text",
+    "plain_cell",
+    "read_archive",
+    "read_bytes",
+    "readable",
+    "staged",
+    "write_archive",
+    "write_atomically",
+]
 
 
-def write_atomically(path: str | Path, content: bytes) -> Path:
-    """Write to a temporary file in the same folder, flush it to the disk, and put it in place in one step."""
+def write_atomically(path: str | Path, content: bytes, *, public: bool = False) -> Path:
+    """Write to a temporary file in the same folder, flush it to the disk, and put it in place in one step.
+
+    Only its owner can read it, unless it is `public`: then whoever the process's file mode mask allows.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -28,17 +46,41 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
+        if public:
+            Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    _flush(path.parent)
     return path
+
+
+@contextmanager
+def staged(folder: str | Path) -> Iterator[Path]:
+    """A place beside what is in that folder, for files that belong together.
+
+    When all of them are written, they replace the old ones; if one could not be, the old ones stay as they were.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
+    try:
+        yield beside
+        for file in sorted(beside.iterdir()):
+            file.replace(folder / file.name)
+        _flush(folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    """Make sure that the names in a folder outlast a crash."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -57,23 +99,79 @@ def _umask() -> int:
 
 
 def write_archive(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> Path:
-    """Write a header of plain values and named arrays as one `.npz` file, atomically."""
+    """Write a header of plain values and named arrays as one `.npz` file, atomically, with a digest of all of it."""
+    sealed = {**header, "seal": _seal(header, arrays)}
     buffer = io.BytesIO()
-    np.savez(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+    np.savez(buffer, header=np.frombuffer(json.dumps(sealed).encode(), np.uint8), **arrays)
     return write_atomically(path, buffer.getvalue())
 
 
 def read_archive(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and arrays of a file that `write_archive` wrote; anything else is refused as no readable `kind`."""
+    """Header and arrays of a file that `write_archive` wrote; anything else is refused as no readable `kind`.
+
+    Files of before there were seals are read without one; whoever needs it asks for `"seal" in header`.
+    """
     content = read_bytes(path)
-    try:
+    with readable(path, kind):
         if not zipfile.is_zipfile(io.BytesIO(content)):
-            raise ValueError("it is no .npz file, or it was cut short")
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+            raise ValueError("it is not an .npz file, or it is truncated")
+        with zipfile.ZipFile(io.BytesIO(content)) as stored:
+            entries = stored.infolist()
+            # Ours are never compressed: what would unpack to more than is there is refused before it does.
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries) or len(content) < sum(
+                entry.file_size for entry in entries
+            ):
+                raise ValueError("it is compressed, or announces more than it has")
+            arrays = {entry.filename.removesuffix(".npy"): _array(stored.read(entry)) for entry in entries}
         header = json.loads(arrays.pop("header").tobytes())
-        if not isinstance(header, dict):
-            raise ValueError("its header is no table")
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise CorruptFile(f"{path} is not a readable {kind} ({type(error).__name__}: {error}).") from error
+        seal = {key: value for key, value in header.items() if key != "seal"}
+        if "seal" in header and header["seal"] != _seal(seal, arrays):
+            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
     return header, arrays
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]], *, raw: bool = False) -> str:
+    """A table as CSV; cells that a spreadsheet would run are made plain text, unless it is to be `raw`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(str if raw else plain_cell, row) for row in (header, *rows))
+    return text.getvalue()
+
+
+def plain_cell(value: object) -> str:
+    """A cell of a table as text; an apostrophe stands before what a spreadsheet would take for a formula."""
+    text = "" if value is None else str(value)
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return text
+
+
+@contextmanager
+def readable(path: str | Path, kind: str, passes: type[CoterieError] = NotRegistered) -> Iterator[None]:
+    """Whatever goes wrong inside while a file's content is made sense of, is that file's fault, but for `passes`."""
+    try:
+        yield
+    except (CorruptFile, passes):
+        raise
+    except Exception as error:
+        raise CorruptFile(f"{path} is not a readable {kind} ({type(error).__name__}: {error}).") from error
+
+
+def _array(entry: bytes) -> npt.NDArray[Any]:
+    """One array of an archive; its size is compared with what it announces before memory is taken for it."""
+    stream = io.BytesIO(entry)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("an array in another format")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    if math.prod(shape) * dtype.itemsize != len(entry) - stream.tell():
+        raise ValueError(f"an array of shape {shape} has {len(entry) - stream.tell()} bytes")
+    stream.seek(0)
+    found: npt.NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    return found
+
+
+def _seal(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    """A digest of all that an archive says."""
+    return digest(json.dumps(header), *(part for name in sorted(arrays) for part in (name, arrays[name])))

@@ -1,7 +1,7 @@
 """A whole path of penalty strengths, each answer starting from the last; and cross-validation at the parties.
 
-Folds are drawn by each party from its own rows (by all parties alike where columns are apart), models are fitted to the
-rest, and only sums of losses travel, so no row moves for a score either.
+Each party draws folds from its own rows (if split by features, all parties draw the same ones), models are fitted to
+the rest, and only sums of losses travel, so no row moves for a score either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coterie.families import family_of, points_of
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.session.tables import count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
@@ -95,7 +95,7 @@ def path(
     cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
     problems = [_with_strength(problem, strength) for strength in strengths]
     tables = gather(data, split, agents, seed)
-    rows = tables[0].n if split == "features" else sum(table.n for table in tables)
+    rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
     settings = {"split": split, "seed": seed, **settings}
@@ -119,7 +119,7 @@ def path(
 def _with_strength(problem: Problem, strength: float) -> Problem:
     if not hasattr(getattr(problem, "penalty", None), "strength"):
         what = family_of(problem).words(problem)
-        raise InvalidProblem(f"{what}: there is no strength to follow a path of; use l1 or l2.")
+        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2.")
     changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
     return Problem(problem.loss, changed, intercept=problem.intercept)
 
@@ -147,8 +147,8 @@ def deal_folds(
         for value, name in zip(found[counts < 2], classes[counts < 2].tolist(), strict=True):
             party = next(table.name for table in tables if table.y is not None and (table.y == value).any())
             raise InvalidData(
-                f"class {name!r} has 1 row, at party {party!r}: while it is kept back there is nothing to learn that "
-                "class from. Give more rows of it, or leave cv out."
+                f"class {name!r} has 1 row, at party {party!r}: in the fold that keeps it back, no row of that "
+                "class is left. Give more rows of the class, or leave cv out."
             )
     for attempt in range(ATTEMPTS):
         folds = _dealt(tables, split, cv, seed, attempt)
@@ -156,7 +156,9 @@ def deal_folds(
         kept = [np.concatenate(labels)[whole != fold] for fold in range(cv)] if classes is not None else []
         if np.bincount(whole, minlength=cv).all() and all(len(np.unique(y)) == len(found) for y in kept):
             return folds
-    raise InvalidProblem(f"cv={cv}: some fold would have no rows, or leave one class only. Give fewer folds.")
+    raise InvalidProblem(
+        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer folds."
+    )
 
 
 def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int) -> list[npt.NDArray[np.intp]]:
@@ -172,13 +174,13 @@ def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
     agents = make_agents(back, problem, split, result.network, 0)
-    transport = InProcess(result.network, bill)
+    transport = InProcess(result.network, bill, secure_sums=bool(result.certificate.settings.get("secure_sums")))
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return transport.converse(talks, "proof")[0]
 
 
 def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
-    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if columns are apart."""
+    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features."""
     scores = agent.design.forward(w.astype(float))
     if agent.split == "features":
         scores = yield Sum(scores)

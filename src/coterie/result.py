@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,21 +17,30 @@ from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.errors import CorruptFile, CoterieError, UnknownName
-from coterie.files import read_bytes, write_atomically
-from coterie.models import load_model
+from coterie.files import read_bytes, readable, staged, write_atomically
+from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", bound=Model, default=Any)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
 
 __all__ = ["History", "Result"]
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[M]):
     """A model, how far it can be from the best one, what it cost, and how it went."""
 
     status: Status
-    model: Any
+    model: M
     """A `LinearModel`, `LowRankModel`, ...: one of `coterie.models`."""
     certificate: Certificate
     bill: Bill
@@ -44,6 +53,8 @@ class Result:
     """What went wrong, if the run ended by an error and not by a limit."""
     kept: FloatArray | None = field(default=None, repr=False, compare=False)
     """What the method may use again for another penalty on the same data, if anything; not saved."""
+    warnings: tuple[str, ...] = ()
+    """What went wrong without ending the run: a snapshot that could not be written."""
 
     @property
     def rounds(self) -> int:
@@ -57,35 +68,36 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""
-        folder = Path(folder)
-        self.model.save(folder / "model.npz")
-        self.certificate.save(folder / "certificate.json")
         content = {
             "coterie_run": 1,
             "model": self.certificate.model_digest,
             "status": self.status,
             "explanation": self.explanation,
             "error": None if self.error is None else str(self.error),
+            "warnings": list(self.warnings),
             "history": {name: [_written(value) for value in self.history[name].tolist()] for name in History.columns},
             "bill": self.bill.state(),
             "network": _network_state(self.network),
             "carried_by": None if self.bill.network is self.network else _network_state(self.bill.network),
         }
         sealed = {**content, "seal": _seal(content)}
-        write_atomically(folder / "run.json", json.dumps(sealed, allow_nan=False).encode())
-        return folder
+        with staged(folder) as new:
+            self.model.save(new / "model.npz")
+            self.certificate.save(new / "certificate.json")
+            write_atomically(new / "run.json", json.dumps(sealed, allow_nan=False).encode())
+        return Path(folder)
 
     @staticmethod
-    def load(folder: str | Path) -> Result:
+    def load(folder: str | Path) -> Result[AnyModel]:
         """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
         folder = Path(folder)
         model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")
         text = read_bytes(folder / "run.json")
-        try:
+        with readable(folder / "run.json", "run"):
             content = json.loads(text)
             untouched = content.pop("seal") == _seal(content)
             if content["coterie_run"] != 1:
-                raise CorruptFile(f"{folder / 'run.json'} is of a newer kind; update coterie to read it.")
+                raise CorruptFile(f"{folder / 'run.json'} was written by a newer version; update coterie to read it.")
             columns = [map(float, content["history"][name]) for name in History.columns]
             network = _network_from(content["network"])
             carried_by = content["carried_by"]
@@ -93,16 +105,13 @@ class Result:
             bill.restore(content["bill"])
             rows = [Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)]
             error = None if content["error"] is None else CoterieError(content["error"])
+            warnings = tuple(map(str, content.get("warnings", ())))
             status, explanation, owner = Status(content["status"]), str(content["explanation"]), content["model"]
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as wrong:
-            raise CorruptFile(
-                f"{folder / 'run.json'} is not a readable run ({type(wrong).__name__}: {wrong})."
-            ) from wrong
         if not untouched:
             raise CorruptFile(f"{folder / 'run.json'} was changed after it was written: its seal does not match.")
         if not model.digest() == certificate.model_digest == owner:
             raise CorruptFile(f"{folder} has the files of different runs: save one result into one folder.")
-        return Result(status, model, certificate, bill, History(rows), network, explanation, error)
+        return Result(status, model, certificate, bill, History(rows), network, explanation, error, warnings=warnings)
 
     def __str__(self) -> str:
         lines = [

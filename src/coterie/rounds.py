@@ -33,7 +33,7 @@ Watch = Callable[[int, "Record | None"], object]
 Keep = Callable[["Outcome"], None]
 
 GENEROUS = 1.5
-"""By how much a round and a proof may cost more than the dearest so far, as accelerations' messages grow."""
+"""By how much a round and a proof may cost more than the most expensive so far, as accelerations' messages grow."""
 FIRST_FEW = 10
 """Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
 STILL, SAME = 8, 1e-14
@@ -140,6 +140,7 @@ class Outcome:
     bill: Bill
     history: list[Record] = field(default_factory=list)
     error: Exception | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def run(
@@ -206,9 +207,10 @@ class RunLoop:
         self.history: list[Record] = []
         self.best = Best()
         self.t, self.certified_at, self.next_certificate = 0, -1, 1
-        self.sent, self.dearest = 0, 0
+        self.sent, self.costliest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
         self.enough = False
+        self.warnings: tuple[str, ...] = ()
 
     def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
         """Let agents that go by one clock cut long work short, in the last round of the run."""
@@ -223,9 +225,10 @@ class RunLoop:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         self.agents = introduced(self.agents, self.transport, "setup")
         self.unit = self.agents[0].known.gap_unit
-        # A process that died may be one snapshot behind the others: all continue from the newest that each has.
+        # A process that died may be one snapshot behind the others: all continue from the newest that each has, if any.
         common = self.transport.least(checkpoint.newest() if checkpoint else -1)
-        snapshot = checkpoint.load(self.steps.states, common) if checkpoint and common >= 0 else None
+        found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
+        snapshot = checkpoint.load(self.steps.states, common) if checkpoint and found else None
         if snapshot is None:
             self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
             if warm is not None:
@@ -327,9 +330,10 @@ class RunLoop:
 
     def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
         """The best point so far and what is known of it, as the end of the run."""
-        assert self.best.bound is not None
+        bound = self.best.bound
+        assert bound is not None
         points = [as_people_know_it(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)]
-        return Outcome(status, points, self.best.bound, self.agents[0].known, self.bill, self.history, error)
+        return Outcome(status, points, bound, self.agents[0].known, self.bill, self.history, error, self.warnings)
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""
@@ -359,16 +363,16 @@ class RunLoop:
     def _bits_of_one_more_round(self) -> float:
         """Everything sent so far, and what another round and a proof would add at most."""
         sent = self.bill.total.bits
-        self.dearest = max(self.dearest, sent - self.sent)
+        self.costliest = max(self.costliest, sent - self.sent)
         self.sent = sent
-        return sent + GENEROUS * self.dearest
+        return sent + GENEROUS * self.costliest
 
     def save(self, checkpoint: Checkpoint | None) -> None:
-        """Write a snapshot, if there is a folder for it."""
+        """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end the run."""
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
             kept = (self.bill.state(), rows, *self.best.state(), self.transport.memory(), self.next_certificate)
-            checkpoint.save(Snapshot(self.t, self.states, *kept))
+            self.warnings = checkpoint.attempt(Snapshot(self.t, self.states, *kept))
 
 
 def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -25,18 +25,54 @@ from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
 from coterie.methods.costs import LINK
+from coterie.models import LinearModel, LowRankModel, PersonalModel
+from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.remote import remote_tables
-from coterie.session.setup import make_agents, make_limits, make_link, make_network, set_up, sizes_of
+from coterie.session.setup import (
+    make_agents,
+    make_limits,
+    make_link,
+    make_network,
+    set_up,
+    sizes_of,
+    wants_secure_sums,
+)
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
 __all__ = ["solve"]
 
 
+@overload
+def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...
+@overload
+def solve(
+    problem: Problem,
+    data: Any,
+    *more: Any,
+    split: str = ...,
+    agents: int | Sequence[Any] | None = ...,
+    network: Any = ...,
+    method: str | Method = ...,
+    engine: str | Engine = ...,
+    acceleration: str = ...,
+    tol: float = ...,
+    max_rounds: int = ...,
+    max_seconds: float | None = ...,
+    max_bits: float | None = ...,
+    check_every: int | None = ...,
+    seed: int = ...,
+    checkpoint: str | Path | None = ...,
+    warm_start: Result | None = ...,
+    link: tuple[float, float] = ...,
+    progress: bool | None = ...,
+    callback: Sink | None = ...,
+    **options: Any,
+) -> Result[LinearModel | LowRankModel]: ...
 def solve(
     problem: Problem,
     data: Any,
@@ -58,14 +94,15 @@ def solve(
     link: tuple[float, float] = (LINK.latency, LINK.bandwidth),
     progress: bool | None = None,
     callback: Sink | None = None,
+    secure_sums: bool | None = None,
     **options: Any,
-) -> Result:
-    """Learn one model from data that is apart, and prove how good it is.
+) -> Result[Any]:
+    """Learn one model from data held by several parties, and prove how good it is.
 
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
     data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party; there also
                 callables that give one, called where that agent lives; and on a cluster `Rows` of its frames
-    split       "samples" (rows are apart), "features" (columns are apart, labels at one party), or "users": a model for
+    split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
                 each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
     agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
     network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; split by users, the
@@ -78,9 +115,11 @@ def solve(
     check_every rounds between two certificates; by default, after the first few, they cost about 5 % of the traffic
     checkpoint  a folder: if the run stops for any reason, the same call continues it
     warm_start  a result for the same parties, from whose model and dual to start
-    link        seconds a hop and bits a second, with which "auto" reckons
+    link        seconds per hop and bits per second that "auto" assumes
     progress    a live line on the terminal (default: only if there is one)
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
+    secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
+                by default there, if data is split by samples over three or more parties
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -100,6 +139,7 @@ def solve(
         runner, sources = elsewhere
         prepare = partial(prepare_tables, problem=problem, split=split)
         tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
+    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
     setup = set_up(
         problem,
         make_network(network, split, len(tables), seed),
@@ -114,8 +154,9 @@ def solve(
         classes=classes,
         partition=_partition(tables, split),
         known=inspect.getfullargspec(solve).kwonlyargs,
+        secure_sums=secure,
     )
-    members = make_agents(tables, setup.problem, split, setup.graph, seed)
+    members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
     people = participants(members)
     warm, origin = None, None
     if warm_start is not None:
@@ -128,7 +169,8 @@ def solve(
         saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
     with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
         LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, with_callback(watch, callback))
+        told = with_callback(watch, callback)
+        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure)
         outcome = runner.run(run)
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
     model = family.model(outcome, members, setup.problem, classes)

@@ -47,15 +47,15 @@ _ADVICE = {
         "The certified gap is within the tolerance among all models of at most the certificate's norm: without a "
         "penalty nothing bounds a model. For a claim about all models add a penalty, however small."
     ),
-    Status.ITERATION_LIMIT: "The rounds ran out first. Raise max_rounds, loosen tol, or continue from the checkpoint.",
-    Status.TIME_LIMIT: "The time ran out first. Raise max_seconds, loosen tol, or continue from the checkpoint.",
-    Status.COMMUNICATION_LIMIT: "The budget of bits ran out first. Raise max_bits, or try a method that sends less.",
+    Status.ITERATION_LIMIT: "Round limit reached. Raise max_rounds, loosen tol, or continue from the checkpoint.",
+    Status.TIME_LIMIT: "Time limit reached. Raise max_seconds, loosen tol, or continue from the checkpoint.",
+    Status.COMMUNICATION_LIMIT: "Communication limit reached. Raise max_bits, or try a method that sends less.",
     Status.STALLED: "The gap stopped falling before the tolerance. Loosen tol, use float64, or scale the columns.",
     Status.DIVERGED: "The iterates grew without bound. Leave the step sizes to 'auto', or add a penalty.",
     Status.NUMERICAL_ERROR: "A message was not a finite number. Scale the columns, or leave the step sizes to 'auto'.",
     Status.UNBOUNDED: "The objective has no lower bound. Add a penalty or bounds.",
     Status.INVALID_DATA: "The data was refused before any message was sent. The error names party, column and fix.",
     Status.PARTY_LOST: "An agent stopped answering. Restart it, and continue from the checkpoint.",
-    Status.PROTOCOL_ERROR: "The agents did not say the same word. Check that all run the same version and settings.",
+    Status.PROTOCOL_ERROR: "The agents sent different words. Check that all use the same version and settings.",
     Status.INTERRUPTED: "Stopped by hand. This is the best model so far; continue from the checkpoint.",
 }

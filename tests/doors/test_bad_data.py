@@ -291,7 +291,7 @@ def test_splits_that_are_no_partition(by, agents, parts):
 
 
 def test_split_options_that_do_not_fit():
-    says(message(split, table(), "samples", [[0, 1], [2]], shuffle=True), "shuffle=True", "Drop one")
+    says(message(split, table(), "samples", [[0, 1], [2]], shuffle=True), "shuffle=True", "Leave one out")
     says(message(split, table(), "features", 2, labels_at=2), "labels_at=2", "0 to 1")
 
 

@@ -56,7 +56,7 @@ BAD_ADJACENCY = {
         edited(ring(4), (0, 1, 2.5), (3, 2, 0)),
         ["symmetric", "(0, 1) is 2.5 but (1, 0) is 1", "(2, 3) is 1 but (3, 2) is 0", "(W + W.T) / 2"],
     ),
-    "very asymmetric": (np.triu(np.ones((5, 5)), 1), ["symmetric", "(0, 1) is 1 but (1, 0) is 0", "(10 in all)"]),
+    "very asymmetric": (np.triu(np.ones((5, 5)), 1), ["symmetric", "(0, 1) is 1 but (1, 0) is 0", "(10 in total)"]),
     "apart": (
         edited(ring(6), (0, 1, 0), (1, 0, 0), (3, 4, 0), (4, 3, 0)),
         ["not connected", "2 components", "{1, 2, 3}", "{0, 4, 5}", "(0, 1)"],

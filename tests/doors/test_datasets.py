@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coterie.data import datasets, split, validated
+from coterie.data import split, validated
 from coterie.errors import CorruptFile, InvalidInput, MissingData
+from papers import datasets
 
 needs_files = pytest.mark.skipif(
     not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the papers' data files"

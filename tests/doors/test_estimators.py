@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 import sklearn
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -37,7 +38,7 @@ ESTIMATORS = [(LinearRegressor, NUMBERS), (LinearClassifier, CLASSES)]
 both = pytest.mark.parametrize(("estimator", "y"), ESTIMATORS)
 both_splits = pytest.mark.parametrize("split", ["samples", "features"])
 
-EQUAL_TO_SEVEN_DIGITS = "a method of first order is as exact as tol, and this check wants seven digits of the scores"
+EQUAL_TO_SEVEN_DIGITS = "a first-order method is as exact as tol, and this check wants seven digits of the scores"
 
 
 NO_INTERCEPT = "weights of 1000 to 0.0001 want an intercept, and low-rank models have none"
@@ -316,3 +317,21 @@ def test_low_rank_starts_where_it_was_and_keeps_float32(estimator, y):
     cold = fitted.n_iter_
     assert fitted.fit(X, y).n_iter_ <= max(2, cold // 2)
     assert estimator(tol=1e-3).fit(X.astype(np.float32), y).coef_.dtype == np.float32
+
+
+@pytest.mark.parametrize("estimator", [LinearClassifier, LinearRegressor, LowRankClassifier, LowRankRegressor])
+def test_signature_and_docstring_have_every_parameter_once_and_its_own_first(estimator):
+    first, *others = inspect.signature(estimator).parameters.values()
+    assert first.name in ("loss", "radius")
+    assert first.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert {parameter.kind for parameter in others} == {inspect.Parameter.KEYWORD_ONLY}
+    names = [parameter.name for parameter in (first, *others)]
+    assert sorted(names) == sorted(estimator().get_params())
+    assert names.index("max_rounds") > names.index(
+        "class_weight" if issubclass(estimator, ClassifierMixin) else first.name
+    )
+    told = inspect.getdoc(estimator).partition("Parameters\n----------\n")[2].partition("Attributes\n----------\n")
+    listed = [name for line in told[0].splitlines() if line[:1].strip() for name in line.partition(" :")[0].split(", ")]
+    assert sorted(listed) == sorted(names)
+    for fitted in ("coef_", "certificate_", "n_features_in_"):
+        assert told[2].count(fitted) == 1

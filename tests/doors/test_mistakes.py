@@ -105,7 +105,7 @@ IN_PYTHON = {
     "fewer columns to predict": (lambda: fit()().model.predict(X[:, :2]), "3 columns", "has 2"),
     "probabilities of a regression": (lambda: fit()().model.predict_proba(X), "fit with loss='logistic'"),
     "a column of the history": (lambda: fit()().history["gaps"], "Did you mean 'gap'"),
-    "no model file": (lambda: co.LinearModel.load(__file__), "not a readable model", "no .npz file"),
+    "no model file": (lambda: co.LinearModel.load(__file__), "not a readable model", "not an .npz file"),
 }
 WITH_ESTIMATORS = {
     "a classifier for numbers": (lambda: LinearClassifier("squared").fit(X, SIGNS), "use LinearRegressor"),
@@ -215,7 +215,7 @@ ON_THE_COMMAND_LINE = {
     ),
     "figures of an unknown kind": ("fit good.csv --target price --figures gif", 3, "figure format", "svg"),
     "columns missing to predict": ("predict answer/model.npz narrow.csv", 3, "no column called 'weight'"),
-    "data in place of the model": ("predict good.csv good.csv", 4, "not a readable model", "no .npz file"),
+    "data in place of the model": ("predict good.csv good.csv", 4, "not a readable model", "not an .npz file"),
     "model and certificate swapped": (
         "verify answer/model.npz answer/certificate.json good.csv --target price",
         4,

@@ -14,7 +14,7 @@ from coterie.estimators import PersonalizedClassifier
 from coterie.estimators.personalized import cross_validated
 from coterie.models import load_model
 from coterie.predictors import Given, Stumps
-from coterie.report.personal import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
+from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
 

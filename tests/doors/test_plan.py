@@ -81,7 +81,7 @@ def test_of_a_part_the_rounds_are_those_of_the_whole(case):
 @pytest.mark.parametrize("loss", ["multinomial", "squared", "completion"])
 def test_low_rank_data_is_not_made_up(loss):
     options = {"shape": (20, 15)} if loss == "completion" else {}
-    with pytest.raises(InvalidProblem, match=f"{loss} needs others: give data"):
+    with pytest.raises(InvalidProblem, match=f"{loss} needs other labels. Give data"):
         co.plan(co.Problem(loss, **TRACE, **options), (600, 8))
 
 
@@ -106,7 +106,7 @@ def test_a_run_that_is_cut_short_is_continued_by_its_trend():
 
 
 def test_links_that_cannot_be_are_refused():
-    with pytest.raises(InvalidProblem, match="bits a second"):
+    with pytest.raises(InvalidProblem, match="bits per second"):
         co.plan(co.Problem(), (10, 2), link=(0.1, 0.0))
 
 
@@ -130,7 +130,7 @@ def test_the_command(tmp_path):
     ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "rounds" in text
-    assert "in all" in text
+    assert "total" in text
     found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     assert found["rounds"] >= 1
     assert len(found["bits_per_party"]) == 4

@@ -121,14 +121,14 @@ def test_one_file_per_user_and_settings_from_a_file(run, tmp_path):
     ("arguments", "match"),
     [
         ([], "there is nothing to fit"),
-        (["--model", "fitted/model.npz"], "there are no rows to try the model on"),
-        (["train.csv", *ASKED, "--beta", "1,10"], "--beta 1,10 are several values to choose from: add --cv 3"),
+        (["--model", "fitted/model.npz"], "there are no rows to test the model on"),
+        (["train.csv", *ASKED, "--beta", "1,10"], "--beta 1,10 has several values: add --cv 3"),
         (["train.csv", *ASKED, "-o", "users.xls"], "no kind of table called '.xls'. Did you mean '.csv'?"),
         (["train.csv", "--target", "likes"], "--users"),
         (["--model", "fitted/model.npz", "--users", "phone", "--target", "a", "--test", "test.csv"], "column 'a'"),
         (["--model", "fitted/model.npz", *ASKED, "--test", "strangers.csv"], "user 'stranger' was not among the 24"),
         (["--model", "fitted/model.npz", *ASKED, "--test", "maybe.csv"], "has labels ['maybe'], and the model knows"),
-        (["--model", "one.npz", *ASKED, "--test", "test.csv"], "one model for all, not one for every user"),
+        (["--model", "one.npz", *ASKED, "--test", "test.csv"], "one model for all users, not one per user"),
     ],
 )
 def test_refusals_name_the_fix(run, arguments, match):

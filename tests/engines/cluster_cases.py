@@ -55,6 +55,16 @@ MORE = {
         {"max_rounds": 9, "method": "cocoa"},
     ),
     "budget of bits": (LINEAR, (X, NUMBERS), {**FEATURES, "network": "path", "max_bits": 1e6, "max_rounds": 10_000}),
+    "secure sums": (
+        co.Problem("logistic", "l2", 0.01, intercept=True),
+        (np.random.default_rng(2).standard_normal((60, 100)), np.sign(np.random.default_rng(3).standard_normal(60))),
+        {"agents": 4, "method": "newton", "tol": 1e-7, "secure_sums": True},
+    ),
+    "secure sums on a ring, float32": (
+        LINEAR,
+        (X.astype("f4"), NUMBERS.astype("f4")),
+        {**RUN, "network": "ring", "method": "proximal-2", "secure_sums": True},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),

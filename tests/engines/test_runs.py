@@ -253,8 +253,10 @@ def test_a_half_written_checkpoint_is_never_seen(tmp_path, monkeypatch):
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(os, "fsync", crash)
-    with pytest.raises(OSError, match="disk is gone"):
-        fit(max_rounds=20, checkpoint=tmp_path)
+    ended = fit(max_rounds=20, checkpoint=tmp_path)
+    assert ended.rounds == 20
+    assert "could not be written" in ended.warnings[0]
+    assert "disk is gone" in ended.warnings[0]
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 

@@ -31,11 +31,11 @@ def low_rank():
 
 
 CASES = {
-    "columns apart": ({"problem": LASSO, "network": "path"}, data("features", classification=True)),
+    "split by features": ({"problem": LASSO, "network": "path"}, data("features", classification=True)),
     "in another order": ({"problem": RIDGE | {"intercept": True}, "id": "patient"}, keyed()),
     "groups": ({"problem": GROUP, "method": "graph-cp", "network": "ring"}, data("features", classification=True)),
     "float32": ({"problem": RIDGE | {"intercept": True}, "network": "star"}, data("features", dtype=np.float32)),
-    "rows apart": (
+    "split by samples": (
         {"problem": LASSO, "split": "samples", "method": "proximal-1"},
         data("samples", classification=True),
     ),
@@ -115,10 +115,10 @@ def shifted(certificate):
 
 FORGERIES = {
     "a number of a part": (flip_a_number, ["cyd: its model.npz was changed after it was written"]),
-    "a part, written anew": (other_part, ["cyd: its model.npz is not the one that was certified"]),
+    "a part, written again": (other_part, ["cyd: its model.npz is not the one that was certified"]),
     "a part and its certificate": (other_part_and_certificate, ["ada, bea differs from that of cyd"]),
     "a certificate": (edit_certificate, ["bea: its certificate.json was changed after it was written"]),
-    "a gap, sealed anew": (
+    "a gap, sealed again": (
         in_certificate(half_the_gap, "bea"),
         ["bea: gap is", "bea: the signature of ada under its certificate does not hold"],
     ),
@@ -130,7 +130,7 @@ FORGERIES = {
         in_certificate(lambda one: replace(one, signatures={**one.signatures, "ada": one.signatures["bea"]}), "cyd"),
         ["cyd: the signature of ada under its certificate does not hold"],
     ),
-    "all gaps, sealed anew": (in_certificate(half_the_gap, *NAMES), [f"{name}: gap is" for name in NAMES]),
+    "all gaps, sealed again": (in_certificate(half_the_gap, *NAMES), [f"{name}: gap is" for name in NAMES]),
     "the dual vector": (in_certificate(shifted, "ada"), [f"{name}: gap is" for name in NAMES]),
     "a dual vector too short": (
         in_certificate(lambda one: replace(one, witness=tuple(v[:-1] for v in one.witness)), "ada"),

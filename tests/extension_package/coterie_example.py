@@ -113,24 +113,20 @@ class State:
 
 
 @dataclass(frozen=True)
-class PlainGradient(co.Method):
+class PlainGradient(co.Method[State]):
     """w ← prox_{g/L}(w − ∇f(w)/L): one sum a round."""
 
     name: ClassVar[str] = "plain-gradient"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "proximal gradient, without acceleration"
     disclosure: ClassVar[co.Disclosure] = co.Disclosure(
-        sent="the gradient of the own loss, one number per column, added up",
+        sent="the gradient of its own loss, one number per column, added up",
         learned="a weighted sum of rows, another one each round",
         secure="the totals over all parties",
     )
     tells_labels: ClassVar[bool] = False
     shorter: float = 1.0
     """What to divide the safe step 1/L by."""
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: co.Agent) -> co.Talk[State]:
         curvatures = yield co.Sum(np.array([agent.design.squared_norm(agent.data.weights)]))

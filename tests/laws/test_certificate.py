@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -48,8 +49,8 @@ def make_problem(loss: str, penalty: str, intercept: bool, seed: int, weighted: 
     n, d = 24, 5
     X, truth = rng.standard_normal((n, d)), rng.standard_normal(d)
     y = X @ truth + 0.5 * rng.standard_normal(n)
+    y = labels_for(loss, y)
     if LOSSES[loss].kind == "classification":
-        y = np.where(y > 0, 1.0, -1.0)
         y[:2] = 1.0, -1.0
     weights = rng.uniform(0.5, 2.0, n) if weighted else None
     return co.Problem(loss, penalty, intercept=intercept, **PENALTIES[penalty]), X, y, weights

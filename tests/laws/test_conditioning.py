@@ -133,7 +133,7 @@ def test_a_claim_about_models_of_bounded_norm_holds_the_optimum_whatever_the_uni
     ],
 )
 def test_a_constant_column_beside_an_intercept_is_no_column(method, loss, penalty, value, layout):
-    """Its mean is rounded, so that it is not exactly 0 when centred: methods of second order must not blow that up."""
+    """Its mean is rounded, so that it is not exactly 0 when centred: second-order methods must not blow that up."""
     columns = layout(np.where(np.arange(D) == 2, value, X))
     y = SIGNS if loss == "logistic" else NUMBERS
     result = co.solve(co.Problem(loss, penalty, intercept=True), (columns, y), agents=3, method=method, tol=1e-7)

@@ -40,14 +40,22 @@ def law(request) -> Loss:
 
 
 def labels(law: Loss, raw: np.ndarray) -> np.ndarray:
-    return np.where(raw >= 0, 1.0, -1.0).astype(raw.dtype) if law.kind == "classification" else raw
+    if law.kind == "classification":
+        return np.where(raw >= 0, 1.0, -1.0).astype(raw.dtype)
+    raw = raw if law.accepts(raw).all() else np.abs(raw)
+    return raw if law.accepts(raw).all() else raw + raw.dtype.type(0.1)
+
+
+def tame(law: Loss, u: np.ndarray) -> np.ndarray:
+    """Scores at which finite differences and brute force still have digits."""
+    return u / 4 if law.steep else u
 
 
 def grid(law: Loss, dtype: type = np.float64) -> tuple[np.ndarray, np.ndarray]:
     """Small and huge scores, each with a positive and a negative label."""
     sizes = [*HUGE, 1e300, -1e300] if np.isfinite(law.lipschitz) and dtype is np.float64 else HUGE
     u, y = np.meshgrid(sizes, [1.0, -1.0] if law.kind == "classification" else [0.7, -3.0])
-    return u.ravel().astype(dtype), y.ravel().astype(dtype)
+    return u.ravel().astype(dtype), labels(law, y.ravel().astype(dtype))
 
 
 def argmin(f, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -59,7 +67,7 @@ def argmin(f, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return (low + high) / 2
 
 
-def finite_domain(law: Loss, y: np.ndarray, reach: float = 200.0) -> tuple[np.ndarray, np.ndarray]:
+def finite_domain(law: Loss, y: np.ndarray, reach: float = 1000.0) -> tuple[np.ndarray, np.ndarray]:
     lower, upper = law.domain(y)
     return np.maximum(lower, -reach), np.minimum(upper, reach)
 
@@ -80,6 +88,9 @@ def finite_domain(law: Loss, y: np.ndarray, reach: float = 200.0) -> tuple[np.nd
         ("hinge", {}, -2.0, -1.0, 0.0, 0.0),
         ("squared_hinge", {}, -2.0, 1.0, 9.0, 3.0),
         ("logistic", {}, 0.0, -1.0, np.log(2), -np.log(2)),
+        ("poisson", {}, 1.0, 3.0, np.e - 3, 0.0),
+        ("poisson", {}, 0.0, 0.0, 1.0, -1.0),
+        ("gamma", {}, 1.0, 3.0, 3 / np.e + 1, -6 / np.e),
     ],
 )
 def test_values_by_hand(name, parameters, u, y, value, conjugate_at_slope):
@@ -117,7 +128,7 @@ def test_nothing_overflows_at_extreme_scores(law):
 @laws
 @given(u=scores, raw=raw_labels)
 def test_gradient_is_the_slope(law, u, raw):
-    y, h = labels(law, raw), 1e-5
+    u, y, h = tame(law, u), labels(law, raw), 1e-5
     slope = (law.each(u + h, y) - law.each(u - h, y)) / (2 * h)
     before, after = law.gradient(u - h, y), law.gradient(u + h, y)
     assert (before <= after + 1e-12).all()
@@ -132,7 +143,8 @@ def test_gradient_is_the_slope(law, u, raw):
 def test_convex_along_segments(law, a, b, raw, t):
     y = labels(law, raw)
     chord = t * law.each(a, y) + (1 - t) * law.each(b, y)
-    assert (law.each(t * a + (1 - t) * b, y) <= chord + 1e-12 * (1 + chord)).all()
+    sizes = t * law.sizes(a, y) + (1 - t) * law.sizes(b, y)
+    assert (law.each(t * a + (1 - t) * b, y) <= chord + 1e-12 * (1 + sizes)).all()
 
 
 @laws
@@ -147,7 +159,7 @@ def test_constants_bound_the_slopes(law, a, b, raw):
 
 def test_constants_are_attained(law):
     u, width = np.linspace(-40, 40, 80001, retstep=True)
-    for y in (np.ones_like(u), -np.ones_like(u)):
+    for y in (labels(law, np.ones_like(u)), labels(law, -np.ones_like(u))):
         steepest, most_bent = (np.abs(np.diff(f(u, y))).max() / width for f in (law.each, law.gradient))
         assert steepest >= min(0.999 * law.lipschitz, 30)
         assert most_bent >= min(0.999 * law.smoothness, 100)
@@ -163,13 +175,13 @@ def test_fenchel_young(law, u, v, raw):
     v = np.clip(v, *law.domain(y))
     assert (law.each(u, y) + law.conjugate_each(v, y) >= u * v - 1e-12 * (1 + np.abs(u * v) + v**2)).all()
     slope = law.gradient(u, y)
-    np.testing.assert_allclose(law.each(u, y) + law.conjugate_each(slope, y), u * slope, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(law.each(u, y) + law.conjugate_each(slope, y), u * slope, rtol=1e-12, atol=1e-10)
 
 
 @laws
 @given(u=scores, raw=raw_labels)
 def test_conjugate_of_the_conjugate_is_the_loss(law, u, raw):
-    y = labels(law, raw)
+    u, y = tame(law, u), labels(law, raw)
     v = argmin(lambda v: law.conjugate_each(v, y) - u * v, *finite_domain(law, y))
     np.testing.assert_allclose(u * v - law.conjugate_each(v, y), law.each(u, y), rtol=1e-9, atol=1e-9)
 
@@ -240,7 +252,8 @@ def test_prox_at_extreme_steps_and_scores(law, step):
     u, y = u[np.abs(u) <= 1e4], y[np.abs(u) <= 1e4]
     x, v = law.prox(u, y, step), law.dual_prox(u / step, y, 1 / step)
     value, conjugate = law.each(x, y), law.conjugate_each(v, y)
-    assert (np.abs(value + conjugate - x * v) <= 1e-11 * (1 + value + np.abs(conjugate) + np.abs(x * v))).all()
+    sizes = law.sizes(x, y) + np.abs(conjugate) + np.abs(x * v)
+    assert (np.abs(value + conjugate - x * v) <= 1e-11 * (1 + sizes)).all()
     assert (np.abs(x + step * v - u) <= 1e-11 * (np.abs(u) + np.abs(x) + step * np.abs(v))).all()
 
 
@@ -405,17 +418,25 @@ def test_fenchel_young_outside_the_domain_is_infinite(law):
 @pytest.mark.parametrize("distance", [1e-1, 1e-4, 1e-7, 1e-10])
 def test_fenchel_young_keeps_its_digits_near_the_slope(law, distance):
     """There ℓ + ℓ* − u v is a difference of large numbers; its size is about (distance)² / 2 over the curvature."""
-    if not np.isfinite(law.smoothness):
+    if not law.smooth:
         pytest.skip("a kink has no curvature")
     u = np.array([0.3, -0.4, 0.2, 0.1])
-    y = labels(law, np.array([1.0, -1.0, 1.0, 1.0])) if law.kind == "classification" else u - 0.1
+    y = (
+        labels(law, np.array([1.0, -1.0, 1.0, 1.0]))
+        if law.kind == "classification"
+        else np.exp(u - 0.1)
+        if law.steep
+        else u - 0.1
+    )
     try:
         slope, curve = law.gradient(u, y), law.curvature(u, y)
     except InvalidProblem:
         pytest.skip("it does not say how curved it is")
     v = slope * (1 - distance)
     expected = 0.5 * (slope - v) ** 2 / curve
-    np.testing.assert_allclose(law.fenchel_young_each(u, v, y), expected, rtol=4 * distance + 1e-5)
+    # Beside a label, the dual of a steep loss loses digits before it arrives here.
+    rounding = 1e-4 if law.steep else 1e-5
+    np.testing.assert_allclose(law.fenchel_young_each(u, v, y), expected, rtol=4 * distance + rounding)
 
 
 def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(law):
@@ -425,8 +446,9 @@ def test_an_error_in_the_scores_costs_no_more_than_the_distance_of_the_slopes(la
     v = np.clip(inside(law, y, rng.random(200)), *law.domain(y))
     for error in (1e-1, 1e-3, 1e-6):
         moved = law.fenchel_young_each(u + error * rng.choice([-1, 1], 200), v, y)
-        curved = law.smoothness * error**2 if np.isfinite(law.smoothness) else 0.0
-        allowed = law.slope_distance(u, v, y) * error + curved
+        curved = law.curvature_near(u, y, error) * error**2 if law.smooth else 0.0
+        distance = np.abs(law.gradient(u, y) - v) if law.smooth else np.subtract(*law.domain(y)[::-1])
+        allowed = distance * error + curved
         assert (np.abs(moved - law.fenchel_young_each(u, v, y)) <= allowed * (1 + 1e-9) + 1e-12).all()
 
 

@@ -47,6 +47,9 @@ def case(seed: int):
         X = X + np.abs(X).mean(axis=0) * 10.0 ** rng.uniform(0, 8)
     if LOSSES[loss].kind == "classification":
         y = np.where(y > np.median(y), 1.0, -1.0)
+    elif LOSSES[loss].steep:
+        y = np.abs(y) * 10.0 ** rng.uniform(-1, 6)
+        y = np.round(y) if loss == "poisson" else y + 0.01
     else:
         y = y + MEANS[rng.integers(len(MEANS))]
     if rng.random() < 0.25:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -33,7 +34,7 @@ KNOWN = [name for name, entry in LOSSES.items() if knows(entry())]
 
 
 def labels(name):
-    return SIGNS if LOSSES[name].kind == "classification" else NUMBERS
+    return labels_for(name, NUMBERS, SIGNS)
 
 
 def states_after_each_round(problem, table, agents, rounds):

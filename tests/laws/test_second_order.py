@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from sklearn.preprocessing import scale
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
 from coterie.arrays import CentredDesign, Design
 from coterie.bill import Bill
-from coterie.data import Table, datasets, split
+from coterie.data import Table, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
@@ -32,6 +33,7 @@ from coterie.penalties.l1 import L1
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
+from papers import datasets
 
 RNG = np.random.default_rng(0)
 N, D, K = 80, 8, 4
@@ -68,7 +70,7 @@ ROUNDS = {"gram": 1, "newton": 15, "interior-point": 25}
 
 
 def labels(name):
-    return SIGNS if LOSSES[name].kind == "classification" else NUMBERS
+    return labels_for(name, NUMBERS, SIGNS)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -289,7 +291,7 @@ def test_kinks_are_refused_with_an_alternative(name):
         (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "products"}, r"l2 and none.*full"),
         (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "some"}, r"'auto', 'full'"),
         (co.Problem("logistic", "l1", 0.1), {"method": "newton", "products": 0}, r"whole number from 1"),
-        (co.Problem("squared", "l1", 0.1), {"link": (0.0, 1e6)}, r"link is \(seconds a hop"),
+        (co.Problem("squared", "l1", 0.1), {"link": (0.0, 1e6)}, r"link takes two positive numbers, \(seconds per hop"),
         (co.Problem("logistic", "l2", 0.1), {"method": "interior-point"}, r"losses with kinks.*newton"),
         (co.Problem("hinge", Unknown(0.1)), {"method": "interior-point"}, r"no barrier for the 'unknown'.*proximal-1"),
     ],
@@ -417,7 +419,7 @@ def test_a_sample_of_weight_zero_neither_moves_nor_shortens_the_step():
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 def test_a_real_machine_in_a_few_rounds(penalty):
-    """a1a, λ = 1/n: methods of first order need hundreds."""
+    """a1a, λ = 1/n: first-order methods need hundreds."""
     table = datasets.a1a().train
     result = co.solve(co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents=10)
     assert "interior-point" in result.explanation
@@ -557,7 +559,7 @@ KINKED = [
 @pytest.mark.parametrize(("data", "most"), KINKED)
 @pytest.mark.parametrize("penalty", ["box", "group", "l1ball", "bounded below"])
 def test_kinks_and_bounds_on_real_data_in_a_few_rounds(penalty, data, most, intercept):
-    """Methods of first order need 70 to 3,000 rounds."""
+    """First-order methods need 70 to 3,000 rounds."""
     rows, y = real(data)
     for name in KINKS:
         problem = made_for(name, penalty, rows.shape[1], intercept=intercept)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -60,7 +61,7 @@ PENALTIES = {
 
 
 def labels(loss):
-    return SIGNS if LOSSES[loss].kind == "classification" else NUMBERS
+    return labels_for(loss, NUMBERS, SIGNS)
 
 
 class Table:

@@ -11,12 +11,12 @@ from benchmarks.personal import best_graph, graph_learning, introduced_agents
 from scipy.optimize import approx_fprime, minimize
 
 import coterie as co
-from coterie.data import datasets
 from coterie.engines.local import Local
 from coterie.kernels.boosting import frank_wolfe_step, graph_block, log_sum, pairwise_step, slope
 from coterie.personal import confidence, margins
 from coterie.predictors import Linear, Stumps
 from coterie.transport.gossip import Gossip
+from papers import datasets
 
 K, N, Z = 6, 12, 64
 BETA, MU = 4.0, 0.5

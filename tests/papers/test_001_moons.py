@@ -12,8 +12,8 @@ from benchmarks import personal
 from benchmarks.personal import best_graph, graph_learning
 
 import coterie as co
-from coterie.data import datasets
 from coterie.data import split as split_table
+from papers import datasets
 
 K = 100
 PUBLIC_CODE = 630e-6

@@ -1,7 +1,7 @@
 """Paper 002, Experiment 2 and the SVM on a1a: nothing tuned, accelerated, against the best fixed ρ of a 13-point grid.
 
 The grid's rounds are those that `benchmarks/primal_dual.py` prints (see docs/papers/002.md); the slow test measures
-them anew.
+them again.
 """
 
 from __future__ import annotations

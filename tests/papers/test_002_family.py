@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -33,7 +34,7 @@ EXACT = {"inner_tolerance": 1e-14, "inner_epochs": 10_000}
 
 
 def labels(loss):
-    return SIGNS if LOSSES[loss].kind == "classification" else NUMBERS
+    return labels_for(loss, NUMBERS, SIGNS)
 
 
 def agents_for(problem, y, count=K, weights=None):
@@ -289,7 +290,7 @@ def test_without_a_promise_anderson_is_the_plain_iteration():
 @pytest.mark.parametrize("loss", ["hinge", "squared", "logistic"])
 @pytest.mark.parametrize("rule", ["consensus", "lin-consensus", "proximal-1", "proximal-2"])
 def test_what_an_agent_says_of_its_dual_is_carried_along_with_it(rule, loss):
-    """Xv is never computed anew from v; relaxed, extrapolated, with an intercept, it stays the image of v."""
+    """Xv is never computed again from v; relaxed, extrapolated, with an intercept, it stays the image of v."""
     problem = co.Problem(loss, "l2", 0.05, intercept=True)
     steps = Anderson(method(rule), patience=10, promise=1.0, alpha=1.5)
     _, members = agents_for(problem, labels(loss))

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -22,7 +23,7 @@ SIGNS = np.where(NUMBERS + 0.3 * RNG.standard_normal(N) > 0, 1.0, -1.0)
 
 
 def labels(loss):
-    return SIGNS if LOSSES[loss].kind == "classification" else NUMBERS
+    return labels_for(loss, NUMBERS, SIGNS)
 
 
 def test_eq_4_iterate_by_iterate():

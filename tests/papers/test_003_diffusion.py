@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -40,7 +41,7 @@ STRENGTH = 0.1
 
 
 def labels(loss):
-    return SIGNS if LOSSES[loss].kind == "classification" else NUMBERS
+    return labels_for(loss, NUMBERS, SIGNS)
 
 
 def fit(loss="logistic", method="pvrd2", *, network="ring", data=None, agents=SIZES, tol=1e-8, intercept=False, **more):

@@ -18,32 +18,39 @@ from typing import Any
 
 import numpy as np
 
-from coterie.acceleration.wrapper import Wrapper, relaxed
+from coterie.acceleration.wrapper import Wrapped, Wrapper, relaxed
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.steps import Coordinate
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
 __all__ = ["Anderson"]
 
-FARTHEST = 1e3
-"""Σ|γ| up to which an extrapolation is believed."""
-TINY = 1e-6
-"""Much less, and γ fits what the differences cannot show: linearised rules then took twice as many rounds."""
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    farthest: float = tuned(1e3, "Σ|γ| up to which an extrapolation is believed.", "measured: the five rules on a1a")
+    tiny: float = tuned(
+        1e-6,
+        "The share of each difference that keeps γ small.",
+        "measured: without, linearised rules took twice the rounds",
+    )
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where the next round starts, where the last one ended, and what is remembered, oldest first."""
+class State(Wrapped):
+    """Where a run stands, and what is remembered, oldest first."""
 
-    start: Any
-    image: Any
     shared: tuple[FloatArray, ...]
     """x + α f of the last starts, scaled: the coordinates that all agents hold alike."""
     aheads: tuple[FloatArray, ...]
     """The same of the agent's own coordinates."""
     f: FloatArray
-    """T(x) − x of the last one: the own entries that are measured."""
+    """T(x) − x of the last one: its own entries that are measured."""
     f_changes: tuple[FloatArray, ...]
     gram: FloatArray
     """⟨ΔF_i, ΔF_j⟩ over all agents, known to everybody."""
@@ -54,7 +61,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Anderson(Wrapper):
+class Anderson(Wrapper[State]):
     """`steps`, accelerated by a memory of the last few rounds."""
 
     memory: int = 15
@@ -65,10 +72,6 @@ class Anderson(Wrapper):
     """Rounds at the beginning that are relaxed only, without a memory and without a message."""
     safeguard: float = 2.0
     """How much larger than the least residual so far the next one may be."""
-
-    @property
-    def state(self) -> type:
-        return State
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         nothing = np.empty(0)
@@ -94,7 +97,7 @@ class Anderson(Wrapper):
         projected, gram = sums[1 : 1 + remembered], _bordered(state.gram, sums[1 + remembered :])
         gamma = shared_result(sums, _coefficients, gram, projected)
         weights = np.zeros(remembered + 1)
-        if sums[0] - projected @ gamma <= self.promise**2 * sums[0] and np.abs(gamma).sum() <= FARTHEST:
+        if sums[0] - projected @ gamma <= self.promise**2 * sums[0] and np.abs(gamma).sum() <= TUNING.farthest:
             # x⁺ = x + α f − (ΔX + α ΔF) γ, where a change is the x + α f of one round less that of the round before
             weights = np.diff(gamma, prepend=0.0, append=0.0)
         weights[-1] += 1.0
@@ -150,7 +153,7 @@ def _coefficients(gram: FloatArray, projected: FloatArray) -> FloatArray:
     lengths = np.sqrt(np.diag(gram))
     lengths[lengths == 0] = 1.0
     unit = gram / lengths / lengths[:, None]
-    unit[np.diag_indices_from(unit)] += TINY
+    unit[np.diag_indices_from(unit)] += TUNING.tiny
     gamma: FloatArray = np.linalg.solve(unit, projected / lengths) / lengths
     return gamma
 

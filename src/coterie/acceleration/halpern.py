@@ -19,27 +19,32 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coterie.acceleration.wrapper import Wrapper, own_residual
+from coterie.acceleration.wrapper import Wrapped, Wrapper, own_residual
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["Halpern"]
+__all__ = ["Halpern", "restarts"]
 
-ENOUGH, SOME = 0.2, 0.8
-"""Restart when the residual has fallen to the first share, or to the second and grows again, ..."""
-FEW = 2
-"""So few agents have blocks too large to be solved well."""
-LONG = 0.36
-"""... or when the rounds since the last restart are this share of all."""
+PDLP = "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    enough: float = tuned(0.2, "Restart when the residual has fallen to this share of the first, ...", PDLP, below=1)
+    some: float = tuned(0.8, "... or to this share and grows again, ...", PDLP, below=1)
+    long: float = tuned(0.36, "... or when the rounds since the last restart are this share of all.", PDLP, below=1)
+    few: int = tuned(2, "So few agents have blocks too large to be solved well.", "measured: w8a, hinge l1", costs=2.5)
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where the next round starts, the last image, which the certificate is about, and what is known since x₀."""
+class State(Wrapped):
+    """Where a run stands, and what is known since x₀."""
 
-    start: Any
-    image: Any
     anchor: Any
     """x₀."""
     k: int
@@ -52,17 +57,15 @@ class State:
 
 
 @dataclass(frozen=True)
-class Halpern(Wrapper):
-    """`steps`, pulled back to an anchor that is set anew now and then."""
+class Halpern(Wrapper[State]):
+    """`steps`, pulled back to an anchor that is reset from time to time."""
 
     alpha: float = 2.0
 
-    @property
-    def state(self) -> type:
-        return State
-
     def fresh(self, agent: Agent, inner: Any) -> State:
-        return State(inner, inner, inner, 0, math.inf, math.inf, math.inf, self.alpha if agent.count > FEW else 1.0)
+        return State(
+            inner, inner, inner, 0, math.inf, math.inf, math.inf, self.alpha if agent.count > TUNING.few else 1.0
+        )
 
     def refreshed(self, agent: Agent, state: State, inner: Any) -> State:
         return replace(self.fresh(agent, inner), alpha=state.alpha)
@@ -73,8 +76,7 @@ class Halpern(Wrapper):
         size = math.sqrt(total[0])
         first = state.first if k else size
         alpha = 1.0 if not k and size >= state.before else state.alpha
-        fallen = size <= ENOUGH * first or (size <= SOME * first and size > state.last)
-        if k and (fallen or k + 1 >= LONG * t):
+        if k and restarts(size**2, first**2, state.last**2, k + 1, t):
             return State(image, image, image, 0, math.inf, math.inf, first, alpha)
 
         def ahead(shared: bool) -> dict[str, FloatArray]:
@@ -85,3 +87,9 @@ class Halpern(Wrapper):
         pull = 1 / (k + 2)
         moved = shared_result(total, ahead, True) | ahead(False)
         return State(replace(image, **moved), image, anchor, k + 1, first, size, state.before, alpha)
+
+
+def restarts(now: float, first: float, before: float, k: int, t: int) -> bool:
+    """Whether to restart, k rounds after the last time and t after the start: from squared residuals."""
+    enough, some = TUNING.enough**2 * first, TUNING.some**2 * first
+    return now <= enough or (before < now <= some) or k >= TUNING.long * t

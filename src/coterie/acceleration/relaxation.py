@@ -11,36 +11,39 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coterie.acceleration.wrapper import Wrapper, own_residual, relaxed
+from coterie.acceleration.wrapper import Wrapped, Wrapper, own_residual, relaxed
 from coterie.agent import Agent
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
 __all__ = ["Relaxation"]
 
-LOOK_EVERY = 10
-GROWN = 1.5
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    look_every: int = tuned(10, "Rounds from one look at the residual to the next.", "measured: the five rules on a1a")
+    grown: float = tuned(
+        1.5, "α goes back when the residual has grown by this factor.", "measured: the five rules on a1a", above=1
+    )
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where the next round starts, the last image, which the certificate is about, and how far α may go."""
+class State(Wrapped):
+    """Where a run stands, and how far α may go."""
 
-    start: Any
-    image: Any
     alpha: float
     residual: float
     """‖T(x) − x‖ over all agents when it was last looked at."""
 
 
 @dataclass(frozen=True)
-class Relaxation(Wrapper):
+class Relaxation(Wrapper[State]):
     """`steps`, over-relaxed by `alpha`."""
 
     alpha: float = 1.9
-
-    @property
-    def state(self) -> type:
-        return State
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         return State(inner, inner, self.alpha, math.inf)
@@ -51,7 +54,7 @@ class Relaxation(Wrapper):
     def advance(self, agent: Agent, state: State, image: Any, t: int) -> Talk[State]:
         parts = self.steps.coordinates(agent, image)
         alpha, residual = state.alpha, state.residual
-        if t % LOOK_EVERY == 0:
+        if t % TUNING.look_every == 0:
             residual = math.sqrt((yield Sum(own_residual(agent, parts, state.start, image)))[0])
-            alpha = 1 + 0.5 * (alpha - 1) if residual > GROWN * state.residual else alpha
+            alpha = 1 + 0.5 * (alpha - 1) if residual > TUNING.grown * state.residual else alpha
         return State(relaxed(parts, state.start, image, alpha), image, alpha, residual)

@@ -17,7 +17,7 @@ ANY = 0.0
 class Point:
     """What one agent puts on the table: its (copy or block of the) model w, and its dual v.
 
-    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is the own block, and
+    Split by samples: w is the whole model, v has one entry per own sample. Split by features: w is its own block, and
     v, one entry per sample, is read at the agent that has the labels. Without v the gradient of the loss at w takes
     its place.
     """

@@ -16,7 +16,7 @@ from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate.bound import Bound
 from coterie.errors import CorruptFile
-from coterie.files import read_bytes, write_atomically
+from coterie.files import read_bytes, readable, write_atomically
 
 __all__ = ["Certificate", "Participant", "participants", "sentence"]
 
@@ -143,11 +143,11 @@ class Certificate:
     def load(path: str | Path) -> Certificate:
         """Read a certificate; a file that was changed or truncated is refused."""
         text = read_bytes(path)
-        try:
+        with readable(path, "certificate.json"):
             content = json.loads(text)
             seal = content.pop("seal")
             if content["coterie_certificate"] not in (1, KIND):
-                raise CorruptFile(f"{path} is a certificate of a newer kind; update coterie to read it.")
+                raise CorruptFile(f"{path} was written by a newer version; update coterie to read it.")
             if seal != _seal(content):
                 raise CorruptFile(f"{path} was changed after it was written: its seal does not match its content.")
             old = content.pop("coterie_certificate") == 1
@@ -167,10 +167,6 @@ class Certificate:
             consistent = certificate.data_digest == claimed["data"] and (
                 old or (certificate.proves == proves and _seal(certificate.settings) == claimed["settings"])
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFile(
-                f"{path} is not a readable certificate.json ({type(error).__name__}: {error})."
-            ) from error
         if not consistent:
             raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
         return certificate

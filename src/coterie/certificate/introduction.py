@@ -15,6 +15,7 @@ import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, shared_result
+from coterie.errors import InvalidData
 from coterie.losses import Loss
 from coterie.words import Sum, Talk
 
@@ -28,13 +29,36 @@ SEARCHES, PLACES = 3, 9
 """How often, and at how many places at once, the best constant is looked for where no formula gives it."""
 SAME = 1e-14
 """Labels that differ by less than this share of themselves are one label."""
+LARGEST, SMALLEST = 2.0**95, 2.0**-43
+"""What secure sums can hold, over all parties together, and below what they lose digits."""
 FLOOR = 1e-3
 """Where all labels are one, the unit is what a constant loses that is off by this share of it."""
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
     """How much data there is, where methods start, the objective and its slope there, and the unit of gaps."""
+    if agent.secure_sums:
+        _refuse_misfits(agent)
     return (yield from (_by_features if agent.split == "features" else _by_samples)(agent))
+
+
+def _refuse_misfits(agent: Agent) -> None:
+    """Refuse what secure sums cannot hold, before anything is said."""
+    largest, party = LARGEST / agent.count, agent.data.name
+    with np.errstate(over="ignore"):
+        squares, labels = agent.column_squares, agent.label_norm**2 if agent.problem.loss.moves_with_labels else 1.0
+    if (bad := np.flatnonzero(~(squares < largest))).size:
+        column = int(bad[0]) if agent.data.columns is None else agent.data.columns[bad[0]]
+        raise InvalidData(
+            f"party {party!r}: column {column!r} is too large for secure sums: its squares add up to {largest:.0e} or "
+            "more. Rescale it at all parties, e.g. to thousands or millions."
+        )
+    for what, size in (("labels", labels), ("weights", agent.weight)):
+        if size and not SMALLEST <= size < largest:
+            raise InvalidData(
+                f"party {party!r}: the {what} are too {'small' if size < SMALLEST else 'large'} for secure sums, which "
+                f"lose digits of sums below {SMALLEST:.0e} and hold none above {largest:.0e}. Rescale them."
+            )
 
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
@@ -50,12 +74,12 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
         sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from _best_constant(agent, total, labels / total)
-        letter = there = yield Sum(_at_start(agent, constant if loss.moves_with_labels else 0.0, constant))
+        letter = there = yield Sum(_at_start(agent, _start(loss, constant), constant))
     return shared_result(letter, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
-    """Sums over the own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
+    """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
     squares of labels about it."""
     y = agent.exact_labels
     slopes = agent.problem.loss.gradient(np.full(len(y), start), y)
@@ -84,12 +108,13 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
     slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
     loss = agent.problem.loss
     return replace(
-        _facts(agent, total, at_start, squares, slope_squared, _inverses(about)),
+        _facts(agent, total, at_start + conjugates, squares, slope_squared, _inverses(about)),
         gap_unit=_unit(loss, at_constant / total, -conjugates / total, constant),
         primal_at_zero=losses / total,
         centre=centre,
         unit=unit,
         shift=constant if loss.moves_with_labels else 0.0,
+        start=constant if loss.steep else 0.0,
         label_scale=_label_scale(loss, labels / total, constant),
         lengths=lengths,
     )
@@ -99,16 +124,17 @@ def _by_features(agent: Agent) -> Talk[Facts]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
     mine: FloatArray = np.zeros(6)
-    shift, loss = 0.0, agent.problem.loss
+    constant, loss = 0.0, agent.problem.loss
     if agent.data.y is not None:
-        mine, shift = _of_labels(agent)
+        mine, constant = _of_labels(agent)
     sums = yield Sum(np.append(mine, [lengths.sum(dtype=float), _inverses(lengths)]))
     total, at_start, squares, gap_unit, at_zero, label_scale, spread, inverses = map(float, sums)
     return replace(
         _facts(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
-        shift=shift if loss.moves_with_labels else 0.0,
+        shift=constant if loss.moves_with_labels else 0.0,
+        start=constant if loss.steep else 0.0,
         label_scale=label_scale,
     )
 
@@ -120,12 +146,12 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     constant = 0.0
     if agent.problem.intercept:
         constant = _alone(_best_constant(agent, total, float(ones @ y) / total))
-    shift = constant if loss.moves_with_labels else 0.0
-    slopes = loss.gradient(np.full(len(y), shift), y)
+    start = _start(loss, constant)
+    slopes = loss.gradient(np.full(len(y), start), y)
     unit = _unit(loss, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
-    scale = _label_scale(loss, _squares(agent, shift) / total, constant)
+    scale = _label_scale(loss, _squares(agent, start) / total, constant)
     squares = float(slopes @ agent.weighted(slopes))
-    said = [total, _value(agent, shift), squares, unit, _value(agent, 0.0) / total, scale]
+    said = [total, _value(agent, start) + agent.conjugate_at_zero, squares, unit, _value(agent, 0.0) / total, scale]
     return np.array(said), constant
 
 
@@ -161,7 +187,7 @@ def _alone(talk: Talk[T]) -> T:
 
 
 def _value(agent: Agent, constant: float) -> float:
-    """Σ s ℓ of the own rows where every score is that constant."""
+    """Σ s ℓ of its own rows where every score is that constant."""
     y = agent.exact_labels
     return agent.problem.loss.value(np.full(len(y), constant), y, agent.data.weights)
 
@@ -183,6 +209,11 @@ def _unit(loss: Loss, null: float, saturated: float, constant: float) -> float:
 
 def _label_scale(loss: Loss, mean_square: float, constant: float) -> float:
     return (math.sqrt(mean_square) or abs(constant) or 1.0) if loss.moves_with_labels else 1.0
+
+
+def _start(loss: Loss, constant: float) -> float:
+    """The score at which methods start, beside an intercept."""
+    return constant if loss.moves_with_labels or loss.steep else 0.0
 
 
 def _facts(agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float) -> Facts:

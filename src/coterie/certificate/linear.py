@@ -21,7 +21,8 @@ models of norm at most `radius` only, for the largest of several radii with whic
     ‖δu‖ ≤ k ε Σ_j ‖x_j‖ |w_j|,      |δq_j| ≤ k ε ‖x_j‖ ‖v‖ / n
 
 in norms weighted by s. An error in a score changes its term by the distance of v from the slope times the error, and by
-curvature times its square. All of it is added to the gap, so that a gap is a bound also beside exact arithmetic.
+curvature times its square. Secure sums cut off up to K 2⁻⁹⁷ of every total (`Agent.cut`). All of it is added to the
+gap, so that a gap is a bound also beside exact arithmetic.
 
 The sums travel as words like any other, so a certificate costs messages, and the bill shows them under `proof`.
 """
@@ -42,7 +43,7 @@ from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
 
-__all__ = ["certify", "introduce"]
+__all__ = ["certify", "dual_at", "introduce"]
 
 EPSILON = 2.0**-53
 SAFE = 1.01
@@ -97,6 +98,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
 
 
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
+    """The dual that a model has where no other is given: the slopes at it; split by features, nobody knows them all."""
+    return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
+
+
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     problem, w = agent.problem, point.w.astype(float, copy=False)
     here = agent.at(w)
@@ -130,7 +136,9 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + known.centre * (float(sums[-2] + sums[-1]) / known.total)
-    off = np.sqrt(known.lengths * float(sums[d + 5])) * (SAFE * EPSILON / known.total)
+    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
+    lengths = (known.lengths + cut) * (float(sums[d + 5]) + cut)
+    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
     return u, off, problem.penalty.scale_into_domain(u, off)
 
 
@@ -154,6 +162,7 @@ def _of_rows(
     room = _room(agent, centred)
     # What is left of Σ s v, what adding it up can have lost, and what shrinking v has.
     left = abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both) + (c < 1.0) * EPSILON * float(both.sum())
+    left += 2.0 * agent.cut
     totals = _Totals(
         losses=losses,
         losses_error=losses_error,
@@ -172,7 +181,7 @@ def _of_rows(
         radii=radii,
         room=room if problem.intercept else None,
     )
-    return _bound(agent.total, totals, target, radius)
+    return _bound(agent, totals, target, radius)
 
 
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
@@ -189,7 +198,9 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
     roundings = 2 * (agent.design.roundings[1] + 4)
-    off = agent.column_norms * (SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) / agent.total)
+    cut = math.sqrt(len(everybodys)) * agent.cut
+    lost = SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) + cut
+    off = agent.column_norms * (lost / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
     own = [float(coefficients @ coefficients), _score_error(agent, w)]
@@ -199,7 +210,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     mine = np.zeros(8)
     if has_labels:
         here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
-        error = float(known[-1]) * _heaviest(agent) + _label_error(agent, scores, w)
+        error = (float(known[-1]) + agent.cut + cut) * _heaviest(agent) + _label_error(agent, scores, w)
         imbalance = 0.0
         if problem.intercept:
             both = np.array(_sides(agent, v))
@@ -223,26 +234,29 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     if flat:
         errors = tuple(slope_error * most for most in radii)
         totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
-    return _bound(agent.total, totals, target, radius)
+    return _bound(agent, totals, target, radius)
 
 
 def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
-    """The own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
+    """Its own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
     if penalty.coercive:
         return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
-def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bound:
+def _bound(agent: Agent, t: _Totals, target: float, radius: float | None) -> Bound:
     """The smallest gap that these numbers prove, of all models if that can be."""
+    total = agent.total
+    # Of the numbers below, at most four at a time are sums of which something can have been cut off.
+    cut = 4.0 * agent.cut * (1.0 + 1.0 / total)
     primal = t.losses / total + t.penalty
-    primal_error = t.losses_error / total + FEW * EPSILON * t.penalty
-    beside = t.imbalance / total
+    primal_error = t.losses_error / total + FEW * EPSILON * t.penalty + cut
+    beside = t.imbalance / total + cut
     shrunk = (t.shrunk + t.shrunk_error) / total + t.penalty_gap_and_error + beside
     rounding = t.shrunk_error / total + beside
     if math.isfinite(t.penalty_gap_and_error):
         rounding += t.penalty_gap_and_error - t.penalty_gap
-    nothing = primal + primal_error + t.at_zero / total + t.nothing
+    nothing = primal + primal_error + t.at_zero / total + t.nothing + cut
     whole = (shrunk, rounding) if shrunk <= nothing else (nothing, primal_error)
     bounded = [(t.gaps + t.gaps_error) / total + part + beside for part in t.bounded]
     if not bounded or radius is None or whole[0] <= target:
@@ -256,32 +270,33 @@ def _bound(total: float, t: _Totals, target: float, radius: float | None) -> Bou
 
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
-    """Σ s ℓ of the own samples, and how far it may be off: the slopes times the errors of the scores."""
-    # Beside kinks nobody needs the slopes; no score changes its loss faster than they are long.
-    steepest = (
-        _norm(agent, here.slopes) if _is_smooth(agent) else agent.problem.loss.lipschitz * math.sqrt(agent.weight)
-    )
-    return here.losses, steepest * error + _curved(agent, error) + _summed(agent, here.losses)
+    """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
+    loss = agent.problem.loss
+    sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
+    # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
+    slopes = _norm(agent, here.slopes) if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
+    return here.losses, slopes * error + _curved(agent, here, error) + _summed(agent, float(sizes))
 
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
-    """Σ s (ℓ + ℓ* − u v) of the own samples, and how far it may be off."""
+    """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.problem.loss
-    if v is here.slopes and _is_smooth(agent):
+    if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
-        return 0.0, _curved(agent, error)
+        return 0.0, _curved(agent, here, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
-    distance = _norm(agent, here.slopes - v) if _is_smooth(agent) else agent.domain_norm
-    return gaps, distance * error + _curved(agent, error) + _summed(agent, gaps)
+    # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
+    distance = _norm(agent, here.slopes - v) if loss.smooth else agent.domain_norm
+    return gaps, distance * error + _curved(agent, here, error) + _summed(agent, gaps)
 
 
-def _is_smooth(agent: Agent) -> bool:
-    return math.isfinite(agent.problem.loss.smoothness)
-
-
-def _curved(agent: Agent, error: float) -> float:
-    """What curvature adds to an error of the scores of that length; a kink is in `slope_distance`."""
-    return agent.problem.loss.smoothness * error * error if _is_smooth(agent) else 0.0
+def _curved(agent: Agent, here: Here, error: float) -> float:
+    """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
+    loss, weights = agent.problem.loss, agent.data.weights
+    if not loss.steep:
+        return loss.smoothness * error * error if loss.smooth else 0.0
+    lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
+    return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
 
 
 def _summed(agent: Agent, total: float) -> float:
@@ -290,7 +305,7 @@ def _summed(agent: Agent, total: float) -> float:
 
 
 def _score_error(agent: Agent, w: FloatArray) -> float:
-    """‖δu‖ for what the own columns add to the scores."""
+    """‖δu‖ for what its own columns add to the scores."""
     coefficients = agent.problem.coefficients(w, agent.design.intercept)
     return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
 
@@ -316,7 +331,8 @@ def _norm(agent: Agent, values: FloatArray) -> float:
 
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
     lower, upper = agent.domain
-    return np.minimum(np.maximum(v.astype(float, copy=False), lower), upper)
+    clipped: FloatArray = np.minimum(np.maximum(v.astype(float, copy=False), lower), upper)
+    return clipped
 
 
 def _sides(agent: Agent, v: FloatArray) -> tuple[float, float]:
@@ -332,7 +348,7 @@ def _exact_sides(agent: Agent, v: FloatArray) -> tuple[float, float, float, floa
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[float, float]:
-    """Σ s v of the own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
+    """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
     grid = _grid(both)
     up, up_rest, down, down_rest = _exact_sides(agent, v)
     coarse = [round(side / grid) * grid if grid else side for side in (up, down)]

@@ -22,7 +22,7 @@ from coterie.kernels.boosting import slope
 from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.words import Ask, Sum, Talk
 
-__all__ = ["certify", "introduce"]
+__all__ = ["certify", "dual_at", "introduce"]
 
 BITS = 40
 """Nobody has 2⁴⁰ rows."""
@@ -79,13 +79,18 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     return Bound.of(float(sums[0]), float(sums[1]), 0.0)
 
 
+def dual_at(agent: Agent, w: FloatArray) -> None:
+    """None: what a point has beside its model is its row of the graph."""
+    return
+
+
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:
     steepest = float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
     return max(float(alpha @ g) + problem.beta * steepest, 0.0)
 
 
 def _row(agent: Agent, row: FloatArray | None) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """The own neighbours and their weights: what the point says, or what was given."""
+    """Its own neighbours and their weights: what the point says, or what was given."""
     if row is None:
         return np.array(agent.neighbours, np.intp), np.array(agent.ties, float)
     return row[: row.size // 2].astype(np.intp), row[row.size // 2 :]

@@ -1,1 +1,1 @@
-"""The commands of the shell, one file each: a file here with a `register(app)` is a command, and `cli` finds it."""
+"""The commands of the shell, one file each: a file is a command of its name, and `cli` finds it."""

@@ -13,31 +13,34 @@ import typer
 
 import coterie as co
 from coterie.commands.exit_codes import BUG
-from coterie.commands.options import Config, Json
+from coterie.commands.options import Config, Json, Raw
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput
 from coterie.statuses import Status
 
-__all__ = ["agent", "party_files", "predict_with_parties", "register", "rehearsal", "saying"]
+__all__ = ["agent", "party_files", "predict_with_parties", "rehearsal", "saying"]
+
+EXAMPLE = "Example: coterie agent party.toml"
 
 
 def agent(
     files: Annotated[
         list[Path],
-        typer.Argument(help="The party's own party.toml. Several, or a folder of them: a rehearsal on this machine."),
+        typer.Argument(help="Your party.toml. Several files, or a folder of them, start a rehearsal on this machine."),
     ],
     predict: Annotated[
-        Path | None, typer.Option(help="Predict these rows with all parties' parts of the model, instead of fitting.")
+        Path | None, typer.Option(help="Data to predict, with all parties' parts of the model. Nothing is fitted.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --predict: a CSV file.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Only show what would be sent, and to whom.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")] = None,
+    raw: Raw = False,
+    show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
     chaos: Annotated[
-        str | None, typer.Option(help="Rehearse failures, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or: on.")
+        str | None, typer.Option(help="Failures to rehearse, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or on.")
     ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Take part in a study with the own data: meet the others, learn, write the own part of the model."""
+    """Take part in a study with your data: connect to the other parties, fit, and write your part of the model."""
     from coterie.peers.chaos import Chaos
 
     shaken = None if chaos is None else Chaos.parse(chaos)
@@ -50,7 +53,7 @@ def agent(
     if len(found) > 1:
         raise typer.Exit(rehearsal(found, shaken, as_json))
     if predict is not None:
-        predict_with_parties(found[0], predict, output, as_json, shaken)
+        predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw)
         return
     raise typer.Exit(_fit(found[0], shaken, as_json))
 
@@ -104,7 +107,7 @@ def _fit(file: Path, chaos: Any, as_json: bool) -> int:
     try:
         result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
     except KeyboardInterrupt:
-        saying(own.party)("left by hand; start again to continue from the newest snapshot")
+        saying(own.party)("stopped by hand; start again to continue from the newest checkpoint")
         return Status.INTERRUPTED.exit_code
     if as_json:
         print_json({**summary(result), "party": own.party, "output": str(own.output)})
@@ -113,7 +116,9 @@ def _fit(file: Path, chaos: Any, as_json: bool) -> int:
     return result.status.exit_code
 
 
-def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: bool, chaos: Any = None) -> None:
+def predict_with_parties(
+    file: Path, data: Path, output: Path | None, as_json: bool, chaos: Any = None, *, raw: bool = False
+) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
     from coterie.peers.agent import predict_together
     from coterie.peers.study import load_party
@@ -124,9 +129,8 @@ def predict_with_parties(file: Path, data: Path, output: Path | None, as_json: b
     if predictions is None:
         text = "The predictions are at the party with the labels."
     else:
-        rows = [f"{name},{value}" for name, value in zip(named, predictions.tolist(), strict=True)]
-        written = "\n".join([f"{study.id or ''},prediction", *rows]) + "\n"
-        text = written
+        rows = list(zip(named, predictions.tolist(), strict=True))
+        text = written = co.files.csv_text([study.id or "", "prediction"], rows, raw=raw)
         if output is not None:
             co.files.write_atomically(output, written.encode())
             text = f"{len(rows)} predictions written to {output}."
@@ -168,7 +172,7 @@ def _end(one: dict[str, Any]) -> str:
         size = co.progress.format_bits(one["total"]["bits"])
         spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"
         return f"{one['status']}: {one['proves']}\n  {spent}"
-    return f"ended with {one['exit_code']}: {one.get('error', 'see above')}"
+    return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
 
 def _line(party: str, line: str) -> str:
@@ -181,6 +185,8 @@ def _show(result: co.Result, output: Path) -> None:
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     if result.error is not None:
         out.print(str(result.error), markup=False)
+    for warning in result.warnings:
+        out.print(warning, markup=False)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
     sent = co.progress.format_bits(result.bill.total.bits)
     out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {sent} sent by all parties together")
@@ -196,12 +202,7 @@ def _stop_wished(study: Any, party: str) -> Callable[[], bool]:
     def first(number: int, frame: object) -> None:
         pressed.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("stopping after this round; once more to leave at once", file=sys.stderr)
+        print("stopping after this round; press Ctrl-C again to stop at once", file=sys.stderr)
 
     signal.signal(signal.SIGINT, first)
     return pressed.is_set
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie agent party.toml")(agent)

@@ -14,7 +14,7 @@ from coterie.commands.options import Config, Figures, Json, Question, known, que
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidProblem
 
-__all__ = ["compare", "register", "show_comparison"]
+__all__ = ["compare", "show_comparison"]
 
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
 
@@ -24,16 +24,18 @@ def compare(
     question: Question,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", help=f"One of {known(names_in('methods'))}. Repeat; without it, all that can."),
+        typer.Option(
+            "--method", "-m", help=f"{known(names_in('methods'))}. Can be repeated (default: all that apply)."
+        ),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where models, certificates and report go.")] = Path(
-        "coterie-compare"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for models, certificates and report.")
+    ] = Path("coterie-compare"),
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Solve one problem by several methods; see who needs the fewest rounds, bits and seconds."""
+    """Solve one problem with several methods and compare rounds, bits and seconds."""
     able = [name for name, entry in co.methods.METHODS.items() if entry.split == question.split]
     names = list(dict.fromkeys(method)) if method else able
     speaks = question.settings["engine"].speaks
@@ -87,8 +89,3 @@ def show_comparison(results: dict[str, co.Result], refusals: dict[str, str], rep
     if refusals:
         out.print(f"[dim]Not for this problem: {', '.join(refusals)} (--json says why).[/dim]")
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(compare)

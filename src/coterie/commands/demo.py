@@ -12,19 +12,19 @@ import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, show_result
 
-__all__ = ["demo", "register"]
+__all__ = ["demo"]
 
 TOLERANCE = 1e-9
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
-        "coterie-demo"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
+    ] = Path("coterie-demo"),
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Eight hospitals fit one model together without pooling their patients; see certificate, bill and picture."""
+    """Fit one model at eight hospitals without pooling their patients. Shows certificate, bill and report."""
     story, problem, parties, check = co.demo.demo_problem()
     if not as_json:
         console().print(story)
@@ -35,8 +35,3 @@ def demo(
     if not as_json:
         console().print(notes[1])
     raise typer.Exit(result.status.exit_code)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(demo)

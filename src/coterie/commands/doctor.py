@@ -12,7 +12,7 @@ import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 
-__all__ = ["doctor", "register"]
+__all__ = ["doctor"]
 
 
 def doctor(
@@ -20,7 +20,7 @@ def doctor(
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Tell what is installed and working; every engine that is there fits a tiny problem."""
+    """Show what is installed and whether it works. Every installed engine fits a tiny problem."""
     findings = co.doctor.diagnose(quick=quick)
     healthy = all(finding.works for finding in findings if finding.needed)
     if as_json:
@@ -32,8 +32,3 @@ def doctor(
             table.add_row(mark, finding.what, escape(finding.detail))
         console().print(table)
     raise typer.Exit(0 if healthy else 1)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)

@@ -1,30 +1,33 @@
-"""`coterie exit-codes`: the numbers with which commands end, each explained."""
+"""`coterie exit-codes`: the exit codes of all commands, each explained."""
 
 from __future__ import annotations
 
-import typer
 from rich.table import Table as RichTable
 
 from coterie.commands.options import Json
 from coterie.commands.output import console, print_json
 from coterie.statuses import Status
 
-__all__ = ["BUG", "EXIT_CODES", "REFUSED", "UNTRUE", "USAGE", "exit_codes", "register"]
+__all__ = ["BUG", "EXIT_CODES", "REFUSED", "USAGE", "VERIFICATION_FAILED", "exit_codes"]
 
-BUG, USAGE, REFUSED, UNTRUE = 1, 2, 3, 4
+BUG, USAGE, REFUSED, VERIFICATION_FAILED = 1, 2, 3, 4
 EXIT_CODES = (
     *((0, status.value, status.advice) for status in Status if status.success),
-    (BUG, "bug", "Something that must not happen did. Please report it with what was printed."),
-    (USAGE, "usage", "The command line is wrong. The message names the flag; --help lists them all."),
+    (BUG, "bug", "An error in Coterie itself. Please report it, with the output."),
+    (USAGE, "usage", "The command line is wrong. The message names the flag; --help lists all flags."),
     (REFUSED, "refused", "The input was refused before anything was sent. The message names the fix."),
-    (UNTRUE, "untrue", "A file was changed, or a certificate does not hold. Do not trust the model."),
+    (
+        VERIFICATION_FAILED,
+        "verification_failed",
+        "A file was changed, or a certificate is wrong. Do not trust the model.",
+    ),
     *((status.exit_code, status.value, status.advice) for status in Status if not status.success),
 )
 """Every number with its name and what to do."""
 
 
 def exit_codes(as_json: Json = False) -> None:
-    """List the numbers with which commands end, and what each means."""
+    """List the exit codes and what each means."""
     if as_json:
         entries = [{"code": code, "name": name, "advice": advice} for code, name, advice in EXIT_CODES]
         print_json({"exit_codes": entries})
@@ -33,8 +36,3 @@ def exit_codes(as_json: Json = False) -> None:
     for code, name, advice in EXIT_CODES:
         table.add_row(str(code), name, advice)
     console().print(table)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("exit-codes")(exit_codes)

@@ -12,7 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
 
-__all__ = ["fit", "register"]
+__all__ = ["fit"]
 
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
@@ -21,15 +21,17 @@ EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --pena
 def fit(
     question: Question,
     method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
-    checkpoint: Annotated[Path | None, typer.Option(help="A folder: the same command continues a stopped run.")] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where model, certificate and report go.")] = Path(
-        "coterie-fit"
-    ),
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
+    ] = Path("coterie-fit"),
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Fit a model to data that is apart; write model, certificate and report."""
+    """Fit a model to data held by several parties. Writes model, certificate and report."""
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     result = co.solve(
         question.problem,
@@ -47,8 +49,3 @@ def fit(
         co.report.save_figures(result, output / "figures", figures)
     show_result(result, output, co.report.write_report(result, output / "report.html"), as_json)
     raise typer.Exit(result.status.exit_code)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(fit)

@@ -26,6 +26,7 @@ __all__ = [
     "Json",
     "Options",
     "Question",
+    "Raw",
     "Target",
     "Weight",
     "among",
@@ -85,6 +86,7 @@ def among(*names: str, also: str = "") -> Any:
     return typer.Option(help=known(names) + also, autocompletion=complete)
 
 
+Raw = Annotated[bool, typer.Option("--raw", help="Write cells as they are, also those that a spreadsheet would run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Config = Annotated[
     Path | None,
@@ -92,30 +94,32 @@ Config = Annotated[
         "--config",
         callback=_from_toml,
         is_eager=True,
-        help="A TOML file in place of flags: one line per flag, e.g. loss = 'huber'. Flags win over the file.",
+        help="TOML file with settings, one line per flag, e.g. loss = 'huber'. A flag overrides the file.",
     ),
 ]
 Data = Annotated[
     list[Path],
-    typer.Argument(help="Parquet, CSV or svmlight. One file is split here; several files are one party each."),
+    typer.Argument(help="Data: Parquet, CSV or svmlight. One file is split here; of several files, each is one party."),
 ]
-Target = Annotated[str | None, typer.Option(help="The column with the labels (not needed for svmlight).")]
-Weight = Annotated[str | None, typer.Option(help="The column with the sample weights.")]
-Id = Annotated[str | None, typer.Option("--id", help="The column by which the rows of several parties are matched.")]
-Columns = Annotated[
-    str | None, typer.Option(help="The columns to learn from, with commas between; all others if not given.")
+Target = Annotated[str | None, typer.Option(help="Column with the labels (not needed for svmlight).")]
+Weight = Annotated[str | None, typer.Option(help="Column with the sample weights.")]
+Id = Annotated[
+    str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
+Columns = Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas (default: all others).")]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", "-p", help="A parameter of loss, penalty or method, e.g. rho=1.0. Can be repeated."),
+    typer.Option("--option", "-p", help="Parameter of the loss, penalty or method, e.g. rho=1.0. Can be repeated."),
 ]
 Deadline = Annotated[
     float | None,
-    typer.Option(help="Seconds of silence after which a party in another process is lost; 30 if not given."),
+    typer.Option(help="Seconds without a message after which another process counts as lost (default 30)."),
 ]
 Figures = Annotated[
     str | None,
-    typer.Option(callback=_drawable, help="Also write every figure of the report as a file: svg, pdf or png."),
+    typer.Option(
+        callback=_drawable, help="File format in which the figures of the report are also written: svg, pdf or png."
+    ),
 ]
 
 
@@ -131,7 +135,7 @@ class Question:
 
     @property
     def split(self) -> str:
-        """What is apart."""
+        """How the data is partitioned."""
         return str(self.settings["split"])
 
 
@@ -141,34 +145,42 @@ def question(
     id: Id = None,
     weight: Weight = None,
     columns: Columns = None,
-    users: Annotated[str | None, typer.Option(help="The column that says whose row it is: a model for each.")] = None,
+    users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
     loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"))))] = "squared",
     penalty: Annotated[
-        str | None, among(*names_in("penalties"), also="; if not given, l2 with a strength, else none")
+        str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
-    strength: Annotated[float | None, typer.Option(help="How strong the penalty is.")] = None,
-    l1_ratio: Annotated[float | None, typer.Option(help="Elastic net: the share of the l1 part.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Huber: where the loss turns linear.")] = None,
-    level: Annotated[float | None, typer.Option(help="Quantile: which one, between 0 and 1.")] = None,
-    radius: Annotated[float | None, typer.Option(help="Balls: their radius.")] = None,
-    lower: Annotated[float | None, typer.Option(help="Box: the least coefficient.")] = None,
-    upper: Annotated[float | None, typer.Option(help="Box: the largest coefficient.")] = None,
-    groups: Annotated[str | None, typer.Option(help="Group: one whole number per column, e.g. 0,0,1,1.")] = None,
-    intercept: Annotated[bool, typer.Option(help="Fit an intercept, never penalised.")] = False,
+    strength: Annotated[float | None, typer.Option(help="Strength of the penalty.")] = None,
+    l1_ratio: Annotated[
+        float | None, typer.Option(help="Share of the l1 part in the elastic net, from 0 to 1.")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Residual from which the Huber loss is linear.")] = None,
+    level: Annotated[float | None, typer.Option(help="Level of the quantile loss, between 0 and 1.")] = None,
+    radius: Annotated[float | None, typer.Option(help="Radius of the l1ball or traceball.")] = None,
+    lower: Annotated[float | None, typer.Option(help="Smallest coefficient that the box allows.")] = None,
+    upper: Annotated[float | None, typer.Option(help="Largest coefficient that the box allows.")] = None,
+    groups: Annotated[str | None, typer.Option(help="Group of each column, as whole numbers, e.g. 0,0,1,1.")] = None,
+    intercept: Annotated[bool, typer.Option(help="Fit an intercept. It is never penalised.")] = False,
     option: Options = None,
     split: Annotated[
-        str, among("samples", "features", "users", also=": what is apart; by users, a model for each")
+        str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
     ] = "samples",
-    agents: Annotated[int | None, typer.Option(help="Into how many to split one file; 8 if not given.")] = None,
+    agents: Annotated[
+        int | None, typer.Option(help="Number of agents that one file is split into (default 8).")
+    ] = None,
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
     acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("acceleration"))))] = "auto",
-    tol: Annotated[float, typer.Option(help="Relative duality gap to reach.")] = 1e-6,
-    max_rounds: Annotated[int, typer.Option(help="Rounds at most.")] = 10_000,
-    max_seconds: Annotated[float | None, typer.Option(help="Seconds at most.")] = None,
-    max_bits: Annotated[float | None, typer.Option(help="Bits sent at most.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = 1e-6,
+    max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 10_000,
+    max_seconds: Annotated[float | None, typer.Option(help="Maximum number of seconds.")] = None,
+    max_bits: Annotated[float | None, typer.Option(help="Maximum number of bits sent.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    secure_sums: Annotated[
+        bool | None,
+        typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
+    ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
     given: dict[str, Any] = {
@@ -191,6 +203,7 @@ def question(
     settings["engine"] = co.engines.engine(engine, deadline)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
+    settings["secure_sums"] = secure_sums
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
@@ -205,7 +218,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 PANELS = {
     "Data": "target id weight columns users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
-    "Parties": "split agents network engine deadline",
+    "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
 }
 """Under which heading of `--help` an option stands."""
@@ -246,7 +259,7 @@ def pairs(given: Iterable[str] | None) -> dict[str, Any]:
     for pair in given or ():
         name, equals, written = pair.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{pair!r} is no pair; write name=value, e.g. --option rho=1.0")
+            raise typer.BadParameter(f"{pair!r} is not a name and a value; write name=value, e.g. --option rho=1.0")
         try:
             value = tomllib.loads(f"value = {written.strip()}")["value"]
         except tomllib.TOMLDecodeError:
@@ -259,7 +272,7 @@ def _whole_numbers(written: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in written.split(","))
     except ValueError:
-        raise typer.BadParameter(f"--groups is one whole number per column, e.g. 0,0,1,1, not {written!r}") from None
+        raise typer.BadParameter(f"--groups needs one whole number per column, e.g. 0,0,1,1, not {written!r}") from None
 
 
 def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
@@ -308,11 +321,13 @@ def by_user(
     """One table per user: the rows of one file by a column that names them, or one file each."""
     wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     if users is None and len(paths) == 1:
-        raise InvalidData("one file holds the rows of all users: name the column that tells them apart with --users.")
+        raise InvalidData(
+            "one file holds the rows of all users: name the column with the user of each row with --users."
+        )
     if users is None:
         return [co.read(path, target=target, columns=wanted) for path in paths]
     if len(paths) > 1:
-        raise InvalidData("with --users all rows are in one file; without it, several files are one user each.")
+        raise InvalidData("--users takes one file with the rows of all users; without --users, each file is one user.")
     whole = co.read(paths[0], target=target, id=users, columns=wanted, name="data")
     assert whole.ids is not None
     return co.data.split(replace(whole, ids=None), "users", whole.ids)

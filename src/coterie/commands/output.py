@@ -42,6 +42,7 @@ def summary(result: co.Result) -> dict[str, Any]:
         "advice": result.status.advice,
         "method": certificate.settings["method"]["name"],
         "explanation": result.explanation,
+        "warnings": list(result.warnings),
         "primal": certificate.primal,
         "dual": certificate.dual,
         "gap": certificate.gap,
@@ -66,13 +67,13 @@ def show_result(result: co.Result, output: Path, report: Path, as_json: bool) ->
     out = console()
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
-    out.print(result.explanation, markup=False)
+    out.print("\n".join([result.explanation, *result.warnings]), markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")
     out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
     table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
         table.add_row(row["purpose"], row["word"], *numbers)
-    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in all")
+    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in total")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)

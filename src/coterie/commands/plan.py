@@ -12,7 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json
 
-__all__ = ["plan", "register"]
+__all__ = ["plan"]
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
@@ -23,12 +23,12 @@ EXAMPLE = (
 def plan(
     question: Question,
     method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = "auto",
-    latency: Annotated[float, typer.Option(help="Seconds a hop between two parties.")] = 0.02,
-    bandwidth: Annotated[float, typer.Option(help="Bits a second of a party's link.")] = 1e8,
+    latency: Annotated[float, typer.Option(help="Delay of a message between two parties, in seconds.")] = 0.02,
+    bandwidth: Annotated[float, typer.Option(help="Bandwidth of a party's link, in bits per second.")] = 1e8,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Predict rounds, bytes per party and seconds of a fit, from a part of the rows."""
+    """Estimate rounds, bytes per party and seconds of a fit from a part of the rows."""
     settings = {name: value for name, value in question.settings.items() if value is not None}
     found = co.plan(
         question.problem, question.data, method=method, link=(latency, bandwidth), **settings, **question.options
@@ -39,19 +39,14 @@ def plan(
     out = console()
     out.print(f"[bold]{found.rounds} rounds[/bold]  {found.explanation}")
     everything, busiest = (co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party)))
-    out.print(f"[bold]Sent[/bold]  {everything} in all, {busiest} by the busiest party")
+    out.print(f"[bold]Sent[/bold]  {everything} in total, {busiest} by the busiest party")
     table = RichTable("", "seconds", box=None, header_style="dim")
     for what, seconds in (
-        (f"{found.turns} hops and the bytes on the wire", found.wire_seconds),
-        ("computing, all parties at the same time", found.computing_seconds),
+        (f"{found.turns} hops, and the bytes sent", found.wire_seconds),
+        ("computation, all parties at the same time", found.computing_seconds),
         (f"engine {settings['engine'].name}", found.engine_seconds),
-        ("in all", found.seconds),
+        ("total", found.seconds),
     ):
         table.add_row(what, f"{seconds:.2g}")
     out.print(table)
     out.print(f"[dim]{found.basis}[/dim]")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(plan)

@@ -1,4 +1,4 @@
-"""`coterie provision`: keys and certificates for a study between organisations."""
+"""`coterie provision`: keys and TLS certificates for a study between organisations."""
 
 from __future__ import annotations
 
@@ -12,31 +12,39 @@ from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["provision", "register"]
+__all__ = ["provision"]
+
+EXAMPLE = "Example: coterie provision try-out/study.toml --example --all-local"
 
 
 def provision(
-    study: Annotated[Path, typer.Argument(help="study.toml: the parties, their addresses, the problem.")],
-    party: Annotated[str | None, typer.Option(help="At this party: make its key, and a request to sign it.")] = None,
-    sign: Annotated[list[Path] | None, typer.Option(help="At the coordinator: sign this request. Repeatable.")] = None,
-    all_local: Annotated[bool, typer.Option(help="Everything for all parties on one machine, for a try-out.")] = False,
-    example: Annotated[bool, typer.Option(help="First write an example study, with data for three parties.")] = False,
-    keys: Annotated[Path | None, typer.Option(help="Where keys go; beside the study if not given.")] = None,
-    replace: Annotated[bool, typer.Option(help="With --sign: sign although another key of that name was.")] = False,
-    days: Annotated[int, typer.Option(min=1, help="How long certificates are valid.")] = 365,
+    study: Annotated[Path, typer.Argument(help="study.toml with the parties, their addresses and the problem.")],
+    party: Annotated[
+        str | None, typer.Option(help="Name of your party: make its key, and a request to sign it.")
+    ] = None,
+    sign: Annotated[
+        list[Path] | None, typer.Option(help="Request to sign, at the coordinator. Can be repeated.")
+    ] = None,
+    all_local: Annotated[bool, typer.Option(help="Make everything for all parties on one machine, as a test.")] = False,
+    example: Annotated[bool, typer.Option(help="First write an example study with data for three parties.")] = False,
+    keys: Annotated[Path | None, typer.Option(help="Output folder for keys (default: next to the study).")] = None,
+    replace: Annotated[
+        bool, typer.Option(help="Sign, with --sign, even if another key was signed for this name.")
+    ] = False,
+    days: Annotated[int, typer.Option(min=1, help="Number of days for which TLS certificates are valid.")] = 365,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Make keys and certificates; private keys never move."""
+    """Make keys and TLS certificates. Private keys are never copied."""
     if not (all_local or party is not None or sign):
-        raise typer.BadParameter("say what to make: --party NAME, --sign request.pem, or --all-local")
+        raise typer.BadParameter("give one of --party NAME, --sign request.pem and --all-local")
     from coterie.peers.example import write_example
     from coterie.peers.study import load_study
     from coterie.transport.keys import AUTHORITY, CERTIFICATE, fingerprint, make_authority, make_request, provide_all
     from coterie.transport.keys import sign as sign_request
 
     if example and study.exists():
-        raise InvalidInput(f"{study} is there already; the example would overwrite it.")
+        raise InvalidInput(f"{study} exists already, and the example would overwrite it.")
     if example:
         write_example(study)
     known = load_study(study)
@@ -45,12 +53,12 @@ def provision(
     keys_of: dict[str, str] = {}
     if all_local:
         made = [own / CERTIFICATE for own in provide_all(folder, known.name, known.names, days).values()]
-        text = "Keys and certificates for all parties, for a try-out. For real use, each party makes its own key."
+        text = "Keys and TLS certificates for all parties, as a test. For real use, each party makes its own key."
     elif party is not None:
         known.index(party)
         made = [make_request(folder / party if keys is None else folder, party)]
         keys_of[party] = fingerprint(made[0].read_bytes())
-        text = f"Send {made[0]} to the coordinator. The key beside it stays here."
+        text = f"Send {made[0]} to the coordinator. The key next to it stays here."
     else:
         authority = make_authority(folder / "coordinator", known.name, days)
         for request in sign or ():
@@ -58,12 +66,12 @@ def provision(
             keys_of[name], place = fingerprint(certificate), folder / "signed" / name / CERTIFICATE
             if not replace and place.exists() and fingerprint(place.read_bytes()) != keys_of[name]:
                 raise InvalidInput(
-                    f"{place} is of another key. Ask {name} which one is its own; if it is SHA-256 {keys_of[name]}, "
-                    "sign with --replace."
+                    f"{place} belongs to another key. Ask {name} which key is theirs; if it is SHA-256 "
+                    f"{keys_of[name]}, sign with --replace."
                 )
-            made.append(co.files.write_atomically(place, certificate))
-            co.files.write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes())
-        text = "Send each party its certificate.pem and authority.pem; they go beside its key."
+            made.append(co.files.write_atomically(place, certificate, public=True))
+            co.files.write_atomically(folder / "signed" / name / AUTHORITY, authority.read_bytes(), public=True)
+        text = "Send each party its certificate.pem and authority.pem. The party puts them next to its key."
     if as_json:
         print_json({"study": str(study), "run_id": known.run_id, "made": [str(path) for path in made], "keys": keys_of})
         return
@@ -73,8 +81,3 @@ def provision(
     for name, digits in keys_of.items():
         out.print(f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True)
     out.print(text)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie provision try-out/study.toml --example --all-local")(provision)

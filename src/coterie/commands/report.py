@@ -13,20 +13,22 @@ from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
 from coterie.errors import InvalidInput
 
-__all__ = ["register", "report"]
+__all__ = ["report"]
+
+EXAMPLE = "Example: coterie report coterie-fit --figures pdf"
 
 
 def report(
-    answer: Annotated[Path, typer.Argument(help="The folder that `coterie fit` or `coterie compare` wrote.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The page; report.html in the folder.")] = None,
-    note: Annotated[
-        list[str] | None, typer.Option(help="A paragraph for the head of the page. Can be repeated.")
+    answer: Annotated[Path, typer.Argument(help="Folder that `coterie fit` or `coterie compare` wrote.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output page (default: report.html in the folder).")
     ] = None,
+    note: Annotated[list[str] | None, typer.Option(help="Paragraph for the top of the page. Can be repeated.")] = None,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Make a report again from a saved answer, and its figures as files."""
+    """Write the report of a saved answer again, and its figures as files."""
     page = output or answer / "report.html"
     if (answer / "certificate.json").is_file():
         result = co.Result.load(answer)
@@ -40,8 +42,3 @@ def report(
     if figures is not None:
         co.report.save_comparison_figures(results, answer / "figures", figures)
     show_comparison(results, {}, co.report.write_comparison(results, page), as_json)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog="Example: coterie report coterie-fit --figures pdf")(report)

@@ -16,7 +16,7 @@ from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput, MissingData
 
-__all__ = ["register", "reproduce"]
+__all__ = ["reproduce"]
 
 EXAMPLE = "Example: coterie reproduce 000 fig1 --quick"
 UNEXPLAINED = 1
@@ -24,28 +24,30 @@ UNEXPLAINED = 1
 
 def reproduce(
     which: Annotated[
-        list[str] | None, typer.Argument(help="'all', a paper ('000'), or a study ('000 fig1'); --list names them.")
+        list[str] | None, typer.Argument(help="'all', a paper ('000'), or a study ('000 fig1'). --list shows them.")
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="Name the studies and do nothing else.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A size for seconds instead of the paper's.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the studies and exit.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use small problems that take seconds, instead of the paper's.")
+    ] = False,
     gallery: Annotated[
-        Path | None, typer.Option(help="A folder for pictures, with a page beside it, e.g. docs/gallery.")
+        Path | None, typer.Option(help="Folder for figures, with a page next to it, e.g. docs/gallery.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where numbers, claims and figures go.")] = Path(
-        "coterie-reproduce"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for numbers, claims and figures.")
+    ] = Path("coterie-reproduce"),
     checkout: Annotated[
         Path | None,
-        typer.Option("--from", help="A checkout of Coterie's repository; the one that is installed, or this folder."),
+        typer.Option("--from", help="Checkout of the Coterie repository (default: the installed one, or this folder)."),
     ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Run the studies of the papers: figures, numbers, and whether each claim holds.
 
-    The studies are in the repository, not in the installed package: run it in a checkout, or name one with --from.
+    The studies are in the repository, not in the installed package: run this in a checkout, or name one with --from.
 
-    Ends with 1 if a claim does not hold and the study does not say why.
+    The exit code is 1 if a claim does not hold and the study gives no reason.
     """
     papers = _papers(checkout)
     if listing or not which:
@@ -114,8 +116,3 @@ def _conclude(records: list[dict[str, Any]], output: Path) -> None:
     reasons = f"{unexplained} of them without a known reason" if unexplained else "for the reasons above"
     rest = f"; {len(failing)} do not, {reasons}" if failing else ""
     console().print(f"{len(claims) - len(failing)} of {len(claims)} claims hold{rest}. Numbers and figures: {output}")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(reproduce)

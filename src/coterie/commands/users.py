@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coterie.estimators.personalized import Trial
     from coterie.report.users import UserRow
 
-__all__ = ["register", "users"]
+__all__ = ["users"]
 
 EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
@@ -37,64 +37,68 @@ FITTING, SCORING = "Fitting", "What is shown"
 def users(
     data: Annotated[
         list[Path] | None,
-        typer.Argument(help="The rows to learn from: one file with a column of users, or one file per user."),
+        typer.Argument(help="Training data: one file with a column of users, or one file per user."),
     ] = None,
     target: Target = None,
-    users: Annotated[
-        str | None, typer.Option(help="The column that says whose row it is.", rich_help_panel="Data")
-    ] = None,
+    users: Annotated[str | None, typer.Option(help="Column with the user of each row.", rich_help_panel="Data")] = None,
     columns: Columns = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option(help="Rows that were kept back, likewise.", rich_help_panel="Data"),
+        typer.Option(help="Test data, in the same form as the training data.", rich_help_panel="Data"),
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="A saved model.npz: nothing is fitted, it is only tried.", rich_help_panel="Data"),
+        typer.Option(help="Saved model.npz to test. Nothing is fitted.", rich_help_panel="Data"),
     ] = None,
     cv: Annotated[
         int | None,
         typer.Option(
-            help="Choose beta, mu and lam by so many folds: every user keeps back some of its own rows at a time.",
+            help="Number of folds for choosing beta, mu and lam by cross-validation within each user's rows.",
             rich_help_panel=FITTING,
         ),
     ] = None,
     beta: Annotated[
         str | None,
-        typer.Option(help="Largest norm of a model; with --cv, 1,10,100 tries these.", rich_help_panel=FITTING),
+        typer.Option(help="Maximum norm of a model. With --cv, a list such as 1,10,100.", rich_help_panel=FITTING),
     ] = None,
     mu: Annotated[
         str | None,
-        typer.Option(help="How much neighbours should agree; with --cv also a list.", rich_help_panel=FITTING),
+        typer.Option(
+            help="Weight of the agreement between neighbours. With --cv, also a list.", rich_help_panel=FITTING
+        ),
     ] = None,
     lam: Annotated[
-        str | None, typer.Option(help="How dense a learned graph is; with --cv also a list.", rich_help_panel=FITTING)
+        str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.", rich_help_panel=FITTING)
     ] = None,
     method: Annotated[str, among(*names_in("methods", "personal"))] = "dada",
     network: Annotated[
-        str, among("learned", *names_in("networks"), also=", or an edge file: who is like whom")
+        str, among("learned", *names_in("networks"), also=", or a file of edges: which users are similar")
     ] = "learned",
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
     option: Options = None,
-    tol: Annotated[float, typer.Option(help="Relative duality gap to reach.", rich_help_panel=FITTING)] = 1e-2,
-    max_rounds: Annotated[int, typer.Option(help="Rounds at most.", rich_help_panel=FITTING)] = 500,
-    seed: Annotated[int, typer.Option(help="Of everything random.", rich_help_panel=FITTING)] = 0,
+    tol: Annotated[
+        float, typer.Option(help="Relative duality gap at which the run stops.", rich_help_panel=FITTING)
+    ] = 1e-2,
+    max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.", rich_help_panel=FITTING)] = 500,
+    seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=FITTING)] = 0,
     save: Annotated[
-        Path | None, typer.Option(help="A folder for model and certificate, as `coterie fit` writes them.")
+        Path | None, typer.Option(help="Output folder for model and certificate, as `coterie fit` writes them.")
     ] = None,
     unknown: Annotated[
-        str, among("error", "neighbours", also=": what test rows of a user that was not fitted get")
+        str, among("error", "neighbours", also=": what to do with test rows of a user without a model")
     ] = "error",
-    everybody: Annotated[bool, typer.Option("--all", help="Show all users, not only the ends of a long list.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="All users as a .csv or .parquet file.")] = None,
+    everybody: Annotated[bool, typer.Option("--all", help="Show all users, not only the worst and the best.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output file with all users, .csv or .parquet.")
+    ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Fit a model for every user (or try a saved one), and report the accuracy for each of them.
+    """Fit a model for every user (or test a saved one), and report the accuracy for each user.
 
-    Every user has a model of its own, boosted from shared decision stumps, near those of users who are alike. Accuracy
-    is the share of right answers: on the rows it learned from (train), and on rows that were kept back (test).
+    Every user gets a boosted model of decision stumps, close to the models of similar users. Accuracy is the share of
+    correct predictions: on the training data (train) and on the test data (test).
     """
     numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
     from coterie.estimators.personalized import GRIDS, cross_validated
@@ -106,9 +110,7 @@ def users(
     trials: list[Trial] = []
     if model is not None:
         if not (data or test):
-            raise InvalidInput(
-                "there are no rows to try the model on: give --test new.csv, or the rows it was fitted to."
-            )
+            raise InvalidInput("there are no rows to test the model on: give --test new.csv, or the training data.")
         fitted = _saved(model)
         train, kept = (by_user(part, target, users, fitted.columns or columns) if part else [] for part in (data, test))
     elif data:
@@ -151,7 +153,7 @@ def users(
 def _saved(path: Path) -> co.PersonalModel:
     found = co.models.load_model(path)
     if not isinstance(found, co.PersonalModel):
-        raise InvalidInput(f"{path} is one model for all, not one for every user; use coterie predict.")
+        raise InvalidInput(f"{path} holds one model for all users, not one per user; use coterie predict.")
     return found
 
 
@@ -170,9 +172,13 @@ def _numbers(beta: str | None, mu: str | None, lam: str | None, several: bool) -
         try:
             found[name] = tuple(float(part) for part in written.split(","))
         except ValueError:
-            raise typer.BadParameter(f"--{name} is a number, or several with commas between, not {written!r}") from None
+            raise typer.BadParameter(
+                f"--{name} takes a number, or several separated by commas, not {written!r}"
+            ) from None
         if len(found[name]) > 1 and not several:
-            raise InvalidProblem(f"--{name} {written} are several values to choose from: add --cv 3, or give one.")
+            raise InvalidProblem(
+                f"--{name} {written} has several values: add --cv 3 to choose between them, or give one value."
+            )
     return found
 
 
@@ -245,8 +251,3 @@ def _cells(row: UserRow) -> list[str]:
         return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
     return [escape(str(row["user"])), *(written(value) for name, value in row.items() if name != "user")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLE)(users)

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
-from coterie.commands.exit_codes import UNTRUE
+from coterie.commands.exit_codes import VERIFICATION_FAILED
 from coterie.commands.options import Columns, Config, Id, Json, Target, Weight, by_user, tables
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
@@ -19,9 +19,9 @@ from coterie.errors import InvalidInput
 if TYPE_CHECKING:
     from coterie.verify import Verification
 
-__all__ = ["register", "verify"]
+__all__ = ["verify"]
 
-EXAMPLES = (
+EXAMPLE = (
     "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill · "
     "coterie verify party.toml (at every party)"
 )
@@ -33,34 +33,33 @@ EXPECTED = (
 
 def verify(
     certificate: Annotated[
-        Path, typer.Argument(help="certificate.json, as `coterie fit` wrote it; or party.toml, alone, at every party.")
+        Path,
+        typer.Argument(
+            help="certificate.json from `coterie fit`. Between organisations: only party.toml, at every party."
+        ),
     ],
-    model: Annotated[Path | None, typer.Argument(help="model.npz, as `coterie fit` wrote it.")] = None,
-    data: Annotated[
-        list[Path] | None, typer.Argument(help="The Parquet, CSV or svmlight files that were fitted.")
-    ] = None,
+    model: Annotated[Path | None, typer.Argument(help="model.npz from `coterie fit`.")] = None,
+    data: Annotated[list[Path] | None, typer.Argument(help="Data that was fitted: Parquet, CSV or svmlight.")] = None,
     target: Target = None,
     id: Id = None,
     weight: Weight = None,
     columns: Columns = None,
-    users: Annotated[
-        str | None, typer.Option(help="The column that says whose row it is, for personal models.")
-    ] = None,
+    users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Recompute a certificate from model and data; with a party.toml, together with the other parties."""
+    """Recompute a certificate from model and data. With a party.toml, do it together with the other parties."""
     given = [certificate, *([] if model is None else [model]), *(data or [])]
     if all(file.suffix == ".toml" or file.is_dir() for file in given):
         raise typer.Exit(_with_parties(party_files(given), as_json))
     if model is None or not data:
         raise typer.BadParameter(
-            f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given; it takes {EXPECTED}."
+            f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given, but the command takes {EXPECTED}."
         )
     document = co.Certificate.load(certificate)
     if "parts" in document.settings:
         raise InvalidInput(
-            "this certificate is of a study between organisations, of which each party has a part of the proof: run "
+            "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
             "`coterie verify party.toml` at every party."
         )
     split = document.settings["split"]
@@ -97,9 +96,4 @@ def _shown(found: Verification, as_json: bool) -> int:
     else:
         objections = escape("; ".join(found.objections))
         console(stderr=True).print(f"[red]The certificate does not hold:[/red] {objections}.")
-    return 0 if found.holds else UNTRUE
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(epilog=EXAMPLES)(verify)
+    return 0 if found.holds else VERIFICATION_FAILED

@@ -5,10 +5,8 @@ read → align → validated_all, encode_labels → split
 
 from __future__ import annotations
 
-from coterie.data import datasets
 from coterie.data.align import align, order_digest
 from coterie.data.check import SPLITS, encode_classes, encode_labels, validated, validated_all
-from coterie.data.datasets import Dataset
 from coterie.data.read import read
 from coterie.data.split import Agents, split
 from coterie.data.table import Table
@@ -16,10 +14,8 @@ from coterie.data.table import Table
 __all__ = [
     "SPLITS",
     "Agents",
-    "Dataset",
     "Table",
     "align",
-    "datasets",
     "encode_classes",
     "encode_labels",
     "order_digest",

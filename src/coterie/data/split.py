@@ -59,7 +59,9 @@ def split(
 
 def _by_columns(table: Table, parts: list[Indices], names: list[str], labels_at: int) -> list[Table]:
     if not 0 <= labels_at < len(parts):
-        raise InvalidInput(f"labels_at={labels_at} is no agent. Give a number from 0 to {len(parts) - 1}.")
+        raise InvalidInput(
+            f"labels_at={labels_at} is not the number of an agent. Give a number from 0 to {len(parts) - 1}."
+        )
     source = replace(
         table,
         X=table.X.tocsc() if is_sparse(table.X) else table.X,
@@ -85,11 +87,11 @@ def _parts(
     order = np.arange(size) if shuffler is None else shuffler.permutation(size)
     if isinstance(agents, int | np.integer):
         if isinstance(agents, bool) or agents < 1:
-            raise InvalidInput(f"agents={agents!r} is no number of agents. Give 1 or more.")
+            raise InvalidInput(f"agents={agents!r} is not a number of agents. Give 1 or more.")
         return [np.sort(part) for part in np.array_split(order, int(agents))]
     if _are_lists(agents):
         if shuffler is not None:
-            raise InvalidInput(f"shuffle=True needs a count or sizes, but agents= lists {noun} numbers. Drop one.")
+            raise InvalidInput(f"shuffle=True needs a count or sizes, but agents= lists {noun} numbers. Leave one out.")
         lists = [_numbers(part, noun, columns) for part in agents]
         _refuse_overlaps(lists, size, noun)
         return lists

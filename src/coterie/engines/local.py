@@ -35,7 +35,7 @@ class Local(Engine):
             super().hosting(data, agents)
 
     def run(self, run: Run) -> Outcome:
-        transport = InProcess(run.network, Bill(run.network), run.names, self.gossip)
+        transport = InProcess(run.network, Bill(run.network), run.names, self.gossip, run.secure_sums)
         with ctrl_c() as pressed:
             return run.on(transport, pressed.is_set)
 

@@ -69,20 +69,22 @@ class RunSpec:
     identity: str
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
+    secure_sums: bool = False
 
     @staticmethod
     def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
         """What all processes are told of a run in so many of them."""
         if pace is not None and not run.steps.asynchronous:
             raise InvalidProblem(
-                "clock='real' is for methods whose agents wake up one by one, such as dada; the agents of this one go "
-                "step by step. Leave it out."
+                "clock='real' is for methods whose agents wake up one by one, such as dada. Leave it out: the agents "
+                "of this method go step by step."
             )
         process_of = assigned(len(run.agents), processes)
         folder, identity = None, ""
         if run.checkpoint is not None:
             folder, identity = run.checkpoint.folder.absolute(), run.checkpoint.identity
-        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, folder, identity, pace)
+        told = folder, identity, pace, run.secure_sums
+        spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, *told)
         if folder is not None:
             _refuse_other_layout(folder, spec)
         return spec
@@ -197,7 +199,13 @@ def live(
     try:
         links.connect(meet(links.address))
         links.wait()
-        outcome = work(spec, own, driver_on(spec, process, links), stop_wished=stop_wished, keep=keep)
+        transport = driver_on(spec, process, links)
+        if spec.secure_sums and keys is not None:
+            from coterie.transport.broadcast import SignedBroadcast
+            from coterie.transport.secure_sums import meet as meet_in_secret
+
+            transport.collectives.sums = meet_in_secret(SignedBroadcast(links, spec.network))
+        outcome = work(spec, own, transport, stop_wished=stop_wished, keep=keep)
     except BaseException as error:
         links.close(str(error), error.party if isinstance(error, PartyLost) else "")
         raise
@@ -209,7 +217,7 @@ def live(
 def driver_on(spec: RunSpec, process: int, links: Links) -> Driver:
     """A transport for that process, on those links."""
     collectives = PointToPoint(spec.network, links, spec.process_of, process, spec.names)
-    return Driver(Bill(spec.network), collectives, spec.pace)
+    return Driver(Bill(spec.network), collectives, spec.pace, secure_sums=spec.secure_sums)
 
 
 def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
@@ -219,7 +227,9 @@ def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
         for process, outcome in enumerate(outcomes)
         for agent, point in zip(spec.agents_of(process), outcome.points, strict=True)
     }
-    return replace(outcomes[spec.process_of[0]], points=[by_agent[agent] for agent in range(len(spec.process_of))])
+    points = [by_agent[agent] for agent in range(len(spec.process_of))]
+    warnings = tuple(warning for outcome in outcomes for warning in outcome.warnings)
+    return replace(outcomes[spec.process_of[0]], points=points, warnings=warnings)
 
 
 def unless_error(answer: T | CoterieError) -> T:

@@ -4,7 +4,7 @@
     job k:  State, replies 1 … k ─→ word k + 1, or the new State
 
 A conversation is a function of the State and the replies alone, so a job that is lost is simply done again, by whoever
-is free. The price is the data read anew, and the replies heard anew, for each word.
+is free. The price is the data read again, and the replies heard again, for each word.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 class Replayed(InProcess):
     """Answers the words of agents that are visited once for every word."""
 
-    def __init__(self, network: Network, bill: Bill, names: Sequence[str], ask: Errands):
-        super().__init__(network, bill, names)
+    def __init__(self, network: Network, bill: Bill, names: Sequence[str], ask: Errands, secure_sums: bool = False):
+        super().__init__(network, bill, names, secure_sums=secure_sums)
         self._visit = ask
 
     @property

@@ -61,6 +61,8 @@ class Spark(Engine):
 
     name: ClassVar[str] = "spark"
     summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    turn_seconds: ClassVar[float] = 0.001
+    start_seconds: ClassVar[float] = 14.0
     needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None
@@ -153,7 +155,7 @@ class Spark(Engine):
             except Exception as error:
                 raise _lost(error, spec) if _is_sparks(error) else error from None
 
-        transport = Replayed(run.network, Bill(run.network), run.names, visit)
+        transport = Replayed(run.network, Bill(run.network), run.names, visit, run.secure_sums)
         there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in run.agents]
         with ctrl_c() as pressed:
             return replace(run, agents=there).on(transport, pressed.is_set)

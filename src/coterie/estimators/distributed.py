@@ -1,13 +1,15 @@
-"""What the estimators share: from scikit-learn's parameters to `solve`, and from its results to fitted attributes."""
+"""What the estimators share: parameters as scikit-learn wants them, the way to `solve`, and fitted attributes."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,62 +23,172 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
 from coterie.data.remote import Rows
+from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.estimators.callbacks import CallbackSupport, each_certificate
-from coterie.losses import LOSSES, Loss
-from coterie.penalties import PENALTIES
+from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
+from coterie.methods import Method
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.tables import DEFAULT_AGENTS, gather
 from coterie.solve import solve
 
-__all__ = [
-    "Distributed",
-    "class_weights",
-    "linear_problem",
-    "positive_weights",
-    "rows_of",
-    "seed_of",
-    "two_classes_at_least",
-    "warn_unless_optimal",
-]
+__all__ = ["Distributed", "explained", "seed_of", "warn_unless_optimal"]
+
+E = TypeVar("E", bound=type[Any])
+SECTIONS = ("Parameters", "Attributes")
 
 
+def explained(cls: E) -> E:
+    """Let the parameters of a dataclass stand in its signature with its own first, and then those of its bases, and its
+    docstring have what its base says of them."""
+    known, line = inspect.signature(cls.__init__), [inspect.get_annotations(base) for base in cls.__mro__]
+    first, *others = known.parameters.values()
+    ordered = sorted(others, key=lambda p: (p.kind, next(k for k, names in enumerate(line) if p.name in names)))
+    cls.__init__.__signature__ = known.replace(parameters=[first, *ordered])
+    base = next((base for base in cls.__bases__ if "__dataclass_fields__" in vars(base)), None)
+    if base is not None:
+        here, there = _told(cls), _told(base)
+        parts = [f"{title}\n{'-' * len(title)}{here.get(title, '')}{there.get(title, '')}" for title in SECTIONS]
+        cls.__doc__ = "\n\n".join([here[""], *parts])
+    return cls
+
+
+def _told(cls: type) -> dict[str, str]:
+    """A docstring by its sections; what comes before them is under ""."""
+    text, *parts = re.split(rf"\n\n({'|'.join(SECTIONS)})\n-+", inspect.cleandoc(cls.__doc__ or ""))
+    return {"": text, **dict(zip(parts[::2], parts[1::2], strict=True))}
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
 class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
-    """An estimator that is fitted by `solve`, on data that it splits over agents."""
+    """An estimator that is fitted by `solve`, on data that it splits over agents.
 
-    result_: Any
-    _results: tuple[Result, ...]
-    _kind: Any
+    Parameters
+    ----------
+    agents : int or list
+        How many agents (8), or which sizes, rows or columns each has.
+    network, method, engine, acceleration
+        As in `co.solve`.
+    tol : float
+        Stop when the certified gap is at most tol times the objective of the best constant model (of 0 without an
+        intercept).
+    max_rounds : int
+        Maximum number of rounds; a `ConvergenceWarning` says if they did not suffice.
+    warm_start : bool
+        Whether the next `fit` starts from this one's answer, if the data has the same shape and number of classes.
+    checkpoint : path
+        A folder from which the same fit goes on after a crash.
+    secure_sums : bool, optional
+        As in `co.solve`.
+    random_state : int, RandomState or None
+        Random seed; None is 0.
+
+    Attributes
+    ----------
+    result_, certificate_, bill_ : what `co.solve` returned, its proof, and what it cost
+    dual_gap_ : how far the objective can be from the least possible one
+    n_iter_ : how many rounds were run
+    n_features_in_, feature_names_in_ : what was seen in `fit`
+    """
+
+    agents: Any = None
+    network: Any = None
+    method: str | Method = "auto"
+    engine: str | Engine = "local"
+    acceleration: str = "auto"
+    tol: float = 1e-6
+    max_rounds: int = 10_000
+    warm_start: bool = False
+    checkpoint: str | Path | None = None
+    secure_sums: bool | None = None
+    random_state: Any = None
+
+    _reading: ClassVar[Mapping[str, Any]] = {}
+    """How labels are to be read, as `validate_data` says it."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model; rows of weight zero are left out.
+
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y and sample_weight name columns.
+        """
+        problem = self._problem()
+        if (rows := _rows_of(X, y, sample_weight)) is not None:
+            model = self._solve_rows(problem, self._of_rows(rows)).model
+            if model.classes_ is not None:
+                self.classes_ = model.classes_
+            self._take([model], None, one=isinstance(rows.target, str))
+            return self
+        how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C", **self._reading}
+        X, y = validate_data(self, X, y, **how)
+        kept, weights = _positive_weights(X, sample_weight)
+        X, y = X[kept], y[kept]
+        labels, weights = self._labels(X, y, weights)
+        models = [result.model for result in self._solve(problem, X, weights, labels)]
+        self._take(models, X.dtype, one=y.ndim == 1)
+        return self
+
+    def _problem(self) -> Problem:
+        """What the parameters describe."""
+        raise NotImplementedError
+
+    def _of_rows(self, rows: Rows) -> Rows:
+        """Rows of a cluster, as this estimator reads them."""
+        return rows
+
+    def _labels(
+        self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
+    ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
+        """The labels of each problem that is to be solved, and the weights of the rows."""
+        return [y.astype(X.dtype, copy=False)], weights
+
+    def _classes(self, y: npt.NDArray[Any], weights: FloatArray | None) -> tuple[npt.NDArray[np.intp], Any]:
+        """Remember the classes, of which there are two at least; the place of every label among them, and weights."""
+        check_classification_targets(y)
+        self.classes_, place = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InvalidData(
+                f"the labels (of positive weight) have one class, {self.classes_.tolist()[0]!r}. A classifier needs "
+                "two classes: add rows of another one."
+            )
+        if self.class_weight is None:
+            return place, weights
+        of_row: FloatArray = compute_class_weight(self.class_weight, classes=self.classes_, y=y)[place]
+        return place, of_row if weights is None else weights * of_row
+
+    def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
+        """The fitted attributes, in the precision of the data; `one`: whether y was one column."""
+        raise NotImplementedError
+
     def _solve(
-        self, problem: Problem, X: Matrix, weights: FloatArray | None, labels: Sequence[npt.NDArray[Any]], tol: float
+        self, problem: Problem, X: Matrix, weights: FloatArray | None, labels: Sequence[npt.NDArray[Any]]
     ) -> list[Result]:
         """Split the rows over the agents as the parameters say, and solve the problem once for each kind of labels."""
         seed = seed_of(self.random_state)
         names = getattr(self, "feature_names_in_", None)
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=None if names is None else tuple(map(str, names)))
         tables = gather(numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"]), seed)
-        kind = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
+        kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
         datasets = [[t if t.y is None else replace(t, y=y[t.y]) for t in tables] for y in labels]
-        results = self._solve_each(problem, datasets, None, previous, tol, seed)
+        results = self._solve_each(problem, datasets, None, previous, seed)
         self._kind = kind
         return results
 
-    def _solve_rows(self, problem: Problem, rows: Rows, tol: float) -> Result:
+    def _solve_rows(self, problem: Problem, rows: Rows) -> Result:
         """Solve the problem for rows of a cluster, where they are; they tell what their columns are called."""
         if self.warm_start:
             raise InvalidProblem("warm_start is for arrays; for Rows use co.solve(..., warm_start=result).")
         if getattr(self, "class_weight", None) is not None:
             raise InvalidProblem("class_weight is for arrays; give Rows a column of weights: co.Rows(..., weight=).")
-        (result,) = self._solve_each(problem, [rows], self.agents, [None], tol, seed_of(self.random_state))
+        (result,) = self._solve_each(problem, [rows], self.agents, [None], seed_of(self.random_state))
         self._kind = None
         self.n_features_in_ = result.model.coef_.shape[0]
         if result.model.columns is not None:
@@ -86,18 +198,13 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return result
 
     def _solve_each(
-        self,
-        problem: Problem,
-        datasets: Sequence[Any],
-        agents: Any,
-        previous: Sequence[Result | None],
-        tol: float,
-        seed: int,
+        self, problem: Problem, datasets: Sequence[Any], agents: Any, previous: Sequence[Result | None], seed: int
     ) -> list[Result]:
         """Solve the problem for each of the datasets, tell the callbacks, and keep what came of it."""
         context = None
         if hasattr(self, "_init_callback_context"):
             context = self._init_callback_context(max_subtasks=len(datasets)).call_on_fit_task_begin(estimator=self)
+        how = {name: getattr(self, name) for name in ("split", "network", "method", "engine", "acceleration", "tol")}
         results = []
         for place, data in enumerate(datasets):
             task = None
@@ -106,18 +213,14 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             result = solve(
                 problem,
                 data,
-                split=self.split,
                 agents=agents,
-                network=self.network,
-                method=self.method,
-                engine=self.engine,
-                acceleration=self.acceleration,
-                tol=tol,
                 max_rounds=self.max_rounds,
                 seed=seed,
                 checkpoint=self._checkpoint(place, len(datasets)),
                 warm_start=previous[place],
+                secure_sums=self.secure_sums,
                 callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
+                **how,
             )
             if task is not None:
                 task.call_on_fit_task_end(estimator=self)
@@ -145,14 +248,14 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         certificates = tuple(result.certificate for result in results)
         gaps, rounds = [c.gap for c in certificates], [result.rounds for result in results]
         several = len(results) > 1
-        self.result_ = tuple(results) if several else results[0]
+        self.result_: Any = tuple(results) if several else results[0]
         self.certificate_ = certificates if several else certificates[0]
         self.bill_ = tuple(result.bill for result in results) if several else results[0].bill
         self.dual_gap_ = np.array(gaps) if several else gaps[0]
         self.n_iter_ = np.array(rounds) if several else rounds[0]
 
 
-def rows_of(X: Any, y: Any, sample_weight: Any) -> Rows | None:
+def _rows_of(X: Any, y: Any, sample_weight: Any) -> Rows | None:
     """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its columns of labels and
     weights. None for data that is here."""
     if isinstance(X, Rows):
@@ -188,7 +291,7 @@ def warn_unless_optimal(result: Result, stacklevel: int) -> None:
         warnings.warn(told, ConvergenceWarning, stacklevel=stacklevel)
 
 
-def positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:
+def _positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool_] | slice, FloatArray | None]:
     """Which rows have a weight above zero, and the weights of those; every row, and None, if there are no weights."""
     if sample_weight is None:
         return slice(None), None
@@ -197,50 +300,3 @@ def positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.bool
     if not kept.any():
         raise InvalidData("all sample weights are zero. Give some rows a positive weight.")
     return kept, weights[kept]
-
-
-def linear_problem(estimator: Any, kind: str) -> Problem:
-    """The problem that the parameters describe; a loss of the other kind is refused."""
-    loss, penalty = estimator.loss, estimator.penalty
-    chosen = type(loss) if isinstance(loss, Loss) else LOSSES[loss]
-    if chosen.kind != kind:
-        fitting = [known for known, entry in LOSSES.items() if entry.kind == kind]
-        other = "LinearClassifier" if kind == "regression" else "LinearRegressor"
-        raise InvalidProblem(
-            f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: {', '.join(fitting)}."
-        )
-    wanted = set() if isinstance(loss, Loss) else {field.name for field in fields(chosen)}
-    if isinstance(penalty, str):
-        wanted |= {field.name for field in fields(PENALTIES[penalty])}
-    given = {
-        "strength": estimator.alpha,
-        **{p: getattr(estimator, p, None) for p in ("l1_ratio", "threshold", "level")},
-    }
-    parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
-    return Problem(loss, penalty, intercept=estimator.fit_intercept, **parameters)
-
-
-def two_classes_at_least(y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """The classes, sorted, and the place of every label among them."""
-    check_classification_targets(y)
-    classes, place = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise InvalidData(
-            f"the labels (of positive weight) have one class, {classes.tolist()[0]!r}. A classifier needs two classes: "
-            "add rows of another one."
-        )
-    return classes, place
-
-
-def class_weights(
-    given: Any,
-    classes: npt.NDArray[Any],
-    place: npt.NDArray[np.intp],
-    y: npt.NDArray[Any],
-    weights: FloatArray | None,
-) -> FloatArray | None:
-    """The weights of the samples times those of their classes, by scikit-learn's rules."""
-    if given is None:
-        return weights
-    of_row: FloatArray = compute_class_weight(given, classes=classes, y=y)[place]
-    return of_row if weights is None else weights * of_row

@@ -1,22 +1,50 @@
-"""What the low-rank estimators share: fitted factors in the precision of the data, and scores from them."""
+"""Models that are a matrix of low rank, on rows held by several parties: many classes, or several numbers at once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from coterie.arrays import FloatArray, product
-from coterie.estimators.distributed import Distributed
-from coterie.models import LowRankModel
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_softmax, softmax
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 
-__all__ = ["LowRank"]
+from coterie.arrays import FloatArray, Matrix, product
+from coterie.data.remote import Rows
+from coterie.errors import InvalidProblem
+from coterie.estimators.distributed import Distributed, explained
+from coterie.problem import Problem
+
+__all__ = ["LowRankClassifier", "LowRankRegressor"]
 
 
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
 class LowRank(Distributed):
-    """An estimator with a matrix W of low rank, fitted to rows that are apart."""
+    """A model that is a matrix W of low rank.
 
+    Parameters
+    ----------
+    radius : float
+        The trace norm of the coefficients at most: small values give few patterns, i.e. a low rank.
+
+    Attributes
+    ----------
+    singular_values_, rank_ : of W
+    """
+
+    radius: float = field(default=10.0, kw_only=False)
     split: ClassVar[str] = "samples"
+    _task: ClassVar[str]
 
-    def _keep_model(self, model: LowRankModel, dtype: Any) -> None:
+    def _problem(self) -> Problem:
+        return Problem(self._task, "traceball", radius=self.radius)
+
+    def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
+        (model,) = models
+        dtype = dtype or model.U.dtype
         self._left, self._right = (model.U * model.s).astype(dtype), model.V.astype(dtype)
         self.singular_values_, self.rank_ = model.s.astype(dtype), model.rank_
         self.coef_ = self._right @ self._left.T
@@ -24,3 +52,99 @@ class LowRank(Distributed):
     def _scores(self, X: Any) -> FloatArray:
         scores: FloatArray = product(self._checked(X), self._left) @ self._right.T
         return scores
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: ignore[misc]
+    """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW − yᵢ‖² over all W of trace norm at most `radius`.
+
+    Data is split by samples, and there is no intercept: centre columns and targets, or append a column of ones.
+
+    Attributes
+    ----------
+    coef_ : Wᵀ, one row per target, or a single vector if y is one
+    """
+
+    _task = "squared"
+    _reading: ClassVar[Mapping[str, Any]] = {"multi_output": True, "y_numeric": True}
+
+    def _of_rows(self, rows: Rows) -> Rows:
+        return replace(rows, target=[rows.target] if isinstance(rows.target, str) else list(rows.target))
+
+    def _labels(
+        self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
+    ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
+        return super()._labels(X, y.reshape(-1, 1) if y.ndim == 1 else y, weights)
+
+    def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
+        super()._take(models, dtype, one)
+        if one and len(self.coef_) == 1:
+            self.coef_ = self.coef_.ravel()
+
+    def predict(self, X: Any) -> FloatArray:
+        """One number per row, or one per row and target."""
+        scores = self._scores(X)
+        return scores if self.coef_.ndim == 2 else scores.ravel()
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
+    """A certified multinomial model: least mean of −log softmax(xᵢW)[yᵢ] over all W of trace norm at most `radius`.
+
+    Data is split by samples, and there is no intercept: centre the columns, or append a column of ones.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weights of the classes, which multiply those of the samples.
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted
+    coef_ : Wᵀ, one row per class
+    """
+
+    class_weight: Any = None
+    tol: float = 1e-4
+    _task = "multinomial"
+
+    def _labels(
+        self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
+    ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
+        return [y], self._classes(y, weights)[1]
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """One score per row and class; for two classes, how far the second is ahead of the first."""
+        scores = self._scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The most probable class."""
+        scores = self._scores(X)
+        predicted: npt.NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        return predicted
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """The probability of every class."""
+        probabilities: FloatArray = softmax(self._scores(X), axis=1)
+        return probabilities
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """The logarithms of the probabilities."""
+        logarithms: FloatArray = log_softmax(self._scores(X), axis=1)
+        return logarithms
+
+    def predict_top_k(self, X: Any, k: int = 5) -> npt.NDArray[Any]:
+        """The k most probable classes of every row, the best first."""
+        scores = self._scores(X)
+        if not 1 <= k <= len(self.classes_):
+            raise InvalidProblem(f"k must be between 1 and the {len(self.classes_)} classes, not {k!r}.")
+        predicted: npt.NDArray[Any] = self.classes_[np.argsort(-scores, axis=1, kind="stable")[:, :k]]
+        return predicted
+
+    def top_k_score(self, X: Any, y: Any, k: int = 5, sample_weight: Any = None) -> float:
+        """The share of rows whose class is among the k most probable ones."""
+        found = (self.predict_top_k(X, k) == np.asarray(y)[:, None]).any(axis=1)
+        return float(np.average(found, weights=sample_weight))

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["bernoulli_divergence", "divergence", "negative_entropy"]
+__all__ = ["bernoulli_divergence", "divergence", "divergences", "negative_entropy"]
 
 NEAR = 0.1
 """Below this |x|, x − log(1 + x) is summed as a series: the difference would lose its digits."""
@@ -46,6 +46,13 @@ def divergence(a: float, c: float, log_c: float) -> float:
     for k in range(5 if abs(x) < TINY else SERIES.size - 1, -1, -1):
         total = SERIES[k] - x * total
     return a * x * x * total
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def divergences(a: Any, log_c: Any, out: Any) -> None:
+    """kl(a, c) of every a and c, and ∞ where a is negative."""
+    for i in range(a.size):
+        out[i] = divergence(a[i], math.exp(log_c[i]), log_c[i]) if a[i] >= 0.0 else math.inf
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

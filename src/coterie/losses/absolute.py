@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from coterie.arrays import FloatArray
 from coterie.losses.piecewise_linear import PiecewiseLinear
@@ -23,6 +23,6 @@ class Absolute(PiecewiseLinear):
     def lipschitz(self) -> float:
         return 1.0
 
-    def ends(self, y: FloatArray) -> tuple[float, float]:
+    def ends(self, y: FloatArray) -> tuple[Any, Any]:
         kind = y.dtype.type
         return kind(-1), kind(1)

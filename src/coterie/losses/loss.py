@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
@@ -43,6 +44,14 @@ class Loss(ABC):
     """Whether ℓ*(v; y) = a log a + (1 − a) log(1 − a) for a = −y v: what compiled solvers need to know."""
     moves_with_labels: ClassVar[bool] = False
     """Whether ℓ(u + c; y + c) = ℓ(u; y): then labels far from 0 are lowered, beside an intercept."""
+    steep: ClassVar[bool] = False
+    """Whether ℓ'' has no bound although there is no kink: methods then start from the best constant."""
+    labels: ClassVar[str] = ""
+    """Which labels it takes, in words, if not all numbers are: see `accepts`."""
+
+    def accepts(self, y: FloatArray) -> npt.NDArray[np.bool_]:
+        """Which of these labels it takes."""
+        return np.ones(y.shape, bool)
 
     @property
     @abstractmethod
@@ -55,6 +64,19 @@ class Loss(ABC):
         """Lipschitz constant of the loss in u; infinite for losses that grow quadratically."""
 
     @property
+    def smooth(self) -> bool:
+        """Whether there is no kink."""
+        return self.steep or math.isfinite(self.smoothness)
+
+    def curvature_scale(self, u: FloatArray, y: FloatArray) -> Step:
+        """What ℓ'' is large or small beside: its largest value, or where it has none, |ℓ'|."""
+        return self.smoothness
+
+    def curvature_near(self, u: FloatArray, y: FloatArray, distance: float) -> float:
+        """The most that ℓ'' can be within that distance of these scores."""
+        return self.smoothness
+
+    @property
     def conjugate_curvature(self) -> float | None:
         """a, if ℓ*(v; y) = (a/2) v² + y v on its domain: what compiled solvers need to know; None for other shapes."""
         return None
@@ -63,13 +85,21 @@ class Loss(ABC):
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ(u_i; y_i) for every sample."""
 
+    def sizes(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        """The sums of the absolute values of what ℓ(u_i; y_i) is made of: how large rounding errors can be."""
+        return self.each(u, y)
+
     @abstractmethod
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ'(u_i; y_i), at a kink one element of the subdifferential."""
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ''(u_i; y_i), where it jumps one of its two values; smooth losses have it, second-order methods need it."""
-        raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a method of first order.")
+        raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a first-order method.")
+
+    def response(self, u: FloatArray) -> FloatArray:
+        """What is predicted where the score is u: the score itself, or the mean that it stands for."""
+        return u
 
     def probability(self, u: FloatArray, y: Step) -> FloatArray:
         """How probable the label y is where the score is u; losses that are no log-likelihood of a class have none."""
@@ -88,13 +118,6 @@ class Loss(ABC):
         sizes = np.abs(values) + np.abs(conjugates) + np.abs(products)
         total: FloatArray = np.maximum(values + conjugates - products, 0.0) + 4.0 * np.finfo(u.dtype).eps * sizes
         return total
-
-    def slope_distance(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
-        """|ℓ'(u_i) − v_i|, or at kinks the most it can be: how fast `fenchel_young` changes when a score is off."""
-        if math.isfinite(self.smoothness):
-            return np.abs(self.gradient(u, y) - v)
-        lower, upper = self.domain(y)
-        return upper - lower
 
     def constant(self, mean: float) -> float | None:
         """The constant score that fits best where it follows from the mean label alone; None: it does not."""

@@ -1,6 +1,6 @@
 """The central path of losses with kinks: where samples and model stand on it, and the steps along it.
 
-Formulas and words are those of `interior_point.py`, whose numbers stand in `Tuning`.
+Formulas and words are those of `interior_point.py`.
 """
 
 from __future__ import annotations
@@ -18,62 +18,32 @@ from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import LONGEST, Barrier, barrier_of
 from coterie.methods.quadratic import packed, second_moment, solver, unpacked
+from coterie.tuning import Tuning, tuned
 
-__all__ = ["TUNING", "Kinks", "Samples", "Terms", "Tuning", "Way", "barrier_at", "kinks_of", "on_path"]
+__all__ = ["Kinks", "Samples", "Terms", "Way", "barrier_at", "kinks_of", "on_path"]
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """What steers the interior-point method.
-
-    "Measured": on the problems of docs/second-order.md (a1a, w8a, diabetes, breast cancer, digits; hinge, absolute and
-    quantile; all penalties), as the value with the fewest rounds of those a factor of two to five apart.
-    """
-
-    steps: tuple[float, ...] = (0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024)
-    """Trial steps to the path, after the value here: halves, and then fewer, because long steps are the rule."""
-    first_mu: float = 0.2
-    """The first μ, in units of P(0). Measured: a tenth of it needs as many rounds for few columns, more for many."""
-    near: float = 1.0
-    """The path is reached when a Newton step promises less than this share of μ: the region in which Newton's method on
-    a self-concordant barrier converges quadratically (Nesterov and Nemirovskii 1994)."""
-    blocked: float = 1e-3
-    """After a shorter step along the path it is approached anew: rare, and a step of 1e-3 is no progress."""
-    inside: float = 0.995
-    """Which share of the longest step is taken: Mehrotra (1992) has 0.9 to 0.9999."""
-    rounding: float = 1e-15
-    """A smaller μ, in units of P(0), is 0; so is a smaller change of a value, in units of it: float64 sees no more."""
-    least_room: float = 1e-14
-    """How far from their bounds duals are at least when the path is reached, in units of the interval: float64."""
-    barrier_weight: float = 0.3
-    """What the products of the barrier weigh together, beside 2 of the samples. Measured."""
-    balanced: float = 1e-5
-    least_share: float = 0.03
-    """As long as the first equation's residual, times w, is larger than the one in units of μ, μ is lowered to the
-    other at most: only a full step ends the residual. Measured on boxes and balls, which need a third more without."""
-    correctors: int = 2
-    """How often at most a step is made longer by aiming at outlying products; Gondzio (1996) has 1 to 3."""
-    longer: float = 0.3
-    gain: float = 0.1
-    """By how much that shall lengthen a step, and which share of it is enough: Gondzio's δ_α and γ (both 0.1)."""
-    least_product: float = 0.1
-    most_product: float = 10.0
-    """Between which products none is outlying, in units of μ: Gondzio's β_min and β_max."""
-    poor: float = 0.5
-    """If the corrector reaches less than this share of what the predictor did, it is tried without its second-order
-    term. Measured on one-sided bounds, where w goes far for nothing."""
-    negligible: float = 1e-7
-    negligible_without_ridge: float = 1e-13
-    """Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps; with a
-    ridge more of them, because every direction has some curvature then. Measured: no round more."""
-    widest: int = 1500
-    """Columns up to which Hessians are added up: beyond, a message has more than 9 MB."""
-    expected_rounds: int = 16
-    expected_sums: int = 6
-    """What "auto" reckons with: the median of the problems above."""
+class _Tuning(Tuning):
+    barrier_weight: float = tuned(
+        0.3,
+        "What the products of the barrier weigh together, beside 2 of the samples.",
+        "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all penalties",
+    )
+    negligible: float = tuned(
+        1e-7,
+        "Rows with less than this share of the largest θ are left out of the Hessian, which only shapes the steps.",
+        "measured: a1a and w8a, where no round more is needed",
+    )
+    negligible_without_ridge: float = tuned(
+        1e-13, "The same where some direction has no curvature but the rows'.", "rounding: what float64 sees of a sum"
+    )
+    rounding: float = tuned(
+        1e-15, "A change of a value that is smaller, in units of it, is 0.", "rounding: what float64 sees"
+    )
 
 
-TUNING = Tuning()
+TUNING = _Tuning()
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------
@@ -91,7 +61,7 @@ class Kinks(NamedTuple):
 
 
 def kinks_of(agent: Agent) -> Kinks:
-    """Those of the own samples, made once."""
+    """Those of its own samples, made once."""
     if "kinks" not in agent.scratch:
         y = agent.labels.astype(float)
         lower, upper = (side.astype(float, copy=False) for side in agent.problem.loss.domain(y))
@@ -123,7 +93,7 @@ class Way(NamedTuple):
 
 
 class Samples:
-    """The own samples: where they stand, and where they are going."""
+    """Its own samples: where they stand, and where they are going."""
 
     def __init__(self, kinks: Kinks, r: FloatArray, v: FloatArray, s: FloatArray, t: FloatArray):
         self.kinks, self.v, self.s, self.t = kinks, v, s, t
@@ -206,7 +176,7 @@ class Terms:
         return ridge
 
     def hessian(self, theta: FloatArray, *more: FloatArray) -> FloatArray:
-        """A message: the own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
+        """A message: its own triangle of X̃ᵀ(ωθ)X̃, without the rows that do not matter, and then more."""
         problem = self.agent.problem
         ridged = problem.penalty.strong_convexity > 0 and not problem.intercept
         least = (TUNING.negligible if ridged else TUNING.negligible_without_ridge) * theta.max(initial=0.0)

@@ -1,4 +1,4 @@
-"""What `method="auto"` reckons with: how large the data is, how good the link is, and what a method would take there.
+"""What `method="auto"` assumes: how large the data is, how good the link is, and what a method would take there.
 
     seconds = turns · latency + bits of the busiest sender / bandwidth + local work / speed
 
@@ -8,7 +8,6 @@ between methods and nothing else: no certificate and no bill rests on them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +15,14 @@ import numpy as np
 from coterie.networks import Network
 from coterie.problem import Problem
 
-__all__ = ["LINK", "SPEED", "Link", "Sizes", "products_work", "worth"]
+__all__ = ["LINK", "SPEED", "Link", "Outlook", "Sizes", "first_order", "products_work", "worth"]
 
 FIRST_ORDER_APPEAL = 2.0
-"""What the best method of first order has; another one that takes half the time has twice as much."""
+"""What the best first-order method has; another one that takes half the time has twice as much."""
 FIRST_ORDER_ROUNDS = {"smooth": 60.0, "kinks": 300.0}
-"""Rounds of a self-tuned, accelerated method of first order to a relative gap of 1e-6: see docs/papers/002.md."""
+"""Rounds of a self-tuned, accelerated first-order method to a relative gap of 1e-6: see docs/papers/002.md."""
 FIRST_ORDER_SWEEPS = 20.0
-"""Passes over the own rows in one of its rounds, where the local problem is solved by coordinate steps."""
+"""Passes over its own rows in one of its rounds, where the local problem is solved by coordinate steps."""
 SPEED, BLAS_SPEED = 1e9, 1e10
 """Multiplications a second of one agent, and those of dense matrix products."""
 
@@ -33,9 +32,9 @@ class Link:
     """A link between two organisations, unless told otherwise: 20 ms away, 100 Mbit/s."""
 
     latency: float = 0.02
-    """Seconds a hop."""
+    """Seconds per hop."""
     bandwidth: float = 1e8
-    """Bits a second."""
+    """Bits per second."""
 
 
 LINK = Link()
@@ -74,25 +73,36 @@ def products_work(sizes: Sizes, width: float) -> float:
     return products + width**3 * SPEED / BLAS_SPEED
 
 
-def worth(
-    problem: Problem,
-    network: Network,
-    sizes: Sizes,
-    *,
-    rounds: float,
-    sums: float,
-    scalars: float,
-    work: float,
-    what: str,
-) -> tuple[float, str]:
-    """The score of so many rounds of so many `Sum`s and numbers, against a method of first order, and why."""
-    taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / SPEED)
-    slow = FIRST_ORDER_ROUNDS["smooth" if math.isfinite(problem.loss.smoothness) else "kinks"]
-    sweeps = 2 * FIRST_ORDER_SWEEPS * sizes.rows_work
-    first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / SPEED)
+@dataclass(frozen=True)
+class Outlook:
+    """What a method is expected to take until a relative gap of 1e-6."""
+
+    rounds: float
+    sums: float
+    """`Sum`s in a round."""
+    scalars: float
+    """Numbers that one party says in a round."""
+    work: float
+    """Multiplications of one agent in a round, at `SPEED`."""
+    what: str = ""
+    """What speaks for it."""
+
+
+def first_order(problem: Problem, sizes: Sizes) -> Outlook:
+    """What a first-order method takes, split by samples."""
+    rounds = FIRST_ORDER_ROUNDS["smooth" if problem.loss.smooth else "kinks"]
+    return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * FIRST_ORDER_SWEEPS * sizes.rows_work)
+
+
+def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) -> tuple[float, str]:
+    """The score of a method with that outlook, against a first-order method, and why."""
+    taken, usual = (
+        one.rounds * (_sum_seconds(network, sizes.link, one.sums, one.scalars) + one.work / SPEED)
+        for one in (outlook, first_order(problem, sizes))
+    )
     link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
-    reason = f"{what}: about {taken:.2g} s against {first_order:.2g} s of a method of first order, at {link}"
-    return FIRST_ORDER_APPEAL * first_order / taken, reason
+    reason = f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, at {link}"
+    return FIRST_ORDER_APPEAL * usual / taken, reason
 
 
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:

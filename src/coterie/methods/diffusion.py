@@ -4,14 +4,14 @@ Sayed): columns split over the agents of any connected graph, every iteration on
 | paper                | code                  | meaning                                                               |
 |----------------------|-----------------------|-----------------------------------------------------------------------|
 | N, K                 | `n`, `agent.count`    | samples, agents                                                       |
-| h_{n,k}, w_k         | `agent.design`, `w`   | the own columns of sample n, and their coefficients                   |
+| h_{n,k}, w_k         | `agent.design`, `w`   | its own columns of sample n, and their coefficients                   |
 | γ_n, Q(·; γ_n)       | label, `problem.loss` | the label, known to all, and the loss, smooth, Q' its derivative      |
 | A = [a_ℓk]           | `mixing`              | symmetric, doubly stochastic                                          |
 | μ                    | `step`                | the step size                                                         |
 | J                    | `pipeline`            | slots of the pipeline: how often a score is mixed before it is used   |
 | u_{n,k}, v_{n,k}     | `memory`              | the score of n that k used last, and K h_{n,k}ᵀ w_k at that time      |
 | (1/N) Σ Q'(u_n) h_n  | `average`             | the average gradient of the memory, SAGA's                            |
-| z_{n,k}              | the letters           | on their way from K h_{n,k}ᵀ w_k to the score Σ_k h_{n,k}ᵀ w_k        |
+| z_{n,k}              | the messages          | on their way from K h_{n,k}ᵀ w_k to the score Σ_k h_{n,k}ᵀ w_k        |
 
 Everybody's gradient needs everybody's label: **choosing one of these methods tells the labels (and the weights) to all
 agents**, once, in the set-up. Where they must stay at one party, use `graph-cp`.
@@ -62,6 +62,7 @@ from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.steps import S
 from coterie.words import Mix, Sum, Talk
 
 __all__ = ["PVRD2", "VRD2", "Diffusion", "DynamicDiffusion", "State"]
@@ -112,7 +113,7 @@ class FullState:
 
 
 @dataclass(frozen=True)
-class _Family(Method):
+class _Family(Method[S]):
     """What the family shares: the problems it solves, the mixing matrix, and what the agents tell each other first."""
 
     split: ClassVar[str] = "features"
@@ -181,7 +182,7 @@ class _Family(Method):
 
 
 @dataclass(frozen=True)
-class _Stochastic(_Family):
+class _Stochastic(_Family[State]):
     """One sample (or batch) an iteration, the same at every agent."""
 
     remembers: ClassVar[bool] = True
@@ -197,10 +198,6 @@ class _Stochastic(_Family):
         for name, value in (("batch", self.batch), ("iterations_per_round", self.iterations_per_round)):
             if not (value is None and name != "batch"):
                 whole_number(f"{self.name}: {name}", value)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def _wishes(self) -> tuple[int | Literal["auto"], bool | Literal["auto"]]:
         """The pipeline's length, and whether its filter is Chebyshev's."""
@@ -309,7 +306,7 @@ class PVRD2(_Stochastic):
 
 
 @dataclass(frozen=True)
-class DynamicDiffusion(_Family):
+class DynamicDiffusion(_Family[FullState]):
     """The deterministic comparison, (18)–(19) for all samples at once: full gradients of scores that are tracked."""
 
     name: ClassVar[str] = "dynamic-diffusion"
@@ -317,10 +314,6 @@ class DynamicDiffusion(_Family):
     disclosure: ClassVar[Disclosure] = replace(
         _Family.disclosure, sent=f"{LABELS_FIRST} the partial scores of all rows, mixed"
     )
-
-    @property
-    def state(self) -> type:
-        return FullState
 
     def start(self, agent: Agent) -> Talk[FullState]:
         labels, weights, _ = yield from self._share(agent)

@@ -30,7 +30,7 @@ TOTALS = (
 )
 LABELS_FIRST = "ALL LABELS AND WEIGHTS, once, to all parties; then"
 WEIGHTED_ROWS = Disclosure(
-    sent="a weighted sum of the own rows, one number per column, added to those of the others",
+    sent="a weighted sum of its own rows, one number per column, added to those of the others",
     learned="a weighted sum of rows, another one each round: with fewer rows than rounds, the space that the rows span",
     secure=TOTALS,
 )

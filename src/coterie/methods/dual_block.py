@@ -143,7 +143,7 @@ def improve(
 
 
 def _rows(agent: Agent) -> tuple[Any, ...]:
-    """What the compiled code wants to know of the own rows: its first arguments."""
+    """What the compiled code wants to know of its own rows: its first arguments."""
     if "rows" not in agent.scratch:
         design, X, labels, loss = agent.centred, agent.design.X, agent.labels, agent.problem.loss
         sparse, (centre, unit) = is_sparse(X), _centre(design)

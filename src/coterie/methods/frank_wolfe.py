@@ -78,7 +78,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class FrankWolfe(Method):
+class FrankWolfe(Method[State]):
     """What the three share."""
 
     split: ClassVar[str] = "samples"
@@ -94,10 +94,6 @@ class FrankWolfe(Method):
         for name, known in (("step", ("auto", "classic", "search")), ("information", INFORMATION)):
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
@@ -199,9 +195,9 @@ class NaiveDfw(FrankWolfe):
     """Centralised Frank-Wolfe on the sum of all gradients (section 3.1)."""
 
     name: ClassVar[str] = "naive-dfw"
-    summary: ClassVar[str] = "Frank-Wolfe for low rank with whole gradients: exact steps, d·m numbers a round"
+    summary: ClassVar[str] = "Frank-Wolfe for low rank with whole gradients: exact steps, d·m numbers per round"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the own gradient, one number per column and class, added up",
+        sent="its own gradient, one number per column and class, added up",
         learned="for each class a weighted sum of rows",
         secure=TOTALS,
     )
@@ -217,10 +213,10 @@ class Sva(FrankWolfe):
     """Singular vector averaging (section 3.1): a heuristic, without a guarantee."""
 
     name: ClassVar[str] = "sva"
-    summary: ClassVar[str] = "Frank-Wolfe for low rank with averaged local singular vectors: d + m numbers a round"
+    summary: ClassVar[str] = "Frank-Wolfe for low rank with averaged local singular vectors: d + m numbers per round"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the leading singular vectors of the own gradient, added up",
-        learned="the direction in which the own rows pull most",
+        sent="the leading singular vectors of its own gradient, added up",
+        learned="the direction in which its own rows pull most",
         secure=TOTALS,
     )
 
@@ -235,9 +231,9 @@ class DfwTrace(FrankWolfe):
     """DFW-TRACE, algorithm 2."""
 
     name: ClassVar[str] = "dfw-trace"
-    summary: ClassVar[str] = "Frank-Wolfe for low rank by distributed power iterations: K(d + m) numbers a round"
+    summary: ClassVar[str] = "Frank-Wolfe for low rank by distributed power iterations: K(d + m) numbers per round"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="products of the own gradient with one vector, a number per column or class, added up",
+        sent="products of its own gradient with one vector, a number per column or class, added up",
         learned="one combination of weighted sums of rows in each product",
         secure=TOTALS,
     )
@@ -310,7 +306,7 @@ def named(power: Power) -> int | str:
 
 
 def local_pair(agent: Agent, information: Information) -> Pair:
-    """The top singular vectors of the own gradient; the largest entry of u is positive, and v follows."""
+    """The top singular vectors of its own gradient; the largest entry of u is positive, and v follows."""
     d, m = agent.problem.task.size(agent.data)
     u, v = leading_pair(
         LinearOperator(

@@ -1,10 +1,10 @@
-"""Least squares from one letter: all agents add up X̃ᵀX̃ and X̃ᵀy once, and each solves the rest alone.
+"""Least squares from one message: all agents add up X̃ᵀX̃ and X̃ᵀy once, and each solves the rest alone.
 
     P(w) = ½ wᵀHw − cᵀw + g(w) + constant             H = Σ_k X̃_kᵀ S_k X̃_k / n,   c = Σ_k X̃_kᵀ S_k y_k / n
 
 The first round is one `Sum` of d (d + 3)/2 numbers, the upper triangle of H and then c, and every agent finds the
 minimum of the same numbers by the same deterministic steps (`quadratic.py`). H and c know nothing of the penalty, so
-another penalty on the same data, and a whole path of strengths, needs no letter at all.
+another penalty on the same data, and a whole path of strengths, needs no message at all.
 
 Squaring the data loses half the digits where columns are nearly dependent. So a second round, should the certificate
 ask for one, is a step of iterative refinement: one `Sum` of the true slope r = X̃ᵀS(X̃w − y)/n, d numbers, and
@@ -23,7 +23,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
@@ -45,14 +45,14 @@ class State:
 
 
 @dataclass(frozen=True)
-class Gram(Method):
+class Gram(Method[State]):
     """The normal equations, added up once."""
 
     name: ClassVar[str] = "gram"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "least squares from one sum of XᵀX and Xᵀy, for few columns"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="XᵀX and Xᵀy of the own rows, one number per pair of columns, added up, once",
+        sent="XᵀX and Xᵀy of its own rows, one number per pair of columns, added up, once",
         learned="all second moments: means, variances, correlations. With no more rows than columns the rows up to a "
         "rotation (all distances and angles between people), and the labels that go with them",
         secure=TOTALS,
@@ -61,12 +61,11 @@ class Gram(Method):
     first_look: ClassVar[int] = 1
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or not problem.loss.quadratic:
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        if not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
-        work = products_work(sizes, d)
-        return worth(problem, network, sizes, rounds=1, sums=1, scalars=d * (d + 3) / 2, work=work, what="one message")
+        return Outlook(1, 1, d * (d + 3) / 2, products_work(sizes, d), "one message suffices")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:
@@ -75,16 +74,12 @@ class Gram(Method):
                 "Use newton for another smooth loss, or proximal-1 for any."
             )
 
-    @property
-    def state(self) -> type:
-        return State
-
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
         return State(agent.centred.inner(agent.first_model().astype(float)), np.empty(0))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        """With the letter of an earlier run on the same data, the answer is there before the first round."""
+        """With the message of an earlier run on the same data, the answer is there before the first round."""
         if point.kept is None:
             return replace(state, w=agent.centred.inner(point.w.astype(float)))
         kept = sealed(point.kept)  # as all agents have it: the answer is computed once
@@ -121,6 +116,6 @@ def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _solved(agent: Agent, letter: FloatArray, w: FloatArray) -> FloatArray:
     H, c = _normal(agent, letter)
-    # Another run with the same letter asks again, because the clock may have cut this answer short.
+    # Another run with the same message asks again, because the clock may have cut this answer short.
     key = agent.problem, agent.should_stop
     return shared_result(letter, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)

@@ -3,10 +3,10 @@ Linear Models"): columns split over the agents of any connected graph, labels at
 
 | paper        | code              | meaning                                                                  |
 |--------------|-------------------|--------------------------------------------------------------------------|
-| X_j          | `agent.design`    | the own columns; the agent with the labels also has the intercept's      |
-| θ_j          | `theta`           | the own block of the model                                               |
-| λ_j          | `lam`             | the own copy of the dual, a number per sample; all agree at the end      |
-| v_j          | `V`               | the own multiplier of the constraint L λ = 0                             |
+| X_j          | `agent.design`    | its own columns; the agent with the labels also has the intercept's      |
+| θ_j          | `theta`           | its own block of the model                                               |
+| λ_j          | `lam`             | its own copy of the dual, a number per sample; all agree at the end      |
+| v_j          | `V`               | its own multiplier of the constraint L λ = 0                             |
 | L            | `"laplacian"`     | the weighted Laplacian of the network                                    |
 | τ/n, σ/n     | `a`, `s`          | the primal and the dual step; prox_{τr} is prox_{n a r}                  |
 | R, χ, δ, D   | `R`, `chi`, ...   | ‖θ̂‖ ≤ R, ‖X‖ ≤ χ, ‖L†‖ ≤ 1/δ, ‖L‖ ≤ D                                    |
@@ -94,9 +94,9 @@ class State:
     k: int
     """Rounds since the epoch began."""
     shares: FloatArray
-    """The own shares of the last measured residual, see `residual_shares`."""
+    """Its own shares of the last measured residual, see `residual_shares`."""
     first: float
-    """The own share of ‖z − T z‖²_M in the epoch's first round."""
+    """Its own share of ‖z − T z‖²_M in the epoch's first round."""
     before: float | None
     """Everybody's ‖z − T z‖²_M at the last look of this epoch."""
 
@@ -117,8 +117,8 @@ class PaperState:
 
 
 @dataclass(frozen=True)
-class GraphCP(Method):
-    """Chambolle–Pock over the edges of a graph: one `Mix` of n numbers a round (the paper's variant: two)."""
+class GraphCP(Method[State | PaperState]):
+    """Chambolle–Pock over the edges of a graph: one `Mix` of n numbers per round (the paper's variant: two)."""
 
     name: ClassVar[str] = "graph-cp"
     split: ClassVar[str] = "features"
@@ -165,7 +165,7 @@ class GraphCP(Method):
         if network.server:
             return None
         mine, trees, words = traffic(network)
-        return 1.0 + (trees / (mine + trees) if network.n_edges else 0.5), f"traffic: {words}"
+        return 1.0 + (trees / (mine + trees) if network.n_edges else 0.5), f"it is expected to send less: {words}"
 
     def check(self, problem: Problem, network: Network) -> None:
         if network.server:
@@ -175,8 +175,8 @@ class GraphCP(Method):
             )
 
     @property
-    def state(self) -> type:
-        return PaperState if self.variant == "paper" else State
+    def states(self) -> tuple[type, ...]:
+        return (PaperState if self.variant == "paper" else State,)
 
     def start(self, agent: Agent) -> Talk[State | PaperState]:
         return (yield from (self._paper_start(agent) if self.variant == "paper" else self._start(agent)))
@@ -331,7 +331,7 @@ def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
 
 
 def told(agent: Agent, point: Point) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
-    """The own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
+    """Its own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
     theta, dtype = point.w.astype(agent.design.dtype), agent.design.dtype
     scores = yield Sum(agent.design.forward(theta))
     lam = np.zeros_like(scores)
@@ -391,7 +391,7 @@ def moved(lam_after: FloatArray, lam: FloatArray, u_ahead: FloatArray, u: FloatA
 def residual_shares(
     state: State, theta_change: FloatArray, lam_after: FloatArray, u_ahead: FloatArray, mixed: FloatArray
 ) -> FloatArray:
-    """The own share of what duals, blocks and edges moved in this round, and of
+    """Its own share of what duals, blocks and edges moved in this round, and of
 
     ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖N_j^½Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩, all of it.
 
@@ -478,7 +478,7 @@ def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:
     diagonal: list[float] = []
     off: list[float] = []
     for _ in range(min(agent.count - 1, LANCZOS_STEPS)):
-        # The own entries of all basis vectors so far; the constant one, L's kernel, is the first.
+        # Its own entries of all basis vectors so far; the constant one, L's kernel, is the first.
         along = yield Sum(entry * basis)
         entry -= float(along @ basis)
         again = yield Sum(np.append(entry * basis, entry**2))
@@ -511,7 +511,7 @@ def traffic(network: Network) -> tuple[float, float, str]:
     """What `graph-cp` and `tree` are expected to send, as multiples of n times the rounds of `tree`, and that in words.
 
     Measured on rings, stars, grids and complete graphs of 4 to 32 agents: `graph-cp` takes 1.5 to 3 √m times the rounds
-    of `tree`, and more on paths. As `tree` has to estimate κ before, 1.4 √m is reckoned with.
+    of `tree`, and more on paths. As `tree` has to estimate κ before, 1.4 √m is assumed.
     """
     m, edges, longer = network.agents, network.n_edges, 1.4 * math.sqrt(network.agents)
     words = (

@@ -40,17 +40,57 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import Barrier, Step
-from coterie.methods.central_path import TUNING, Samples, Terms, Tuning, barrier_at, kinks_of, on_path
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.central_path import Samples, Terms, barrier_at, kinks_of, on_path
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, rounded
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["InteriorPoint", "State", "Tuning"]
+__all__ = ["InteriorPoint", "State"]
 
+STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
+"""Trial steps to the path, after the value here."""
+WIDEST = 1500
+"""Columns up to which Hessians are added up: beyond, a message has more than 9 MB."""
+EXPECTED_ROUNDS, EXPECTED_SUMS = 16, 6
+"""What "auto" reckons with."""
+GONDZIO = "paper: Gondzio 1996"
+MEASURED = "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all penalties"
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    first_mu: float = tuned(0.2, "The first μ, in units of P(0).", MEASURED)
+    near: float = tuned(
+        1.0,
+        "The path is reached when a Newton step promises less than this share of μ.",
+        "theorem: there Newton's method on a self-concordant function converges (Nesterov and Nemirovskii 1994)",
+    )
+    blocked: float = tuned(1e-3, "After a shorter step along the path it is approached again.", MEASURED)
+    inside: float = tuned(0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=3)
+    rounding: float = tuned(1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees")
+    least_room: float = tuned(
+        1e-14, "Room of duals when the path is reached, in units of the interval.", "rounding: what float64 sees"
+    )
+    balanced: float = tuned(1e-5, "As long as the residual, times w, is larger in units of μ, ...", MEASURED)
+    least_share: float = tuned(0.03, "... μ is lowered to this share at most.", MEASURED, below=1)
+    correctors: int = tuned(2, "Further correctors, which aim at products that are in the way.", GONDZIO)
+    longer: float = tuned(0.3, "By how much they shall lengthen a step, ...", GONDZIO, below=1)
+    gain: float = tuned(0.1, "... and which share of it is enough.", GONDZIO)
+    least_product: float = tuned(0.1, "Products above this, in units of μ, are not in the way, ...", GONDZIO, below=1)
+    most_product: float = tuned(10.0, "... nor are those below this.", GONDZIO, above=1)
+    poor: float = tuned(
+        0.5,
+        "If the corrector reaches less than this share of what the predictor did, it is tried without that.",
+        "measured: one-sided bounds, where w goes far for nothing",
+    )
+
+
+TUNING = _Tuning()
 OUTSIDE, APPROACHING, ON_PATH = range(3)
 EMPTY = np.empty(0)
 
@@ -74,31 +114,30 @@ class State:
 
 
 @dataclass(frozen=True)
-class InteriorPoint(Method):
+class InteriorPoint(Method[State]):
     """Mehrotra's predictor and corrector in the space of the model."""
 
     name: ClassVar[str] = "interior-point"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the curvature XᵀDX of the own rows, a number per column and one per pair of "
+        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
         "columns, added up",
-        learned="all second moments, weighted anew in each round. That is more than `gram` tells: few rows come out "
+        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
         "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
         secure=TOTALS,
-        setup="the longest step that the own rows allow, a number per party and round, which all hear",
+        setup="the longest step that its own rows allow, a number per party and round, which all hear",
     )
     tells_labels: ClassVar[bool] = False
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
         fits = problem.loss.conjugate_curvature == 0.0 and _has_barrier(problem)
-        if sizes is None or not fits or sizes.width(problem) > TUNING.widest:
+        if not fits or sizes.width(problem) > WIDEST:
             return None
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
-        rounds, sums = TUNING.expected_rounds, TUNING.expected_sums
-        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
+        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
@@ -112,15 +151,11 @@ class InteriorPoint(Method):
                 "of which pieces it is made. Use proximal-1."
             )
 
-    @property
-    def state(self) -> type:
-        return State
-
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
-        if agent.design.shape[1] > TUNING.widest:
+        if agent.design.shape[1] > WIDEST:
             raise InvalidProblem(
-                f"interior-point adds up Hessians of at most {TUNING.widest} columns; this problem has "
+                f"interior-point adds up Hessians of at most {WIDEST} columns; this problem has "
                 f"{agent.design.shape[1]}. Use proximal-1."
             )
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
@@ -172,7 +207,7 @@ class InteriorPoint(Method):
             return dw, -0.5 * float(slope @ dw)
 
         dw, promised = shared_result(total, aimed)
-        dr, shares, share = agent.centred.forward(dw), np.array(TUNING.steps), 0.0
+        dr, shares, share = agent.centred.forward(dw), STEPS, 0.0
         smoothed: Any = kernel.smoothed
         while share == 0.0:
             values = np.zeros(len(shares))
@@ -181,7 +216,7 @@ class InteriorPoint(Method):
             share, unseen = shared_result(losses, terms.best, mu, dw, promised, shares, losses)
             if unseen:
                 break
-            shares = shares * TUNING.steps[-1]
+            shares = shares * STEPS[-1]
         if share:
             w = shared_result(losses, lambda: sealed(w + share * dw))
         if promised > TUNING.near * mu and share:

@@ -36,8 +36,9 @@ from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_n
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
+from coterie.losses.loss import Step
 from coterie.methods import working_set
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, minimiser, packed, proven, second_moment, unpacked
@@ -64,7 +65,7 @@ of every third, fifth or seventh row (rows may come in twos and fours), but of a
 SPARSE = 200
 """Columns from which on "auto" adds up only those in play, if the penalty makes models sparse."""
 EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
-"""What "auto" reckons with, by ℓ''."""
+"""What "auto" assumes, by ℓ''."""
 EXPECTED_SPARSE_ROUNDS = 5
 """The same for sparse rows of many columns beside `l1`."""
 EXPECTED_IN_PLAY = 300
@@ -83,13 +84,13 @@ class State:
     letter: FloatArray
     """The upper triangle of n H as it was last, if it is kept."""
     curvature: FloatArray
-    """The ℓ'' of the own rows that are in it."""
+    """The ℓ'' of its own rows that are in it."""
     single: bool
     """Whether single precision is enough for H; it is not where H is kept."""
     every: int
-    """One of so many of the own rows is in H."""
+    """One of so many of its own rows is in H."""
     v: FloatArray | None = None
-    """A dual of the own rows that is better than the slopes at w."""
+    """A dual of its own rows that is better than the slopes at w."""
 
 
 class Aim(NamedTuple):
@@ -107,7 +108,7 @@ class Aim(NamedTuple):
     single: bool = False
     """Whether single precision was enough for H."""
     v: FloatArray | None = None
-    """A dual of the own rows that is better than the slopes at the target."""
+    """A dual of its own rows that is better than the slopes at the target."""
 
 
 class Reached(NamedTuple):
@@ -127,16 +128,16 @@ NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True)
-class Newton(Method):
+class Newton(Method[State]):
     """Proximal Newton with a line search."""
 
     name: ClassVar[str] = "newton"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "Newton's method for smooth losses: a handful of rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient and the curvature XᵀDX of the own rows, a number per column and one per pair of "
+        sent="the gradient and the curvature XᵀDX of its own rows, a number per column and one per pair of "
         "columns, added up",
-        learned="all second moments, weighted anew in each round. That is more than `gram` tells: few rows come out "
+        learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
         "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
         secure=TOTALS,
     )
@@ -154,8 +155,8 @@ class Newton(Method):
         whole_number("newton: products", self.products)
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or not _has_curvature(problem.loss):
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        if not _has_curvature(problem.loss):
             return None
         d = sizes.width(problem)
         mode = _suiting(problem.penalty.name, d)
@@ -169,7 +170,7 @@ class Newton(Method):
         if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short letters in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
-        return worth(problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds")
+        return Outlook(rounds, sums, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):
@@ -184,15 +185,12 @@ class Newton(Method):
                 f"{problem.penalty.name!r}. Use hessian='full'."
             )
 
-    @property
-    def state(self) -> type:
-        return State
-
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
         single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
-        return State(w, FIRST_FLOOR, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
+        floor = 1.0 if agent.problem.loss.steep else FIRST_FLOOR
+        return State(w, floor, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H.
@@ -213,7 +211,8 @@ class Newton(Method):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.problem.loss, state.w, agent.at(state.w, agent.centred)
-        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), state.floor * loss.smoothness))
+        floor = state.floor * loss.curvature_scale(here.scores, here.y)
+        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), floor))
         if state.every > 1:
             curvature = _thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
@@ -354,8 +353,8 @@ def _has_curvature(loss: Loss) -> bool:
     return type(loss).curvature is not Loss.curvature
 
 
-def _raised(loss: Loss, curvature: FloatArray, floor: float) -> FloatArray:
-    """ℓ'' with that floor; where it is constant by pieces, only if most of the own rows are below it."""
+def _raised(loss: Loss, curvature: FloatArray, floor: Step) -> FloatArray:
+    """ℓ'' with that floor; where it is constant by pieces, only if most of its own rows are below it."""
     if _by_pieces(loss) and 2 * np.count_nonzero(curvature < floor) <= curvature.size:
         return curvature
     return np.maximum(curvature, floor)

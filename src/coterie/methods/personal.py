@@ -4,9 +4,9 @@
 | paper     | code                    | meaning                                                                        |
 |-----------|-------------------------|--------------------------------------------------------------------------------|
 | K, κ      | `agent.count`, `sample` | users; peers that are sampled in a graph step                                  |
-| α_k       | `x[HEAD:]`              | the own model: a weight for each base predictor                                |
-| d_k, w_kl | `x[0]`, `weights`       | the own degree; the weights of the own neighbours `peers`                      |
-| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on the own rows; confidence                                   |
+| α_k       | `x[HEAD:]`              | its own model: a weight for each base predictor                                |
+| d_k, w_kl | `x[0]`, `weights`       | its own degree; the weights of its neighbours `peers`                          |
+| L_k, c_k  | `x[1]` = c_k L_k        | the log-sum loss on its own rows; confidence                                   |
 | A_k       | `margins(agent)`        | y_i h_j(x_i)                                                                   |
 | γ⁽ᵗ⁾      | `gamma`                 | 2K/(t + 2K), with t the wake-ups of all                                        |
 | p, Δ      | `price`                 | the linear part of h, divided by μ                                             |
@@ -48,7 +48,7 @@ from coterie.words import Ask, Publication, Sum, Talk
 __all__ = ["Dada", "Global", "GlobalState", "Local", "PersoLinear", "State"]
 
 HEAD = 2
-"""A letter begins with the degree and the weighted loss."""
+"""A message begins with the degree and the weighted loss."""
 TRIALS = 10.0
 """What one wrong answer in a trial costs, on the scale of the logarithms in h."""
 REMEMBERED = 512
@@ -79,7 +79,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Dada(Method):
+class Dada(Method[State]):
     """Models and graph in turns; only the models, if the graph is given."""
 
     name: ClassVar[str] = "dada"
@@ -87,8 +87,8 @@ class Dada(Method):
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "a boosted model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the own model, the own loss and degree, to each neighbour, and to everybody who asks to learn the "
-        "graph; and to those it asked, how often their models are wrong on the own rows",
+        sent="its own model, its own loss and degree, to each neighbour, and to everybody who asks to learn the "
+        "graph; and to those it asked, how often their models are wrong on its own rows",
         learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
         "recognised by the predictors that it chose. Anybody can ask anybody",
         secure="the same: models go to those who are to hear them, and are no sums",
@@ -134,7 +134,7 @@ class Dada(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return (1.0, "models that borrow strength from similar users") if cls is Dada else None
+        return (1.0, "users learn from similar users") if cls is Dada else None
 
     def check(self, problem: Problem, network: Network) -> None:
         if not isinstance(problem, Personal):
@@ -145,10 +145,6 @@ class Dada(Method):
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         learn = isinstance(problem, Personal) and problem.learned
         return replace(self, learn=learn), problem
-
-    @property
-    def state(self) -> type:
-        return State
 
     # -- when what is done --------------------------------------------------------------------------------------------
 
@@ -276,7 +272,7 @@ class Dada(Method):
     def price(
         self, agent: Agent, state: State, peers: npt.NDArray[np.intp], letters: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """The linear part of h divided by μ, for each of these peers, and how their models did on the own rows."""
+        """The linear part of h divided by μ, for each of these peers, and how their models did on its own rows."""
         problem = agent.problem
         assert isinstance(problem, Personal)
         models = letters[:, HEAD:]
@@ -346,12 +342,12 @@ def _curvature(agent: Agent) -> float:
 
 @dataclass(frozen=True)
 class PersoLinear(Dada):
-    """Personal linear models on the same graph: dense letters, no ℓ1 constraint."""
+    """Personal linear models on the same graph: dense messages, no ℓ1 constraint."""
 
     name: ClassVar[str] = "perso-linear"
     summary: ClassVar[str] = "a linear model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the own model, one number per column, with the own loss and degree, to each neighbour and to who asks",
+        sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
         learned="how the sender's rows are labelled, as well as its model knows it",
         secure="the same: models go to those who are to hear them, and are no sums",
     )
@@ -364,7 +360,7 @@ class PersoLinear(Dada):
 
 @dataclass(frozen=True)
 class Local(Dada):
-    """Everybody alone: ℓ1-AdaBoost on the own rows, without a message."""
+    """Everybody alone: ℓ1-AdaBoost on its own rows, without a message."""
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
@@ -387,7 +383,7 @@ class GlobalState:
 
 
 @dataclass(frozen=True)
-class Global(Method):
+class Global(Method[GlobalState]):
     """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
 
     name: ClassVar[str] = "global"
@@ -395,8 +391,8 @@ class Global(Method):
     family: ClassVar[str] = "personal"
     summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient of the own loss, one number per base predictor, added up, and losses along a line",
-        learned="a weighted sum of the own rows' predictions, another one each round",
+        sent="the gradient of its own loss, one number per base predictor, added up, and losses along a line",
+        learned="a weighted sum of its own rows' predictions, another one each round",
         secure=TOTALS,
     )
     tells_labels: ClassVar[bool] = False
@@ -408,10 +404,6 @@ class Global(Method):
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
-
-    @property
-    def state(self) -> type:
-        return GlobalState
 
     def start(self, agent: Agent) -> Talk[GlobalState]:
         yield from ()

@@ -5,7 +5,7 @@
 | w                | `w`              | the model, the same at every agent                                            |
 | v_[k]            | `v`              | the dual, one number per own sample                                           |
 | X_[k] v_[k]      | `Xv`             | what the agent says of it                                                     |
-| X_[k] (d × n_k)  | `agent.centred`  | the own data (rows are samples here), with the intercept's column             |
+| X_[k] (d × n_k)  | `agent.centred`  | its own data (rows are samples here), with the intercept's column             |
 | ρ, β             | `rho`, `beta`    | the parameter of the augmented Lagrangian; βK = 1/ρ                           |
 | η₁, η₂ = ητ      | `eta`            | keeps Q₁, Q₂ positive semi-definite (Lemma 1); η = K by default               |
 | τ                | `tau`            | max over k of λmax(X_[k]ᵀ X_[k])                                              |
@@ -84,7 +84,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class PrimalDual(Method):
+class PrimalDual(Method[State]):
     """What the five rules share."""
 
     split: ClassVar[str] = "samples"
@@ -95,17 +95,13 @@ class PrimalDual(Method):
     inner_tolerance: Auto = "auto"
     """How exactly local problems are solved; "auto" is rough at first and summable over the rounds (Theorem 2)."""
     inner_epochs: int = 50
-    """Sweeps over the own samples in one round at most."""
+    """Sweeps over its own samples in one round at most."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
         whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)
@@ -147,7 +143,7 @@ class PrimalDual(Method):
 
         Where nothing is strongly convex either, relaxed steps circle around the solution: an anchor stops that.
         """
-        if math.isfinite(problem.loss.smoothness):
+        if problem.loss.smooth:
             return Anderson(self)
         if problem.penalty.strong_convexity <= 0:
             return Halpern(self)
@@ -174,7 +170,7 @@ class Admm(PrimalDual):
             tau = float(norms.max()) or 1.0
         eta = eta * tau if self.eta == "auto" else float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
-        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
+        w, v = agent.centred.inner(agent.first_model()), np.zeros(agent.design.shape[0], agent.design.dtype)
         return self.from_here(State(w, v, np.zeros_like(w), rho, eta, w, v))
 
     def given_rho(self, agents: int) -> float | None:
@@ -190,7 +186,7 @@ class Admm(PrimalDual):
         if not (facts.primal_at_start > 0 and facts.reach > 0):
             return 1.0
         rho = facts.reach**2 / facts.primal_at_start
-        if math.isfinite(agent.problem.loss.smoothness) or not ridge:
+        if agent.problem.loss.smooth or not ridge:
             return rho
         # With kinks w travels farther, but not beyond (λ/2)‖w‖² ≤ P(0): half-way, on a log scale.
         farthest = math.sqrt(2 * facts.primal_at_start / ridge)
@@ -226,7 +222,7 @@ class Admm(PrimalDual):
         return self.given_rho(1) is None and (t in SMOOTH_TUNING or t in KINKS_TUNING)
 
     def tune(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        smooth = math.isfinite(agent.problem.loss.smoothness)
+        smooth = agent.problem.loss.smooth
         share = (SMOOTH_TUNING if smooth else KINKS_TUNING).get(t)
         if share is None:
             return state
@@ -282,7 +278,7 @@ class Proximal1(Admm):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return (2.0, "exact local problems, which save rounds") if knows(problem.loss) else None
+        return (2.0, "exact local problems save rounds") if knows(problem.loss) else None
 
 
 @dataclass(frozen=True)
@@ -295,7 +291,7 @@ class Proximal2(Proximal1):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
-        return 1.0, "closed-form local steps for every loss and penalty"
+        return 1.0, "its local steps have a closed form for every loss and penalty"
 
 
 @dataclass(frozen=True)
@@ -337,7 +333,7 @@ class Cocoa(PrimalDual):
 
     def accelerated(self, problem: Problem) -> Steps:
         """Without over-relaxation, for which CoCoA has no theory."""
-        return Anderson(self, alpha=1.0) if math.isfinite(problem.loss.smoothness) else self
+        return Anderson(self, alpha=1.0) if problem.loss.smooth else self
 
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:

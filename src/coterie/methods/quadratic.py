@@ -2,7 +2,7 @@
 
     z = argmin ⟨slope, z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)             the last coordinate may be a free intercept
 
-What `gram` and `newton` do between two letters. Linear equations for `l2` and `none`; for what falls apart into
+What `gram` and `newton` do between two messages. Linear equations for `l2` and `none`; for what falls apart into
 coordinates (`l1`, `elasticnet`, bounds) coordinate descent that finds which coordinates are free, and then linear
 equations for those; for any other penalty accelerated proximal gradients with restarts and, for groups and balls, a way
 through the interior if these creep. Nothing is random, so agents with the same numbers come to the same answer. An
@@ -149,7 +149,7 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
-    """A letter: the upper triangle, row by row, and then more numbers."""
+    """A message: the upper triangle, row by row, and then more numbers."""
     triangle = len(moment) * (len(moment) + 1) // 2
     letter = np.empty(triangle + sum(part.size for part in more))
     write: Any = pack
@@ -161,7 +161,7 @@ def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
 
 
 def unpacked(letter: FloatArray, width: int) -> FloatArray:
-    """The symmetric matrix of the upper triangle with which that letter begins."""
+    """The symmetric matrix of the upper triangle with which that message begins."""
     matrix = np.empty((width, width))
     read: Any = unpack
     read(letter, matrix)

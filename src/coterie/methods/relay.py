@@ -7,9 +7,9 @@ In every round one agent speaks and everybody hears by how much it has moved w: 
 work at once, such as `cocoa`, must shorten their steps by the number of agents (σ' = K); an agent on its turn need
 not, so there is no parameter, and a lap, in which everybody has swept all own rows once, does what a pass over
 undivided data does. Such a lap is K `PARTS` rounds: the method is for agents near to each other, where a round costs
-nothing beside a sweep, and for problems with so many columns that methods of second order are out of reach.
+nothing beside a sweep, and for problems with so many columns that second-order methods are out of reach.
 
-Who speaks is drawn anew for each lap, from the random stream that all agents share, because always in the same order
+Who speaks is drawn again for each lap, from the random stream that all agents share, because always in the same order
 is up to ten times slower; and an agent speaks `PARTS` times in it, because parts of blocks, mixed, are nearly as good
 as rows, mixed.
 
@@ -19,7 +19,6 @@ For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,7 +29,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import SPEED, Sizes, worth
+from coterie.methods.costs import SPEED, Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
@@ -49,7 +48,7 @@ SETTLED = 4
 """Laps after which it makes sense to say that a row rests."""
 EXPECTED_LAPS = 40
 WIDE = 1500
-"""Columns above which "auto" may choose it: below, methods of second order are faster."""
+"""Columns above which "auto" may choose it: below, second-order methods are faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,16 @@ class State:
 
 
 @dataclass(frozen=True)
-class Relay(Method):
+class Relay(Method[State]):
     """Dual coordinate ascent, block after block in a random order."""
 
     name: ClassVar[str] = "relay"
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
     first_look: ClassVar[int] = 192
+    one_speaker: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="by how much the own rows move the model, a number per column, not added to that of others",
+        sent="by how much its own rows move the model, a number per column, not added to that of others",
         learned="a weighted sum of one party's rows alone, another one each round, at every party",
         secure="the same: where one party speaks, the total is its message; so `relay` is refused",
     )
@@ -78,22 +78,18 @@ class Relay(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or _why_not(problem) or math.isfinite(problem.loss.smoothness) or sizes.columns <= WIDE:
+        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= WIDE:
             return None
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
-            return None  # all would wait for letters most of the time
-        return worth(problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="in turns")
+            return None  # all would wait for messages most of the time
+        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
             raise InvalidProblem(
                 f"relay needs {reason}. Use proximal-1, or proximal-2, which take every loss and penalty."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
@@ -121,7 +117,7 @@ class Relay(Method):
         return Point(rounded(agent, state.w), state.v)
 
     def _turns(self, agent: Agent, lap: int) -> list[tuple[int, int]]:
-        """Who speaks in each round of that lap, and for the how-manieth time."""
+        """Who speaks in each round of that lap, and how many times it has spoken in this lap."""
         known: tuple[int, list[tuple[int, int]]] = agent.scratch.get("turns", (-1, []))
         if known[0] != lap:
             drawn = agent.common_random(lap).permutation(agent.count * PARTS)
@@ -129,7 +125,7 @@ class Relay(Method):
         return known[1]
 
     def _rows(self, agent: Agent, lap: int) -> npt.NDArray[np.intp]:
-        """The own rows in the order of that lap."""
+        """Its own rows in the order of that lap."""
         known: tuple[int, npt.NDArray[np.intp]] = agent.scratch.get("order", (-1, np.empty(0, np.intp)))
         if known[0] != lap:
             known = agent.scratch["order"] = lap, shuffled(agent.design.shape[0], agent.random(lap))

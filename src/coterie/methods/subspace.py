@@ -69,7 +69,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class DfwSubspace(Method):
+class DfwSubspace(Method[State]):
     """Grow two spaces by power iterations, and take the best matrix that they hold."""
 
     name: ClassVar[str] = "dfw-subspace"
@@ -79,7 +79,7 @@ class DfwSubspace(Method):
         "fully corrective Frank-Wolfe for low rank: the best matrix in the space of all atoms so far"
     )
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="products of the own gradient with a few vectors, a number per column or class, added up",
+        sent="products of its own gradient with a few vectors, a number per column or class, added up",
         learned="a few combinations of weighted sums of rows in each round",
         secure=TOTALS,
     )
@@ -111,11 +111,7 @@ class DfwSubspace(Method):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
-        return 1.0, "corrective steps, which reach small gaps in few rounds"
-
-    @property
-    def state(self) -> type:
-        return State
+        return 1.0, "corrective steps reach small gaps in few rounds"
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
@@ -270,7 +266,7 @@ def best_in_ball(
         gradient = slope + M @ (Y - S0)
         new = _onto_ball(Y - gradient / L, mu)
         if np.vdot(gradient, new - S) > 0 and theta > 1.0:
-            theta, Y = 1.0, S  # the momentum points uphill: start afresh
+            theta, Y = 1.0, S  # the momentum points uphill: start again
             continue
         ahead = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))
         Y = new + ((theta - 1.0) / ahead) * (new - S)

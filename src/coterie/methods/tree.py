@@ -73,8 +73,8 @@ class State:
 
 
 @dataclass(frozen=True)
-class Tree(Method):
-    """Chambolle–Pock with exact sums: two `Sum`s of n numbers a round."""
+class Tree(Method[State]):
+    """Chambolle–Pock with exact sums: two `Sum`s of n numbers per round."""
 
     name: ClassVar[str] = "tree"
     split: ClassVar[str] = "features"
@@ -84,7 +84,7 @@ class Tree(Method):
         learned="the labels, from the dual. And how the scores of a leaf, or of a whole branch, move: after as many "
         "rounds as it has columns, these up to a rotation (who resembles whom, to 2e-9)",
         secure="the labels, from the dual; and how the scores of all other parties together move",
-        setup="before the first round a few products of the own columns with known random vectors, one number per "
+        setup="before the first round a few products of its own columns with known random vectors, one number per "
         "row, added up: with one column this is the column",
     )
     tells_labels: ClassVar[bool] = True
@@ -92,13 +92,9 @@ class Tree(Method):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         if network.server:
-            return 1.5, "exact sums through the server"
+            return 1.5, "the server gives exact sums"
         graphs, mine, words = traffic(network)
-        return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"traffic: {words}"
-
-    @property
-    def state(self) -> type:
-        return State
+        return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"it is expected to send less: {words}"
 
     def start(self, agent: Agent) -> Talk[State]:
         norms = block_norms(agent)

@@ -78,7 +78,7 @@ class Target(NamedTuple):
     losses: float
     """Σ s ℓ there."""
     v: FloatArray | None = None
-    """A dual of the own rows that is better than the slopes at w, if there is one."""
+    """A dual of its own rows that is better than the slopes at w, if there is one."""
 
 
 class Wanted(NamedTuple):

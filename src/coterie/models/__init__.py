@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from coterie.errors import CorruptFile
 from coterie.files import read_archive
 from coterie.models.linear import LinearModel
 from coterie.models.low_rank import LowRankModel
+from coterie.models.model import Model
 from coterie.models.personal import PersonalModel
 
-__all__ = ["MODELS", "LinearModel", "LowRankModel", "PersonalModel", "load_model"]
+__all__ = ["MODELS", "AnyModel", "LinearModel", "LowRankModel", "Model", "PersonalModel", "load_model"]
 
-MODELS: dict[str, Any] = {"linear": LinearModel, "low-rank": LowRankModel, "personal": PersonalModel}
+AnyModel: TypeAlias = LinearModel | LowRankModel | PersonalModel
+MODELS: dict[str, type[AnyModel]] = {model.kind: model for model in (LinearModel, LowRankModel, PersonalModel)}
 """The class of each kind of model file."""
 
 
-def load_model(path: str | Path) -> Any:
+def load_model(path: str | Path) -> AnyModel:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         raise CorruptFile(f"{path} is not a readable model (its kind is {kind!r}); known: {', '.join(MODELS)}.")
     return MODELS[kind].load(path)

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, digest, is_sparse, product
-from coterie.data import read, validated
-from coterie.errors import CorruptFile, InvalidData
-from coterie.files import read_archive, write_archive
+from coterie.arrays import FloatArray, Matrix, product
+from coterie.errors import InvalidData
+from coterie.models.model import Model
 from coterie.problem import Problem
 
 __all__ = ["LinearModel"]
 
 
 @dataclass(frozen=True)
-class LinearModel:
+class LinearModel(Model):
     """u = X·coef_ + intercept_; a number for regression, one of two classes for classification."""
+
+    kind: ClassVar[str] = "linear"
 
     coef_: FloatArray
     intercept_: float
@@ -33,60 +33,31 @@ class LinearModel:
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """The scores X·coef_ + intercept_. The columns of a frame are found by their names."""
-        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
-        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
-        X = validated(table, classification=None).X
+        X = self._read(X).X
         if X.shape[1] != len(self.coef_):
             raise InvalidData(
-                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give those of the fit."
+                f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give the columns of the fit."
             )
         scores: FloatArray = product(X, self.coef_) + self.intercept_
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
         """Numbers for regression, classes for classification."""
-        scores = self.decision_function(X)
-        return scores if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
+        return self.answers(self.decision_function(X))
+
+    def answers(self, scores: FloatArray) -> npt.NDArray[Any]:
+        """What is predicted where these are the scores: for counts and amounts, their means."""
+        return self.problem.loss.response(scores) if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
 
     def predict_proba(self, X: Matrix) -> FloatArray:
         """The probabilities of the two classes, where the loss has them (logistic)."""
         loss, scores = self.problem.loss, self.decision_function(X)
         return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
 
-    def digest(self) -> str:
-        """The digest of everything that the model's predictions depend on."""
-        names = json.dumps([None if self.classes_ is None else self.classes_.tolist(), self.columns])
-        return digest(self.coef_, np.array(self.intercept_), json.dumps(self.problem.settings(), sort_keys=True), names)
+    def _notes(self) -> dict[str, Any]:
+        return {"part": self.part}
 
-    def save(self, path: str | Path) -> Path:
-        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
-        header = {
-            "coterie_model": 1,
-            "kind": "linear",
-            "problem": self.problem.settings(),
-            "classes": None if self.classes_ is None else self.classes_.tolist(),
-            "columns": self.columns,
-            "part": self.part,
-            "digest": self.digest(),
-        }
-        return write_archive(path, header, {"coef": self.coef_, "intercept": np.array(self.intercept_)})
-
-    @staticmethod
-    def load(path: str | Path) -> LinearModel:
-        """Read a model; a file that was changed or truncated is refused."""
-        header, arrays = read_archive(path, "model")
-        try:
-            model = LinearModel(
-                arrays["coef"],
-                float(arrays["intercept"]),
-                Problem.from_settings(header["problem"]),
-                None if header["classes"] is None else np.array(header["classes"]),
-                None if header["columns"] is None else tuple(header["columns"]),
-                header.get("part"),
-            )
-            untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
-        if not untouched:
-            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
-        return model
+    @classmethod
+    def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        found = super()._restored(header, {})
+        return {**found, "coef_": arrays["coef"], "intercept_": float(arrays["intercept"]), "part": header.get("part")}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 
-from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse, product
-from coterie.data import Table, read, validated
-from coterie.errors import CorruptFile, InvalidData, InvalidProblem
+from coterie.arrays import FloatArray, Matrix, product
+from coterie.errors import InvalidData, InvalidProblem
 from coterie.factors import decomposed
-from coterie.files import read_archive, write_archive
+from coterie.models.model import Model
 from coterie.problem import Problem
 from coterie.tasks.completion import Completion
 
@@ -26,8 +23,10 @@ NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
-class LowRankModel:
+class LowRankModel(Model):
     """Scores X·U·diag(s)·Vᵀ: one column per task or class; for completion, the matrix itself is the model."""
+
+    kind: ClassVar[str] = "low-rank"
 
     U: FloatArray
     """Left singular vectors, d × rank."""
@@ -106,46 +105,3 @@ class LowRankModel:
         if self.classes_ is None:
             raise InvalidProblem(f"{what} needs classes, and this model fits numbers; use loss='multinomial'.")
         return self.classes_
-
-    def _read(self, X: Matrix) -> Table:
-        X = host(X)
-        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
-        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
-        return validated(table, classification=None)
-
-    def digest(self) -> str:
-        """The digest of everything that the model's predictions depend on."""
-        names = json.dumps([None if self.classes_ is None else self.classes_.tolist(), self.columns])
-        return digest(self.U, self.s, self.V, json.dumps(self.problem.settings(), sort_keys=True), names)
-
-    def save(self, path: str | Path) -> Path:
-        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
-        header = {
-            "coterie_model": 1,
-            "kind": "low-rank",
-            "problem": self.problem.settings(),
-            "classes": None if self.classes_ is None else self.classes_.tolist(),
-            "columns": self.columns,
-            "digest": self.digest(),
-        }
-        return write_archive(path, header, {"U": self.U, "s": self.s, "V": self.V})
-
-    @staticmethod
-    def load(path: str | Path) -> LowRankModel:
-        """Read a model; a file that was changed or truncated is refused."""
-        header, arrays = read_archive(path, "model")
-        try:
-            model = LowRankModel(
-                arrays["U"],
-                arrays["s"],
-                arrays["V"],
-                Problem.from_settings(header["problem"]),
-                None if header["classes"] is None else np.array(header["classes"]),
-                None if header["columns"] is None else tuple(header["columns"]),
-            )
-            untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
-        if not untouched:
-            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
-        return model

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, digest, is_sparse
-from coterie.data import read, validated
-from coterie.errors import CorruptFile, InvalidData, InvalidInput, UnknownName
-from coterie.files import read_archive, write_archive
+from coterie.arrays import FloatArray, Matrix
+from coterie.errors import InvalidData, InvalidInput, UnknownName
+from coterie.models.model import Model
 from coterie.networks import Network
 from coterie.personal import Personal
 
@@ -26,8 +23,10 @@ UNKNOWN = ("error", "neighbours")
 
 
 @dataclass(frozen=True, eq=False)
-class PersonalModel:
+class PersonalModel(Model):
     """u = Σ_j coef_[k, j] h_j(x) for a row of user k; the second class where u > 0."""
+
+    kind: ClassVar[str] = "personal"
 
     coef_: Matrix
     """One sparse row per user, one column per base predictor."""
@@ -35,9 +34,9 @@ class PersonalModel:
     weights: Matrix
     """The collaboration graph: symmetric, one row and one column per user."""
     confidence: FloatArray
-    """c_k: the own number of rows, relative to the largest."""
+    """c_k: its own number of rows, relative to the largest."""
     losses: FloatArray
-    """L_k: the log-sum loss on the own rows."""
+    """L_k: the log-sum loss on its own rows."""
     problem: Personal
     classes_: npt.NDArray[Any]
     columns: tuple[str, ...] | None = None
@@ -92,12 +91,10 @@ class PersonalModel:
 
         `neighbours` says, for users that were not fitted, who their neighbours are.
         """
-        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
-        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
-        rows = validated(table, classification=None).X
+        rows = self._read(X).X
         if self.width not in (None, rows.shape[1]):
             raise InvalidData(
-                f"the model has {self.width} columns, but the data has {rows.shape[1]}. Give those of the fit."
+                f"the model has {self.width} columns, but the data has {rows.shape[1]}. Give the columns of the fit."
             )
         labels = self._labels(users, rows.shape[0])
         h = self.problem.base.values(rows)
@@ -130,64 +127,40 @@ class PersonalModel:
             raise InvalidData(f"there are {rows} rows but users= has shape {labels.shape}. Give one label per row.")
         return labels
 
-    def digest(self) -> str:
-        """The digest of everything that the model's predictions and its proof depend on."""
-        names = json.dumps([self.classes_.tolist(), self.users, self.columns])
-        problem = json.dumps(self.problem.settings(), sort_keys=True)
-        return digest(
-            sp.csr_array(self.coef_), sp.csr_array(self.weights), self.confidence, self.losses, problem, names
-        )
+    def _words(self) -> dict[str, Any]:
+        return {"classes": self.classes_.tolist(), "users": self.users, "columns": self.columns}
 
-    def save(self, path: str | Path) -> Path:
-        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
+    def _notes(self) -> dict[str, Any]:
+        return {"width": self.width}
+
+    def _stored(self) -> dict[str, Any]:
         if self.problem.base.settings()["name"] == "given":
             raise InvalidInput(
                 "functions and fitted classifiers cannot be written to a file without pickle. Keep them, and save "
                 "`coef_` and `users`; or fit with predictors='stumps'."
             )
-        header = {
-            "coterie_model": 1,
-            "kind": "personal",
-            "problem": self.problem.settings(),
-            "classes": self.classes_.tolist(),
-            "users": self.users,
-            "columns": self.columns,
-            "width": self.width,
-            "digest": self.digest(),
-        }
-        arrays = {"confidence": self.confidence, "losses": self.losses}
-        for name, matrix in (("coef", sp.csr_array(self.coef_)), ("weights", sp.csr_array(self.weights))):
+        arrays = self._numbers()
+        for name in ("coef", "weights"):
+            matrix = sp.csr_array(arrays.pop(name))
             arrays |= {f"{name}_{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
-        return write_archive(path, header, arrays)
+        return arrays
 
-    @staticmethod
-    def load(path: str | Path) -> PersonalModel:
-        """Read a model; a file that was changed or truncated is refused."""
-        header, arrays = read_archive(path, "model")
-        try:
-            problem = Personal.from_settings(header["problem"])
-            K = len(header["users"])
-            coef, weights = (
-                sp.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
-                for name, shape in (("coef", (K, problem.base.count)), ("weights", (K, K)))
-            )
-            model = PersonalModel(
-                coef,
-                tuple(header["users"]),
-                weights,
-                arrays["confidence"],
-                arrays["losses"],
-                problem,
-                np.array(header["classes"]),
-                None if header["columns"] is None else tuple(header["columns"]),
-                header.get("width"),
-            )
-            untouched = model.digest() == header["digest"]
-        except (ValueError, KeyError, TypeError, AssertionError) as error:
-            raise CorruptFile(f"{path} is not a readable model ({type(error).__name__}: {error}).") from error
-        if not untouched:
-            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
-        return model
+    @classmethod
+    def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        problem, users = Personal.from_settings(header["problem"]), tuple(header["users"])
+        coef, weights = (
+            sp.csr_array(tuple(arrays[f"{name}_{part}"] for part in ("data", "indices", "indptr")), shape=shape)
+            for name, shape in (("coef", (len(users), problem.base.count)), ("weights", (len(users), len(users))))
+        )
+        facts = {name: arrays[name] for name in ("confidence", "losses")}
+        return {
+            "coef_": coef,
+            "weights": weights,
+            "users": users,
+            "problem": problem,
+            **facts,
+            "width": header.get("width"),
+        }
 
 
 def _rows_of(labels: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:

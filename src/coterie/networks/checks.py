@@ -155,7 +155,7 @@ def _listing(items: Sequence[str], *, total: int | None = None, counted: bool = 
     total = len(items) if total is None else total
     text = ", ".join(items[:SHOWN])
     if total > SHOWN:
-        text += f", … ({total} in all)" if counted else f", … and {total - SHOWN} more"
+        text += f", … ({total} in total)" if counted else f", … and {total - SHOWN} more"
     return text
 
 

@@ -1,6 +1,6 @@
 """One party's side of a run: read, meet, match, learn, write.
 
-    read the own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ rounds ─→ own part, certificate, bill
 
 Everything after the meeting may have to be done again: if a party is restarted, all begin again together, from the
 newest snapshot that each of them has, and come to the same bits as if nothing had happened.
@@ -9,6 +9,7 @@ newest snapshot that each of them has, and come to the same bits as if nothing h
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,13 @@ from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
 from coterie.data.summary import refuse_unequal_rows
 from coterie.engines.processes import VERSIONS
-from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
+from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.families import family_of
-from coterie.files import write_atomically
+from coterie.files import staged, write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import candidates, check_labels
+from coterie.peers.disclosure import check_labels
+from coterie.peers.policy import Account, agree_on_methods, agree_to_begin
 from coterie.peers.session import (
     Say,
     Session,
@@ -54,6 +56,8 @@ from coterie.transport.links import Tag
 __all__ = ["fit_together", "predict_together", "read_own"]
 
 BILL = "bill.json"
+RETRY_SECONDS = 1.0
+"""Between two attempts to write a result."""
 
 
 def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
@@ -66,7 +70,10 @@ def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
         columns = model.columns
     table = read(data or own.data, target=target, id=study.id, weight=weight, columns=columns, name=own.party)
     problem = study.make_problem()
-    return validated(table, classification=family_of(problem).classification(problem))
+    family = family_of(problem)
+    checked = validated(table, classification=family.classification(problem))
+    family.check_labels(checked, problem)
+    return checked
 
 
 def fit_together(
@@ -82,8 +89,11 @@ def fit_together(
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
     check_labels(study)
     table = read_own(own, study) if table is None else table
+    unwritten: list[Result] = []
 
     def work(session: Session) -> Result:
+        unwritten.clear()
+        agree_to_begin(session, table.n)
         result = _fit(session, table, say, watch, stop_wished)
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
@@ -91,17 +101,24 @@ def fit_together(
             parts = session.all_gather(result.model.digest(), "parts", str)
             certificate = _with_parts(result.certificate, study, parts)
             result = replace(result, certificate=signed_by_all(session, certificate))
-        result.save(own.output)
-        content = {"rounds": result.bill.rounds, "total": vars(result.bill.total), "bill": result.bill.table()}
-        write_atomically(own.output / BILL, json.dumps(content, indent=1).encode())
+        try:
+            _write(result, own.output)
+        except OSError as error:
+            unwritten.append(result)
+            say(f"the result cannot be written to {own.output} ({error.strerror}): it is kept, and tried again")
         if result.error is None:
-            # Nobody leaves before everybody has written: until here a restarted party finds all others.
-            session.all_gather(True, "written", bool)
+            # Nobody leaves before everybody has written: until here a restarted party finds all others. For one whose
+            # disk is full nobody waits: the others have theirs.
+            session.all_gather(not unwritten, "written", bool)
         else:
             leave(session.links, result.error)
         return result
 
-    return in_session(own, study, "fit", work, say, chaos)
+    try:
+        return in_session(own, study, "fit", work, say, chaos)
+    finally:
+        for result in unwritten:
+            _write_in_time(result, own, say)
 
 
 def predict_together(
@@ -112,7 +129,7 @@ def predict_together(
     The others get (ids, None): partial scores travel towards that party only.
     """
     if study.split != "features":
-        raise InvalidInput("where rows are apart, every party has the whole model: use `coterie predict model.npz`.")
+        raise InvalidInput("split by samples, every party has the whole model: use `coterie predict model.npz`.")
     model = load_model(own.output / "model.npz")
     assert isinstance(model, LinearModel)
     table = read_own(own, study, data)
@@ -123,17 +140,43 @@ def predict_together(
         here = matched(session, table)
         holders = session.all_gather(own.target is not None, "labels", bool)
         if sum(holders) != 1:
-            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one has the labels and the predictions.")
+            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
         if holders[session.me] != (own.target is not None):
-            raise ProtocolError("labels: somebody changed whether this party has them.")
+            raise ProtocolError("the message about labels was changed on its way.")
         refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
         scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
         session.all_gather(True, "written", bool)
         if scores is None:
             return here.ids, None
-        return here.ids, scores if model.classes_ is None else model.classes_[(scores > 0).astype(int)]
+        return here.ids, model.answers(scores)
 
     return in_session(own, study, "predict", work, say, chaos)
+
+
+def _write(result: Result, folder: Path) -> None:
+    """This party's part of the result: all files of it, or none."""
+    content = {"rounds": result.bill.rounds, "total": vars(result.bill.total), "bill": result.bill.table()}
+    with staged(folder) as new:
+        result.save(new)
+        write_atomically(new / BILL, json.dumps(content, indent=1).encode())
+
+
+def _write_in_time(result: Result, own: PartyFile, say: Say) -> None:
+    """Write a result that could not be written, as soon as that is possible, within the party's patience."""
+    until = time.monotonic() + own.patience
+    while True:
+        try:
+            _write(result, own.output)
+        except OSError as error:
+            if time.monotonic() >= until:
+                raise InvalidInput(
+                    f"the result could not be written to {own.output} for {own.patience:g} seconds ({error.strerror}). "
+                    "The other parties have theirs. Make room, and run the command again at all parties."
+                ) from error
+            time.sleep(RETRY_SECONDS)
+        else:
+            say(f"the result is written to {own.output}")
+            return
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -158,7 +201,8 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         limits=limits,
         seed=study.seed,
         classes=classes,
-        allowed=candidates(study),
+        allowed=agree_on_methods(session, parts),
+        secure_sums=study.has_secure_sums,
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
@@ -167,14 +211,15 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
     )
     identity = setup.identity(*digests, session.own.party)
-    # A folder for each identity: a study that was changed begins anew, and one that is changed back continues.
+    # A folder for each identity: a study that was changed begins again, and one that is changed back continues.
     folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
     transport = transport_of(session)
+    transport.account = Account(session.own.party, session.own.policy.allowance(study, parts, session.me))
     outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
         outcome = _compared(session, transport, outcome, saved)
-    # Split by features, the coefficients of the own columns and what they add to the intercept.
+    # Split by features, the coefficients of its own columns and what they add to the intercept.
     model = family_of(problem).model(outcome, [agent], agent.problem, classes)
     if study.split == "features":
         model = replace(model, part=f"{session.own.party} of {study.name}")
@@ -209,19 +254,31 @@ def _summed(session: Session, mine: FloatArray, holder: int) -> FloatArray | Non
     tag = Tag("prediction", 0, "scores")
     if network.server:
         # All send to the process of agent 0, which may have to pass the sum on.
-        if me == 0:
-            total = mine + sum((links.receive(j, tag) for j in range(1, network.agents)), np.zeros_like(mine))
-            if holder == 0:
-                return total
-            links.send(holder, total, tag)
-            return None
-        links.send(0, mine, tag)
-        return links.receive(0, tag) if me == holder else None
-    parents = network.tree(holder).parents.tolist()
-    total = np.array(mine)
-    for child in (j for j, parent in enumerate(parents) if parent == me):
-        total = total + links.receive(child, tag)
-    if me == holder:
-        return total
-    links.send(parents[me], total, tag)
-    return None
+        below, above = ([*range(1, network.agents)], holder) if me == 0 else ([], 0)
+    else:
+        parents = network.tree(holder).parents.tolist()
+        below, above = [j for j, parent in enumerate(parents) if parent == me], parents[me]
+    total = _finite(np.array(mine), f"party {session.own.party!r}", InvalidData)
+    for child in below:
+        total = _finite(total + _scores(session, child, tag, total.shape), session.study.names[child], ProtocolError)
+    passed_on = me != holder or (network.server and me != 0)
+    if passed_on:
+        links.send(above, total, tag)
+    if me != holder:
+        return None
+    return _scores(session, 0, tag, total.shape) if passed_on else total
+
+
+def _scores(session: Session, source: int, tag: Tag, shape: tuple[int, ...]) -> FloatArray:
+    """A neighbour's numbers: one for each row, all of them finite."""
+    name, heard = session.study.names[source], session.links.receive(source, tag)
+    if heard.shape != shape or heard.dtype.kind != "f":
+        sent = f"{heard.dtype} of shape {heard.shape}"
+        raise ProtocolError(f"{name} sent {sent}; numbers of shape {shape} are expected. Nothing is written.")
+    return _finite(heard, name, ProtocolError)
+
+
+def _finite(scores: FloatArray, who: str, error: type[CoterieError]) -> FloatArray:
+    if wrong := int(np.count_nonzero(~np.isfinite(scores))):
+        raise error(f"{who}: {wrong} of {scores.size} scores are not finite numbers. Nothing is written.")
+    return scores

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from coterie.data import Table, align
 from coterie.errors import InvalidData, MissingExtra, ProtocolError
-from coterie.peers.broadcast import SignedBroadcast
+from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.links import Tag
 
@@ -76,7 +76,7 @@ def _card(part: bytes) -> Card:
     try:
         return msgspec.msgpack.decode(part, type=Card)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a party sent something that is not its card: {error}") from error
+        raise ProtocolError(f"unexpected payload in place of a summary: {error}") from error
 
 
 def _hashes(ids: npt.NDArray[Any] | None, key: bytes) -> npt.NDArray[Any]:
@@ -105,7 +105,7 @@ def _common_by_hash(hashes: npt.NDArray[Any], broadcast: SignedBroadcast) -> npt
 
 def _cut(joined: bytes) -> list[bytes]:
     if len(joined) % HASH_BYTES:
-        raise ProtocolError("a party sent a list of hashes that is cut off.")
+        raise ProtocolError("a party sent a truncated list of hashes.")
     return [joined[k : k + HASH_BYTES] for k in range(0, len(joined), HASH_BYTES)]
 
 
@@ -164,7 +164,7 @@ def _parse(message: Any, content: bytes) -> None:
     try:
         message.ParseFromString(content)
     except Exception as error:  # protobuf's own class of errors
-        raise ProtocolError(f"the private set intersection got something else than its message: {error}") from error
+        raise ProtocolError(f"unexpected payload in the private set intersection: {error}") from error
 
 
 def _library() -> Any:

@@ -2,9 +2,9 @@
 
     delay=0.05,drop=0.02,disconnect=0.01,kill=2
 
-`delay` is in seconds at most, `drop` and `disconnect` are chances for each message, `kill` is how many times some party
-is killed and started again while the run lasts (by `coterie agent` with several files). None of it may change a bit of
-the result.
+`delay` is the longest delay in seconds, `drop` and `disconnect` are chances for each message, `kill` is how often a
+party is killed and started again while the run lasts (by `coterie agent` with several files). None of it may change a
+bit of the result.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Chaos:
             try:
                 given[name] = int(value) if name in ("kill", "seed") else float(value)
             except ValueError:
-                raise InvalidInput(f"chaos: {pair!r} is no name=number.") from None
+                raise InvalidInput(f"chaos: {pair!r} is not of the form name=number.") from None
         made = Chaos(**given)
         if not (0 <= made.drop < 1 and 0 <= made.disconnect < 1 and made.delay >= 0 and made.kill >= 0):
             raise InvalidInput(f"chaos: {text!r}: chances are from 0 to below 1, delay and kill not negative.")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.methods import METHODS, Method
-from coterie.peers.study import Study
+
+if TYPE_CHECKING:
+    from coterie.peers.study import Study
 
 __all__ = ["candidates", "check_labels", "disclosure"]
 
 _PROOF = {
-    "features": "the own partial scores, added to those of the others: all learn the score of every row; and from the "
+    "features": "its own partial scores, added to those of the others: all learn the score of every row; and from the "
     "label party the slope of the loss at every row. From the two, everybody can compute the labels",
-    "samples": "a weighted sum of the own rows, one number per column, and sums of the losses of the own rows",
-    "users": "the own model and the own weights in the graph, to each neighbour; one's own loss and gap, added up",
+    "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
+    "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
 _NOT_SENT = {
-    "features": "rows, column names, ids in the clear, the coefficients of the own columns.",
+    "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
     "users": "rows, labels.",
 }
@@ -27,7 +31,11 @@ def candidates(study: Study) -> dict[str, type[Method]]:
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
     family = study.make_problem().family
-    fitting = {name: one for name, one in METHODS.items() if (one.split, one.family) == (study.split, family)}
+    fitting = {
+        name: one
+        for name, one in METHODS.items()
+        if (one.split, one.family) == (study.split, family) and not (study.has_secure_sums and one.one_speaker)
+    }
     return {name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels} or fitting
 
 
@@ -63,7 +71,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
-        "  - a SHA-256 digest of the data, and in the end one of the own model; both go into the certificate",
+        "  - a SHA-256 digest of the data, and in the end one of its own model; both go into the certificate",
     ]
     if study.id is not None:
         how = (
@@ -88,17 +96,17 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     lines += ["", *_rounds(study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
-        lines += ["  - sums of squares and products of the own changes of State, a few numbers, added up"]
+        lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
     lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
     if study.split == "features":
         lines += ["", "Sent to predict:"]
         lines += [
-            "  - ids as above, whether there are labels here, the number of rows, the own partial scores, added up"
+            "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up"
         ]
     lines += ["", "Sent to verify, by `coterie verify`:"]
     lines += [
-        "  - ids and numbers of rows as above, the numbers of the own certificate and a digest of it, what is wrong "
-        "with the own files; then once more what a certificate needs"
+        "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "
+        "with its own files; then once more what a certificate needs"
     ]
     lines += [
         "",

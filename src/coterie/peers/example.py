@@ -31,7 +31,7 @@ def write_example(path: str | Path, seed: int = 0) -> Path:
     random = np.random.default_rng(seed)
     ids = random.permutation(100_000)[: len(X)]
     lines = ['name = "breast-cancer"', 'split = "features"', 'id = "patient"', 'network = "path"', "tol = 1e-4"]
-    lines += ["labels-shared = true  # with columns apart, all parties can compute the labels", ""]
+    lines += ["labels-shared = true  # split by features, all parties can compute the labels", ""]
     lines += ["[problem]", 'loss = "logistic"', 'penalty = "l1"', "strength = 0.01", "intercept = true"]
     for k, (party, port) in enumerate(zip(PARTIES, _free_ports(len(PARTIES)), strict=True)):
         own = folder / party

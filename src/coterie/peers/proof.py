@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
-from coterie.certificate import Bound, Certificate, Point, certify
+from coterie.certificate import Bound, Certificate, Point
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.errors import CorruptFile, ProtocolError
@@ -32,7 +32,7 @@ from coterie.peers.chaos import Chaos
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, prepare_table, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
-from coterie.rounds import introduced
+from coterie.session.finish import proven_again
 from coterie.session.setup import no_network
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
@@ -101,7 +101,7 @@ def _files(own: PartyFile, say: Say) -> tuple[Certificate | None, Any, list[str]
         except CorruptFile as error:
             say(str(error))
             found.append(None)
-            damage.append(f"its {name} was changed after it was written, or is no such file")
+            damage.append(f"its {name} was changed after it was written, or is a file of another kind")
     return found[0], found[1], damage
 
 
@@ -125,7 +125,7 @@ def _verify(
     bound, facts = _computed(session, *brought, certificate.radius)
     for name, one in zip(names, claims, strict=True):
         if one.numbers is None:
-            raise ProtocolError(f"{name} claims nothing, and objects to nothing.")
+            raise ProtocolError(f"{name} sent neither a claim nor an objection.")
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
@@ -196,14 +196,13 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
 
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
-    """The own model, or part of it, and the own dual vector."""
+    """Its own model, or part of it, and its own dual vector."""
     return points_of(model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
 
 
 def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
     transport = transport_of(session)
-    (agent,) = introduced([agent], transport, "proof")
-    bound = transport.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
+    found = proven_again([agent], [point], transport, radius)
     check_totals(session, transport)
-    return bound, agent.known
+    return found

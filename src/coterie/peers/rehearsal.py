@@ -72,9 +72,9 @@ def _wait_for_all(processes: list[_Process], grace: float) -> _Process | None:
 
 def _in_vain(party: str, end: dict[str, Any]) -> dict[str, Any]:
     """How the rehearsal ended for who waited for a party that could not begin."""
-    reason = end.get("error", f"it ended with {end['exit_code']}")
+    reason = end.get("error", f"exit code {end['exit_code']}")
     status = Status.PARTY_LOST
-    return {"error": f"{party} did not come: {reason}", "name": str(status), "exit_code": status.exit_code}
+    return {"error": f"{party} did not connect: {reason}", "name": str(status), "exit_code": status.exit_code}
 
 
 def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
@@ -87,7 +87,7 @@ def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
         time.sleep(life)
         if any(process.child.poll() is not None for process in running.values()):
             return
-        say(victim.party, "is killed, and started again")
+        say(victim.party, "was killed, and is started again")
         victim.again()
 
 

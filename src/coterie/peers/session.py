@@ -1,6 +1,6 @@
 """How parties come together: meet the neighbours, match rows, compare cards.
 
-    read the own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
+    read its own file ─→ meet the neighbours ─→ match rows ─→ compare cards ─→ what they came for
 
 Everything after the meeting may have to be done again: if a party is restarted, all begin again together.
 """
@@ -27,17 +27,18 @@ from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.families import family_of
 from coterie.networks import Network
 from coterie.peers.align import aligned
-from coterie.peers.broadcast import SignedBroadcast
 from coterie.peers.chaos import Chaos
 from coterie.peers.study import PartyFile, Study
 from coterie.problem import Problem
 from coterie.session.setup import make_agent
 from coterie.statuses import Status
+from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import load_keys
 from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.secure_sums import meet
 
 __all__ = [
     "MET",
@@ -56,7 +57,7 @@ __all__ = [
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-MET = "all neighbours are here"
+MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
 
 
@@ -81,7 +82,7 @@ class Session:
         try:
             return [msgspec.msgpack.decode(part, type=kind) for part in parts]
         except msgspec.MsgspecError as error:
-            raise ProtocolError(f"{about}: a party sent something else ({error}).") from error
+            raise ProtocolError(f"{about}: a party sent an unexpected payload ({error}).") from error
 
 
 # -- meeting -----------------------------------------------------------------------------------------------------------
@@ -132,6 +133,8 @@ def transport_of(session: Session) -> Driver:
     pace = pace_of(session.study.clock, session.study.pace)
     collectives = PointToPoint(network, session.links, range(len(names)), session.me, names)
     collectives.transcript = hashlib.sha256()
+    if session.study.has_secure_sums:
+        collectives.sums = meet(session.broadcast)
     return Driver(Bill(network), collectives, pace)
 
 
@@ -143,8 +146,8 @@ def check_totals(session: Session, transport: Driver) -> None:
     others = [name for name, one in zip(session.study.names, heard, strict=True) if one != heard[0]]
     if others:
         raise ProtocolError(
-            f"{', '.join(others)} heard other sums than {session.study.names[0]}: a party on the way changed what it "
-            "passed on. Do not use what was computed."
+            f"{', '.join(others)} received other sums than {session.study.names[0]}: a party changed what it passed "
+            "on. Do not use the result."
         )
 
 
@@ -153,7 +156,7 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
     by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    reason = str(error) if isinstance(error, CoterieError) else by_hand
+    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
     links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
 
 
@@ -170,7 +173,7 @@ def matched(session: Session, table: Table) -> Table:
 def prepare_table(
     session: Session, table: Table, problem: Problem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
-    """The own table as the others need it, everybody's summaries, and the classes."""
+    """Its own table as the others need it, everybody's summaries, and the classes."""
     split, family = session.study.split, family_of(problem)
     mine = TableSummary.of(table, classification=bool(family.classification(problem)), names=False)
     mine = msgspec.structs.replace(mine, name="", header="" if split == "features" else mine.header)
@@ -203,4 +206,5 @@ def member(session: Session, table: Table, parts: Sequence[TableSummary], proble
     """This party as an agent."""
     start = sum(part.columns for part in parts[: session.me])
     columns = np.arange(start, start + table.d)
-    return make_agent(session.me, table, columns, problem, session.study.split, graph, session.study.seed)
+    study = session.study
+    return make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)

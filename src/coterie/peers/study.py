@@ -3,7 +3,7 @@
 study.toml, the same at every party:
 
     name = "readmission"
-    split = "features"                  # whose columns are apart; "samples": whose rows; "users": a model for each
+    split = "features"                  # a party holds some columns; "samples": some rows; "users": own model
     id = "patient"                      # match rows by this column; leave out if they match already
     [problem]
     loss = "logistic"
@@ -42,10 +42,11 @@ from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
+from coterie.peers.policy import Policy
 from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
-from coterie.session.setup import make_limits, make_network
+from coterie.session.setup import make_limits, make_network, wants_secure_sums
 
 __all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
 
@@ -86,6 +87,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     duplicates: Literal["error", "first"] = "error"
     labels_shared: bool = False
     """Whether the parties agree that the labels become known to all, which some methods need."""
+    secure_sums: bool | None = None
+    """Whether sums are masked; by default split by samples and parties are three or more."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
@@ -103,6 +106,11 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         if party not in self.names:
             raise UnknownName("party of this study", party, self.names)
         return self.names.index(party)
+
+    @property
+    def has_secure_sums(self) -> bool:
+        """Whether sums are masked."""
+        return wants_secure_sums(self.secure_sums, self.split, len(self.party), apart=True)
 
     def make_problem(self) -> Problem:
         """The problem."""
@@ -155,6 +163,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
     """Seconds to wait for the neighbours to come."""
+    policy: Policy = Policy()
+    """What it lets a study ask of it."""
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -168,7 +178,7 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: a study has at least two parties, not {len(names)}.")
     for party in study.party:
         if not NAME.fullmatch(party.name):
-            raise InvalidInput(f"{path}: {party.name!r} is no name for a party; use letters, digits and dashes.")
+            raise InvalidInput(f"{path}: {party.name!r} is not a valid party name; use letters, digits and dashes.")
         if not ADDRESS.fullmatch(party.address):
             raise InvalidInput(f"{path}: the address of {party.name} is host:port, not {party.address!r}.")
     if len({name.lower() for name in names}) < len(names):
@@ -177,11 +187,11 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: the deadline is a number of seconds above 0, not {study.deadline}.")
     pace_of(study.clock, study.pace)
     if study.clock == "real" and study.split != "users":
-        raise InvalidInput(f"{path}: clock = 'real' is for split = 'users', whose parties wake up one by one.")
+        raise InvalidInput(f"{path}: clock = 'real' needs split = 'users'.")
     if study.psi and study.id is None:
         raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
     if study.id is not None and study.split != "features":
-        raise InvalidInput(f"{path}: rows are matched by id only where columns are apart; leave id out.")
+        raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
     study.make_problem()
     study.make_limits()
     _check_method(path, study)
@@ -212,6 +222,7 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
     study = load_study(own.study)
     study.index(own.party)
+    own.policy.check(path)
     return own, study
 
 

@@ -73,7 +73,7 @@ class Penalty(ABC):
 
     @property
     def pieces(self) -> Pieces | None:
-        """What g is made of, for methods of second order; None if it is made of anything else."""
+        """What g is made of, for second-order methods; None if it is made of anything else."""
         return None
 
     @abstractmethod

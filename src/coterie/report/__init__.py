@@ -29,7 +29,7 @@ def write_report(result: Result, path: str | Path, *, notes: Sequence[str] = ())
     """
     from coterie.report.page import page
 
-    return write_atomically(path, page(result, notes).encode())
+    return write_atomically(path, page(result, notes).encode(), public=True)
 
 
 def save_figures(result: Result, folder: str | Path, format: str = "svg") -> list[Path]:
@@ -43,7 +43,7 @@ def write_comparison(results: Mapping[str, Result], path: str | Path) -> Path:
     """Write one self-contained HTML page about several runs on the same problem, by the names of their methods."""
     from coterie.report.compare import comparison_page
 
-    return write_atomically(path, comparison_page(results).encode())
+    return write_atomically(path, comparison_page(results).encode(), public=True)
 
 
 def save_comparison_figures(results: Mapping[str, Result], folder: str | Path, format: str = "svg") -> list[Path]:
@@ -59,6 +59,6 @@ def _save(figures: Callable[[], Mapping[str, Any]], folder: str | Path, format: 
     if format not in FORMATS:
         raise UnknownName("figure format", format, FORMATS)
     return [
-        write_atomically(Path(folder) / f"{name}.{format}", rendered(figure, format))
+        write_atomically(Path(folder) / f"{name}.{format}", rendered(figure, format), public=True)
         for name, figure in figures().items()
     ]

@@ -45,8 +45,8 @@ def comparison_page(results: Mapping[str, Result]) -> str:
     held = f"{count(len(people), 'party' if len(people) == 1 else 'partie')}, {first.certificate.settings['network']}"
     story = (
         f"The same problem ({family_of(problem).words(problem)}; {held}) was solved by "
-        f"{count(len(results), 'method')}, each until its certified gap was at most "
-        f"{first.certificate.tolerance:g} of the objective at zero. {len(solved)} of {len(results)} got there."
+        f"{count(len(results), 'method')}, each until its relative gap was at most "
+        f"{first.certificate.tolerance:g}. {len(solved)} of {len(results)} reached it."
     )
     header = (
         f'<div class="brand"><b>Coterie</b><span>comparison</span></div>\n<h1>{text(title)}</h1>\n'
@@ -61,7 +61,7 @@ def _headline(results: Mapping[str, Result], best: Mapping[str, str | None]) -> 
     if not names:
         return "No method reached the tolerance"
     if len(names) == 1:
-        return f"{names.pop()} wins on every axis"
+        return f"{names.pop()} is best in every respect"
     return f"{best['rounds']} needs the fewest rounds, {best['bits']} sends the least"
 
 
@@ -96,10 +96,10 @@ def _table(results: Mapping[str, Result], best: Mapping[str, str | None]) -> str
     )
     heads = ("method", "ended", "rounds", "data sent", "time", "relative gap", "objective")
     return section(
-        "Side by side",
+        "Comparison",
         paragraph(
-            "A star marks the least among those that reached the tolerance. A run ends with the first certificate "
-            "within it, and certificates are some rounds apart, so a method may have been there a little earlier."
+            "A star marks the smallest value among the methods that reached the tolerance. Certificates are computed "
+            "some rounds apart, so a method may have reached the tolerance a little earlier."
         ),
         table(heads, rows, numbers_from=2),
         id="table",
@@ -126,9 +126,9 @@ def _curves(results: Mapping[str, Result]) -> str:
         )
         for scale in ("log", "linear")
     }
-    controls = choice("scale", "Across", {"log": "Logarithmic", "linear": "Evenly"})
+    controls = choice("scale", "Horizontal axis", {"log": "Logarithmic", "linear": "Linear"})
     return section(
-        "How they got there",
+        "Progress",
         paragraph("The further down and to the left a curve is, the better."),
         paragraph("".join(f'<span class="key">{swatch(name.split(" ")[0])}{text(name)}</span> ' for name in results)),
         f'<div class="controls">{controls}</div>',
@@ -138,7 +138,7 @@ def _curves(results: Mapping[str, Result]) -> str:
 
 
 def _elsewhere(results: Mapping[str, Result]) -> str:
-    return section("What the messages would take elsewhere", elsewhere(results), id="elsewhere")
+    return section("Time and price on other links", elsewhere(results), id="elsewhere")
 
 
 def _settings(first: Result) -> str:
@@ -151,8 +151,10 @@ def _settings(first: Result) -> str:
         ("Data digest", short_digest(first.certificate.data_digest)),
     )
     return section(
-        "What they had in common",
+        "Common settings",
         definitions(shared),
-        paragraph("Each method's folder beside this page has its model, its certificate and its run.", "muted small"),
+        paragraph(
+            "The folder of each method, next to this page, has its model, its certificate and its run.", "muted small"
+        ),
         id="settings",
     )

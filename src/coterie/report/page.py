@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from coterie.families import family_of
-from coterie.models import PersonalModel
 from coterie.progress import format_bits
 from coterie.report.call import solve_call
 from coterie.report.figures import STRIP, gap_against, network, straighter_in_log
@@ -30,7 +29,7 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.model import described, kind_of_model, model_section, problem_facts, written_value
+from coterie.report.model import described, model_section, problem_facts, written_value
 from coterie.report.words import duration, money, number, one_part_in, plain, shortened, text
 from coterie.result import Result
 from coterie.statuses import Status
@@ -40,9 +39,9 @@ __all__ = ["ELSEWHERE", "STATUS_WORDS", "described", "elsewhere", "foot", "page"
 STATUS_WORDS = {
     Status.OPTIMAL: "Solved",
     Status.OPTIMAL_WITHIN_RADIUS: "Solved among models of bounded norm",
-    Status.ITERATION_LIMIT: "Stopped: the rounds ran out",
-    Status.TIME_LIMIT: "Stopped: the time ran out",
-    Status.COMMUNICATION_LIMIT: "Stopped: the budget of bits ran out",
+    Status.ITERATION_LIMIT: "Stopped: round limit reached",
+    Status.TIME_LIMIT: "Stopped: time limit reached",
+    Status.COMMUNICATION_LIMIT: "Stopped: communication limit reached",
     Status.STALLED: "Stopped: no more progress",
     Status.DIVERGED: "Stopped: the numbers grew without bound",
     Status.NUMERICAL_ERROR: "Stopped: a number was not finite",
@@ -53,23 +52,23 @@ STATUS_WORDS = {
     Status.INTERRUPTED: "Stopped by hand",
 }
 PURPOSE_WORDS = {
-    "setup": "Getting acquainted: amounts and scales",
-    "rounds": "Learning: the rounds themselves",
-    "tuning": "Choosing step sizes on the way",
+    "setup": "Setup: sizes and scales",
+    "rounds": "The rounds of the method",
+    "tuning": "Tuning: step sizes and acceleration",
     "proof": "Computing the certificate",
 }
 WORD_WORDS = {
-    "Sum": "everybody's, added up",
-    "Mix": "the neighbours', weighted",
-    "Exchange": "each neighbour's",
-    "Ask": "some peers' latest",
+    "Sum": "the sum over all agents",
+    "Mix": "a weighted sum over the neighbours",
+    "Exchange": "the value of each neighbour",
+    "Ask": "the last published value of some agents",
 }
 ELSEWHERE = (
     ("inside one building", "LAN: 0.5 ms, 1 Gbit/s, free", 0.5e-3, 1e9, 0.0),
     ("between two clouds", "40 ms, 100 Mbit/s, $0.09 per GB", 40e-3, 100e6, 0.09),
     ("over mobile links", "80 ms, 10 Mbit/s, $2 per GB", 80e-3, 10e6, 2.0),
 )
-"""Where a run could take place: name, description, latency in seconds, bits a second, dollars per gigabyte sent."""
+"""Where a run could take place: name, description, latency in seconds, bits per second, dollars per gigabyte sent."""
 AXES = {"rounds": "rounds", "bytes": "data sent", "seconds": "seconds"}
 OPEN_AGENTS = 12
 """A table of more agents, or links, than this is folded away."""
@@ -123,9 +122,9 @@ def _header(result: Result, notes: Iterable[str]) -> str:
     limits = certificate.settings["limits"]
     cards = (
         ("Rounds", f"{bill.rounds:,}", f"of at most {limits['max_rounds']:,}"),
-        ("Relative gap", f"{certificate.relative_gap:.2g}", f"asked for: {certificate.tolerance:g}"),
+        ("Relative gap", f"{certificate.relative_gap:.2g}", f"tolerance: {certificate.tolerance:g}"),
         ("Data sent", format_bits(bill.total.bits), f"in {count(bill.total.messages, 'message')}"),
-        ("Time", duration(result.seconds), "on the clock, in all"),
+        ("Time", duration(result.seconds), "wall-clock time, in total"),
         ("Agents", f"{result.network.agents:,}", text(_shape(result))),
     )
     advice = "" if status is Status.OPTIMAL else f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
@@ -155,11 +154,9 @@ def _story(result: Result) -> str:
         else f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
     )
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
-    fitted = text(family_of(result.model.problem).words(result.model.problem))
-    together = "it" if len(people) == 1 else "all of it, without pooling it"
-    if isinstance(result.model, PersonalModel):
-        return f"{parties} {held}. A model was fitted for each of them, near those of the users who are alike."
-    return f"{parties} {held}. One {kind_of_model(result)} ({fitted}) was fitted to {together}."
+    together = "it" if len(people) == 1 else "all of the data, without pooling it"
+    problem = result.model.problem
+    return f"{parties} {held}. {text(family_of(problem).fitted(problem, together))}"
 
 
 def _meaning(result: Result) -> str:
@@ -181,7 +178,7 @@ def _meaning(result: Result) -> str:
     paragraphs = (
         "A model is judged by one number, its objective: how badly it fits the data on average, plus the penalty. "
         f"Smaller is better, and this model reaches <b>{number(certificate.primal, 8)}</b>. While the parties looked "
-        f"for it, they also worked out a floor that <em>no</em> model{among} can get below: "
+        f"for it, they also computed a lower bound that <em>no</em> model{among} can get below: "
         f"<b>{number(certificate.dual, 8)}</b>.{aside} The best possible model lies between the two, so this one can "
         f"be worse by at most the difference, the <em>gap</em>: <b>{number(certificate.gap)}</b>. {size}",
         "You need not trust the method that found the model. Both numbers were computed from the data and the final "
@@ -235,13 +232,13 @@ def _progress(result: Result) -> str:
         for scale in ("linear", "log")
     }
     controls = choice("view", "Show", {"curves": "Curves", "table": "Table"}) + choice(
-        "scale", "Across", {"linear": "Evenly", "log": "Logarithmic"}, "log" if straighter else "linear"
+        "scale", "Horizontal axis", {"linear": "Linear", "log": "Logarithmic"}, "log" if straighter else "linear"
     )
     return section(
-        "How it got there",
+        "Progress",
         paragraph(
-            "The gap says how far one can still be from the best possible model. It was computed now and then on the "
-            "way; the large dot is the model of this report."
+            "The gap bounds the distance to the best possible objective. It was computed in some of the rounds; the "
+            "large dot is the model of this report."
         ),
         paragraph(f"{swatch(method)}{text(result.explanation)}", "muted small"),
         f'<div class="controls">{controls}</div>',
@@ -267,7 +264,7 @@ def _history(result: Result) -> str:
         for row in (history[int(index)] for index in chosen)
     )
     records = table(
-        ("round", "seconds", "sent", "objective", "proven floor", "gap", "relative gap"), rows, numbers_from=0
+        ("round", "seconds", "sent", "objective", "lower bound", "gap", "relative gap"), rows, numbers_from=0
     )
     shown = "" if len(chosen) == len(history) else f", of which {len(chosen)} are shown"
     return paragraph(f"{count(len(history), 'record')}{shown}.", "muted small") + records
@@ -281,7 +278,7 @@ def _network(result: Result) -> str:
     if result.network is not result.bill.network and not result.network.server:
         return _alike(result)
     if not result.network.server and not result.network.n_edges:
-        return section(title, paragraph("A single agent has nobody to talk to."), id="network")
+        return section(title, paragraph("A single agent sends no messages."), id="network")
     carried = [bits for bits in result.bill.per_edge.values() if bits]
     links = result.network.agents if result.network.server else result.network.n_edges
     what = "Every agent talks to a server only." if result.network.server else "A line is a link between two agents."
@@ -308,12 +305,12 @@ def _alike(result: Result) -> str:
     title = "Who learns from whom"
     if not result.network.n_edges:
         return section(
-            title, paragraph("No two are linked: everybody learns alone."), _directions(result), id="network"
+            title, paragraph("No two users are linked: each learns alone."), _directions(result), id="network"
         )
     drawing = figure_block(network(result), "network", "The collaboration graph")
     words = paragraph(
-        f"A line joins two whose models are kept alike: {count(result.network.n_edges, 'link')} between "
-        f"{count(result.network.agents, 'user')}. Messages go to whoever asks for them."
+        f"A line joins two users whose models are kept similar: {count(result.network.n_edges, 'link')} between "
+        f"{count(result.network.agents, 'user')}. A message goes to each user that asks for it."
     )
     return section(title, f'<div class="pair">{drawing}<div>{words}</div></div>', id="network")
 
@@ -342,7 +339,7 @@ def _bill(result: Result) -> str:
     if not total.messages:
         return section(
             "The bill",
-            paragraph("Nothing was sent: a single agent has nobody to talk to."),
+            paragraph("Nothing was sent: there is only one agent."),
             _agents(result),
             id="bill",
         )
@@ -359,7 +356,7 @@ def _bill(result: Result) -> str:
         for row in bill.table()
     )
     purposes = table(
-        ("what for", "word", "messages", "numbers", "sent", ""),
+        ("purpose", "word", "messages", "numbers", "sent", ""),
         rows,
         numbers_from=2,
         total=("Total", "", f"{total.messages:,}", f"{total.scalars:,}", format_bits(total.bits), ""),
@@ -369,7 +366,7 @@ def _bill(result: Result) -> str:
         paragraph("Everything that left an agent or the server, without the headers that a network adds."),
         purposes,
         f"<h3>Who sent what</h3>{_agents(result)}",
-        f"<h3>What this run would take elsewhere</h3>{elsewhere({'': result})}",
+        f"<h3>Time and price on other links</h3>{elsewhere({'': result})}",
         id="bill",
     )
 
@@ -432,10 +429,10 @@ def _settings(result: Result) -> str:
         ("Model digest", short_digest(certificate.model_digest)),
     )
     return section(
-        "Do it again",
+        "Reproduce this run",
         paragraph(
-            "The same data, settings and seed give the same model. The digests tell whether data and model are the "
-            "same; point at one to see all of it."
+            "The same data, settings and seed give the same model. Compare the digests to see whether data and model "
+            "are the same; hover over a digest to see all of it."
         ),
         '<div class="pair">',
         definitions(known),

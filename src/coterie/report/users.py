@@ -11,7 +11,7 @@ import numpy as np
 
 from coterie.data import Table
 from coterie.errors import InvalidInput, UnknownName
-from coterie.files import write_atomically
+from coterie.files import plain_cell, write_atomically
 from coterie.models import PersonalModel
 
 __all__ = ["FORMATS", "UserRow", "accuracy_by_user", "spread", "write_rows"]
@@ -78,6 +78,9 @@ def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> Path:
     buffer = io.BytesIO()
     match path.suffix:
         case ".csv":
+            for place, name in enumerate(table.column_names):
+                if pa.types.is_string(table[name].type):
+                    table = table.set_column(place, name, [[plain_cell(cell) for cell in table[name].to_pylist()]])
             pa.csv.write_csv(table, buffer)
         case ".parquet":
             pa.parquet.write_table(table, buffer)

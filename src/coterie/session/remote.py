@@ -80,7 +80,7 @@ def summary_of(source: Source, index: int, classification: bool) -> _Known:
     table = _table(source, index)
     labels = None if table.y is None else np.unique(table.y)
     if labels is not None and labels.dtype.kind in "biuf" and not classification:
-        labels = np.zeros(1, labels.dtype)
+        labels = np.ones(1, labels.dtype)
     ids = None if table.ids is None else digest(table.ids)
     return _Known(TableSummary.of(table), labels, table.weights is not None, ids)
 

@@ -41,6 +41,7 @@ __all__ = [
     "no_network",
     "set_up",
     "sizes_of",
+    "wants_secure_sums",
 ]
 
 
@@ -59,6 +60,7 @@ class Setup:
     classes: Classes
     partition: list[list[int]] | None
     explanation: str
+    secure_sums: bool = False
 
     @property
     def carrying(self) -> Network:
@@ -78,6 +80,7 @@ class Setup:
             "seed": self.seed,
             "limits": asdict(self.limits),
             "classes": None if self.classes is None else self.classes.tolist(),
+            **({"secure_sums": True} if self.secure_sums else {}),
         }
 
     def identity(self, *others: str | None) -> str:
@@ -101,6 +104,7 @@ def set_up(
     partition: list[list[int]] | None = None,
     allowed: Container[str] | None = None,
     known: Sequence[str] = (),
+    secure_sums: bool = False,
 ) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
@@ -111,14 +115,26 @@ def set_up(
     problem = problem.with_classes(classes)
     family.check_columns(problem, sizes.columns)
     problem = family.for_graph(problem, graph)
-    chosen, explanation = choose_method(method, options, problem, split, graph, sizes, acceleration, known, allowed)
+    choice = method, options, problem, split, graph, sizes, acceleration, known, allowed, secure_sums
+    chosen, explanation = choose_method(*choice)
     chosen, problem = chosen.adapted(problem)
     problem = for_data(problem)
     if family.graph_is_data and not chosen.uses_network:
         graph = no_network(graph.agents, "none")
     chosen.check(problem, graph)
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
-    return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation)
+    if secure_sums and graph.agents == 2:
+        explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
+    return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation, secure_sums)
+
+
+def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
+    """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
+    if asked is not None and not isinstance(asked, bool | np.bool_):
+        raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
+    if asked and split == "users":
+        raise InvalidProblem("secure sums are for one model: users tell neighbours theirs. Leave secure_sums out.")
+    return bool(asked) if asked is not None else apart and split == "samples" and parties > 2
 
 
 def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:
@@ -129,20 +145,32 @@ def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> 
 
 
 def make_link(link: tuple[float, float]) -> Link:
-    """Seconds a hop and bits a second, if these numbers make sense."""
+    """Seconds per hop and bits per second, if these numbers make sense."""
     if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
-        raise InvalidProblem(f"link is (seconds a hop, bits a second), two positive numbers, not {link!r}.")
+        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
     return Link(float(link[0]), float(link[1]))
 
 
-def make_agents(tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int) -> list[Agent]:
+def make_agents(
+    tables: Sequence[Table], problem: Problem, split: str, graph: Network, seed: int, secure_sums: bool = False
+) -> list[Agent]:
     """What each agent may see."""
     places = zip(tables, columns_of(tables), strict=True)
-    return [make_agent(k, table, columns, problem, split, graph, seed) for k, (table, columns) in enumerate(places)]
+    return [
+        make_agent(k, table, columns, problem, split, graph, seed, secure_sums)
+        for k, (table, columns) in enumerate(places)
+    ]
 
 
 def make_agent(
-    index: int, table: Table, columns: Indices, problem: Problem, split: str, graph: Network, seed: int
+    index: int,
+    table: Table,
+    columns: Indices,
+    problem: Problem,
+    split: str,
+    graph: Network,
+    seed: int,
+    secure_sums: bool = False,
 ) -> Agent:
     """What one agent may see; split by features, with the part of the penalty that acts on its columns."""
     own = problem.restrict(columns) if split == "features" else problem
@@ -151,7 +179,7 @@ def make_agent(
     if split == "users" and not graph.server:
         # The weights of its neighbours in the collaboration graph.
         ties = tuple(graph.weights.data[slice(*graph.weights.indptr[index : index + 2])].tolist())
-    return Agent(index, graph.agents, table, own, split, neighbours, seed, ties=ties)
+    return Agent(index, graph.agents, table, own, split, neighbours, seed, ties=ties, secure_sums=secure_sums)
 
 
 def make_limits(
@@ -210,6 +238,7 @@ def choose_method(
     acceleration: str = "auto",
     settings: Sequence[str] = (),
     allowed: Container[str] | None = None,
+    secure_sums: bool = False,
 ) -> tuple[Method, str]:
     """The method, and a sentence that says which one and why."""
     fitting = {
@@ -219,12 +248,19 @@ def choose_method(
     if name == "auto":
         open_to = {known: entry for known, entry in fitting.items() if allowed is None or known in allowed}
         able = {known: entry for known, entry in open_to.items() if _accepts(entry, options, acceleration)} or open_to
+        if secure_sums:
+            able = {known: entry for known, entry in able.items() if not entry.one_speaker}
         scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
         liked = {known: score for known, score in scores.items() if score is not None}
+        if not liked and allowed is not None:
+            raise InvalidProblem(
+                f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "
+                "problem. Name one, or change a policy."
+            )
         if not liked:
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])
-        explanation = f"chosen for its {liked[name][1]}"
+        explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:
         raise InvalidProblem(
             f"{', '.join(options)}: give the parameters to the Method itself, e.g. replace(method, ...)."
@@ -243,6 +279,11 @@ def choose_method(
         raise InvalidProblem(
             f"method {chosen.name!r} learns {chosen.family} models, but {family_of(problem).words(problem)} asks for a "
             f"{problem.family} one. For it: {', '.join(fitting) or 'none yet'}."
+        )
+    if secure_sums and chosen.one_speaker:
+        raise InvalidProblem(
+            f"in {chosen.name!r} one party speaks at a time, so that a secure sum would be that party's message. Use "
+            "another method, or secure_sums=False."
         )
     return chosen, f"Method {chosen.name} ({chosen.summary}), {explanation}."
 

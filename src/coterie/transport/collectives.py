@@ -6,9 +6,9 @@
 | `PointToPoint`   | in processes with links between them                      |
 | `MpiCollectives` | in the ranks of an MPI run                                |
 
-Every sum is made in the same order, whoever makes it, so iterates do not depend on where agents live. With every
-message travels the *stop*: after which round the process of agent 0 wants to end, and why (time is up, Ctrl-C). So all
-processes stop after the same round without a message more.
+Every sum is made in the same order, or as whole numbers in any (`sums`), whoever makes it, so iterates do not depend on
+where agents live. With every message travels the *stop*: after which round the process of agent 0 wants to end, and why
+(time is up, Ctrl-C). So all processes stop after the same round without a message more.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from coterie.networks import Network
 from coterie.transport.layout import Layout
 from coterie.transport.links import Stop, Tag
 from coterie.transport.mixing import Mixing
+from coterie.transport.sums import ExactSums, PlainSums
 
 __all__ = ["Collectives", "OneProcess"]
 
@@ -49,6 +50,8 @@ class Collectives(ABC):
         self.stop = Stop()
         self.transcript: hashlib._Hash | None = None
         """If set, a digest of all totals: what every process must have heard alike."""
+        self.sums = PlainSums()
+        """How the messages of a `Sum` are added."""
         self.published: dict[int, FloatArray] = {}
         self._mixing = Mixing(network, self.here, self.layout.at_hand)
         self._step = 0
@@ -123,6 +126,8 @@ class Collectives(ABC):
 
     def _in_order(self, messages: Sequence[FloatArray]) -> FloatArray:
         """The sum of everybody's messages, in a new array."""
+        if isinstance(self.sums, ExactSums):
+            return self.sums.at_once(messages)
         if not self.network.server:
             return self._tree_sum(messages)
         # The server adds in the order of the agents.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,20 +19,33 @@ from coterie.transport.gossip import Gossip
 from coterie.transport.links import Stop
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
+from coterie.transport.sums import sums_of
 from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
 
 __all__ = ["Driver"]
 
 T = TypeVar("T")
 
-HEARD = "heard"
+HEARD, TOLD = "heard", "told"
+
+
+class Account(Protocol):
+    """Counts what is said, and may refuse to go on."""
+
+    told: int
+
+    def say(self, numbers: int) -> None:
+        """That many numbers are about to be said."""
+        ...
 
 
 class Driver:
     """Answers the words of the agents of this process, together with the other processes; see `rounds.Transport`."""
 
-    def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None):
+    def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None, *, secure_sums: bool = False):
         """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
+        if secure_sums and not collectives.sums.exact:
+            collectives.sums = sums_of(secure_sums, collectives.network.agents)
         self.bill, self.collectives, self.pace = bill, collectives, pace
         self.network, self.names, self.here = collectives.network, collectives.names, collectives.here
         self.process = collectives.process
@@ -43,6 +56,7 @@ class Driver:
             Ask: self._ask,
         }
         self._gossip: Gossip | None = None
+        self.account: Account | None = None
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
@@ -155,13 +169,16 @@ class Driver:
         """The digest of the totals so far, and what the agents of this process have read, if they gossip."""
         transcript = self.collectives.transcript
         heard = {} if transcript is None else {HEARD: np.frombuffer(transcript.digest(), np.uint8)}
-        return heard | ({} if self._gossip is None else self._gossip.memory())
+        told = {} if self.account is None else {TOLD: np.array([self.account.told])}
+        return heard | told | ({} if self._gossip is None else self._gossip.memory())
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Go on from the `memory` of a snapshot."""
         if self.collectives.transcript is not None and HEARD in memory:
             self.collectives.transcript.update(memory[HEARD].tobytes())
-        if read := {name: array for name, array in memory.items() if name != HEARD}:
+        if self.account is not None and TOLD in memory:
+            self.account.told = int(memory[TOLD][0])  # what is said again from here on was said before
+        if read := {name: array for name, array in memory.items() if name not in (HEARD, TOLD)}:
             self._gossiping().recall(read)
 
     # -- one answer per word ------------------------------------------------------------------------------------------
@@ -170,9 +187,10 @@ class Driver:
         messages = [word.x for word in words]
         self._same_shape("Sum", messages)
         self._check("Sum", messages)
+        self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
-        self.bill.say(purpose, "Sum", total.size, total.itemsize)
+        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
         sealed(total)
         return [total] * len(words)
 
@@ -205,7 +223,7 @@ class Driver:
     def _ask(self, words: Sequence[Ask], purpose: str) -> Sequence[dict[int, FloatArray]]:
         tells = {agent: word.tell for agent, word in zip(self.here, words, strict=True) if word.tell is not None}
         if tells and len(tells) < len(words):
-            raise ProtocolError("some agents told something with their Ask and others did not.")
+            raise ProtocolError("some agents sent a message with their Ask, but others did not.")
         kept = dict(self.collectives.published)
         for agent, message in tells.items():
             self.collectives.publish(agent, message)
@@ -249,11 +267,27 @@ class Driver:
         return rule
 
     def _check(self, word: str, messages: Sequence[FloatArray]) -> None:
-        """Refuse to send what is not finite, where only this process would know who said it."""
+        """Refuse to send what is not finite, where only this process would know who said it, or one number too many."""
+        if self.account is not None:
+            self.account.say(max(message.size for message in messages))
         if word in self.collectives.checked:
             for message in messages:
                 if not _is_finite(message):
                     self.collectives.complain(self._not_finite(word, messages)[0])
+
+    def _fits(self, messages: Sequence[FloatArray]) -> None:
+        """Refuse to say what a secure sum cannot hold."""
+        for agent, message in zip(self.here, messages, strict=True):
+            if (place := self.collectives.sums.misfit(message)) < 0:
+                continue
+            if not np.isfinite(message.reshape(-1)[place]):
+                self.collectives.complain(self._not_finite("Sum", messages)[0])
+            self.collectives.complain(
+                NumericalError(
+                    f"{self.names[agent]} has a number for a Sum that secure sums cannot hold: they go up to about "
+                    "4e28 over the number of parties. Rescale the columns or labels with large values."
+                )
+            )
 
     def _finite(self, word: str, result: FloatArray, messages: Sequence[FloatArray]) -> None:
         if not _is_finite(result):

@@ -1,7 +1,7 @@
 """One edge of a mesh: what was sent and not yet heard, what came in, and the connection of the moment.
 
 Messages are numbered, kept until the other side has heard them, and taken exactly once, so a connection may break and
-begin anew at any time. A connection is a queue of frames that leave, and an iterator of frames that arrive.
+begin again at any time. A connection is a queue of frames that leave, and an iterator of frames that arrive.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
     step: Count = 0
     word: Text = ""
     note: Annotated[str, msgspec.Meta(max_length=1000)] = ""
-    dtype: Literal["<f8", "<f4", "|u1"] = "|u1"
+    dtype: Literal["<f8", "<f4", "<u8", "|u1"] = "|u1"
     shape: Annotated[tuple[Count, ...], msgspec.Meta(max_length=3)] = (0,)
     stop_at: Count = 0
     """After which round the run ends, and"""
@@ -75,7 +75,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unkn
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(Header).decode
-_ITEMSIZE = {"<f8": 8, "<f4": 4, "|u1": 1}
+_ITEMSIZE = {"<f8": 8, "<f4": 4, "<u8": 8, "|u1": 1}
 _EMPTY = np.empty(0, np.uint8)
 
 

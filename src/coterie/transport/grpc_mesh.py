@@ -12,7 +12,7 @@ so that all name the same party.
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
     a message twice                                           dropped and counted
-    a message too early, changed, too large, of another epoch refused and counted; the connection begins anew
+    a message too early, changed, too large, of another epoch refused and counted; the connection begins again
 
 A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every process, one
 after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
@@ -52,7 +52,7 @@ METHOD = "/coterie.Links/Converse"
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 BEATS_PER_DEADLINE = 8
 SUSPICIOUS_BEATS = 3
-"""After so many missed heartbeats a connection is given up and dialled anew."""
+"""After so many missed heartbeats a connection is given up and dialled again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
@@ -62,7 +62,7 @@ MOST_UNTRUSTED = 3
 
 
 class Restarted(PartyLost):
-    """A neighbour was started anew, or heard of one: everybody has to begin again from the last common state."""
+    """A neighbour was started again, or heard of one: everybody has to begin again from the last common state."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ class GrpcMesh(Mesh):
                 port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
             raise InvalidInput(
-                f"cannot listen on {listen}: is the port free, and the address one of this machine?"
+                f"cannot listen on {listen}: check that the port is free and that this machine has the address."
             ) from error
         if port == 0:
-            raise InvalidInput(f"cannot listen on {listen}: check the address, the key and the certificate.")
+            raise InvalidInput(f"cannot listen on {listen}: check the address, the key and the TLS certificate.")
         self.address = f"{listen.rpartition(':')[0]}:{port}"
         self._server.start()
 
@@ -341,7 +341,7 @@ class GrpcMesh(Mesh):
             dialling = {server_name(self.name(peer)).encode() for peer in self._edges if peer > self.me}
             if dialling.isdisjoint(context.auth_context().get("x509_subject_alternative_name", [])):
                 self.rejected["no neighbour"] += 1
-                refusal = f"{self.name(self.me)} does not expect this caller's certificate."
+                refusal = f"{self.name(self.me)} does not expect this caller's TLS certificate."
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
         impatience = threading.Timer(self.deadline, context.cancel)
         impatience.start()
@@ -385,12 +385,12 @@ class GrpcMesh(Mesh):
         edge = self._edges.get(header.sender)
         if edge is None or header.kind is not Kind.HELLO or header.sender < self.me:
             self.rejected["no neighbour"] += 1
-            raise ProtocolError(f"{self.name(self.me)} does not expect this caller: it is no neighbour that dials.")
+            raise ProtocolError(f"{self.name(self.me)} does not expect this caller: only neighbours connect here.")
         if isinstance(self.security, MutualTLS):
             shown = context.auth_context().get("x509_subject_alternative_name", [])
             if server_name(self.name(header.sender)).encode() not in shown:
                 self.rejected["wrong name"] += 1
-                raise ProtocolError(f"the certificate is not that of {self.name(header.sender)}.")
+                raise ProtocolError(f"the TLS certificate is not that of {self.name(header.sender)}.")
         return edge
 
     def _check_hello(self, edge: Edge, frame: bytes) -> None:
@@ -420,7 +420,7 @@ class GrpcMesh(Mesh):
 
 def _stranger(name: str, address: str, details: str) -> str:
     return (
-        f"whoever answers at {address} cannot prove that it is {name}: TLS refuses its certificate. Compare "
+        f"the party at {address} cannot prove that it is {name}: its TLS certificate is refused. Compare "
         f"authority.pem and the certificates' dates at both parties ({details})."
     )
 

@@ -16,9 +16,16 @@ __all__ = ["InProcess"]
 class InProcess(Driver):
     """Answers the words of all agents of a network, and bills them."""
 
-    def __init__(self, network: Network, bill: Bill, names: Sequence[str] | None = None, gossip: Gossip | None = None):
+    def __init__(
+        self,
+        network: Network,
+        bill: Bill,
+        names: Sequence[str] | None = None,
+        gossip: Gossip | None = None,
+        secure_sums: bool = False,
+    ):
         """`gossip`: lost and late messages, records and replays, for agents that wake up one by one."""
-        super().__init__(bill, OneProcess(network, names))
+        super().__init__(bill, OneProcess(network, names), secure_sums=secure_sums)
         self._given = gossip or Gossip()
 
     def _new_gossip(self) -> Gossip:

@@ -1,11 +1,11 @@
-"""Keys and certificates: each party makes its key and keeps it; the coordinator's authority signs what it asks for.
+"""Keys and TLS certificates: each party makes its key and keeps it; the coordinator's authority signs what it asks for.
 
     party        make_request    key.pem (never leaves), request.pem  ─→ to the coordinator
     coordinator  make_authority  authority-key.pem (never leaves), authority.pem
                  sign            certificate.pem, authority.pem       ─→ back to the party
 
-A certificate holds the party's name and what TLS needs to know of it, nothing about its data. Files with keys can be
-read by their owner alone. With the same keys parties sign what others pass on for them (`signature`, `known_key`).
+A TLS certificate holds the party's name and what TLS needs to know of it, nothing about its data. Files with keys can
+be read by their owner alone. With the same keys parties sign what others pass on for them (`signature`, `known_key`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def make_request(folder: str | Path, party: str) -> Path:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return write_atomically(folder / REQUEST, request.public_bytes(serialization.Encoding.PEM))
+    return write_atomically(folder / REQUEST, request.public_bytes(serialization.Encoding.PEM), public=True)
 
 
 def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
@@ -82,11 +82,11 @@ def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return write_atomically(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM))
+    return write_atomically(folder / AUTHORITY, certificate.public_bytes(serialization.Encoding.PEM), public=True)
 
 
 def sign(folder: str | Path, request: bytes, parties: list[str], days: float = DAYS) -> tuple[str, bytes]:
-    """At the coordinator: the party that asks, if it is one of the study's, and its certificate."""
+    """At the coordinator: the party that asks, if it is one of the study's, and its TLS certificate."""
     folder = Path(folder)
     try:
         asked = x509.load_pem_x509_csr(request)
@@ -97,9 +97,9 @@ def sign(folder: str | Path, request: bytes, parties: list[str], days: float = D
     if not honest:
         raise CorruptFile("the signing request was changed: its signature does not match.")
     if party not in parties:
-        raise InvalidInput(f"{party!r} asks for a certificate, but the study's parties are {', '.join(parties)}.")
+        raise InvalidInput(f"{party!r} asks for a TLS certificate, but the study's parties are {', '.join(parties)}.")
     issuer = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-    _check_valid(issuer, f"the authority in {folder}", "move it away, and have all parties' requests signed anew")
+    _check_valid(issuer, f"the authority in {folder}", "move it away, and have all parties' requests signed again")
     key = _key(folder / AUTHORITY_KEY)
     # Of the request only the public key counts: name and purposes are the study's.
     certificate = (
@@ -116,7 +116,7 @@ def sign(folder: str | Path, request: bytes, parties: list[str], days: float = D
 
 
 def provide_all(folder: str | Path, study: str, parties: list[str], days: float = DAYS) -> dict[str, Path]:
-    """For a try-out on one machine: an authority and, in a folder for each party, key and certificate."""
+    """For a test on one machine: an authority and, in a folder for each party, key and TLS certificate."""
     folder = Path(folder)
     authority = make_authority(folder / "coordinator", study, days)
     made = {}
@@ -124,15 +124,16 @@ def provide_all(folder: str | Path, study: str, parties: list[str], days: float 
         own = folder / party
         request = make_request(own, party)
         _, certificate = sign(folder / "coordinator", request.read_bytes(), parties, days)
-        write_atomically(own / CERTIFICATE, certificate)
-        write_atomically(own / AUTHORITY, authority.read_bytes())
+        write_atomically(own / CERTIFICATE, certificate, public=True)
+        write_atomically(own / AUTHORITY, authority.read_bytes(), public=True)
         made[party] = own
     return made
 
 
 def load_keys(folder: str | Path, party: str) -> MutualTLS:
-    """A party's key, certificate and authority, checked as far as one can alone; there is no run without them."""
+    """A party's key, TLS certificate and authority, checked as far as one can alone; there is no run without them."""
     folder = Path(folder)
+    _check_private(folder / KEY)
     content = {}
     for file in (KEY, CERTIFICATE, AUTHORITY):
         try:
@@ -147,20 +148,22 @@ def load_keys(folder: str | Path, party: str) -> MutualTLS:
         certificate = x509.load_pem_x509_certificate(content[CERTIFICATE])
         authority = x509.load_pem_x509_certificate(content[AUTHORITY])
     except (ValueError, TypeError) as error:
-        raise CorruptFile(f"a key or certificate in {folder} is damaged ({error}).") from error
+        raise CorruptFile(f"a key or TLS certificate in {folder} is damaged ({error}).") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidInput(f"the key in {folder} is not of the kind that `coterie provision` makes: make another.")
     if key.public_key() != certificate.public_key():
-        raise InvalidInput(f"the certificate in {folder} belongs to another key; ask the coordinator to sign anew.")
+        raise InvalidInput(
+            f"the TLS certificate in {folder} belongs to another key; ask the coordinator to sign again."
+        )
     try:
         certificate.verify_directly_issued_by(authority)
     except (ValueError, TypeError, InvalidSignature) as error:
-        raise InvalidInput(f"the certificate in {folder} was not signed by the authority beside it.") from error
+        raise InvalidInput(f"the TLS certificate in {folder} was not signed by the authority next to it.") from error
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if server_name(party) not in names.get_values_for_type(x509.DNSName):
-        raise InvalidInput(f"the certificate in {folder} is not that of {party!r}.")
-    for what, checked in (("certificate", certificate), ("authority", authority)):
-        _check_valid(checked, f"the {what} in {folder}", "ask the coordinator to sign anew")
+        raise InvalidInput(f"the TLS certificate in {folder} is not that of {party!r}.")
+    for what, checked in (("TLS certificate", certificate), ("authority", authority)):
+        _check_valid(checked, f"the {what} in {folder}", "ask the coordinator to sign again")
     return MutualTLS(content[KEY], content[CERTIFICATE], content[AUTHORITY])
 
 
@@ -172,7 +175,7 @@ def signature(keys: MutualTLS, content: bytes) -> bytes:
 
 
 def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool = True) -> PublicKey:
-    """The public key in another party's certificate, if the same authority signed it for that party.
+    """The public key in another party's TLS certificate, if the same authority signed it for that party.
 
     What was signed stays signed: for an old signature the certificate need not be `current` any more.
     """
@@ -188,7 +191,7 @@ def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool 
         if not isinstance(key, PublicKey):
             raise ValueError("its key is of another kind")
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
-        raise ProtocolError(f"the certificate that was passed on for {party} does not hold ({error}).") from error
+        raise ProtocolError(f"the TLS certificate that was passed on for {party} is not valid ({error}).") from error
     return key
 
 
@@ -197,16 +200,16 @@ def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -
     try:
         key.verify(signed, content, ec.ECDSA(hashes.SHA256()))
     except InvalidSignature as error:
-        raise ProtocolError(f"somebody changed what {party} said: its signature does not match.") from error
+        raise ProtocolError(f"the message of {party} was changed on its way: its signature does not match.") from error
 
 
 def fingerprint(content: bytes) -> str:
-    """SHA-256 of the public key in a request or a certificate, in groups of four to read aloud."""
+    """SHA-256 of the public key in a request or a TLS certificate, in groups of four to read aloud."""
     read = x509.load_pem_x509_csr if b"CERTIFICATE REQUEST" in content else x509.load_pem_x509_certificate
     try:
         key = read(content).public_key()
     except ValueError as error:
-        raise CorruptFile(f"this is neither a signing request nor a certificate ({error}).") from error
+        raise CorruptFile(f"this is neither a signing request nor a TLS certificate ({error}).") from error
     plain = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     digits = hashlib.sha256(plain).hexdigest()
     return " ".join(digits[k : k + 4] for k in range(0, len(digits), 4))
@@ -216,6 +219,12 @@ def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if not first <= dt.datetime.now(dt.UTC) <= last:
         raise InvalidInput(f"{what} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d} only; {fix}.")
+
+
+def _check_private(key: Path) -> None:
+    """Refuse a key that others on this machine can read."""
+    if key.exists() and (mode := key.stat().st_mode & 0o077):
+        raise InvalidInput(f"{key} can be read or changed by others (mode …{mode:02o}): type `chmod 600 {key}`.")
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
@@ -228,6 +237,7 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         )
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(private)
+    _check_private(path)
     key = serialization.load_pem_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidInput(f"{path} is not a key that `coterie provision` makes; move it away.")

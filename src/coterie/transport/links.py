@@ -64,7 +64,7 @@ class Links(Protocol):
         """What that agent, who lives in that process, last published; None if nothing yet.
 
         It is answered in the background: the agent may be busy, or done, as long as its process lives. With `patience`,
-        so many seconds at most, and not at all where the connection is broken: None then, too.
+        it waits no longer than so many seconds, and not at all where the connection is broken: None then, too.
         """
         ...
 

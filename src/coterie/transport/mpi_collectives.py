@@ -210,7 +210,7 @@ class MpiCollectives(Collectives):
         # Most often nobody has anything to say beside the numbers, and all say the same word.
         if buffer.heard.tobytes() != header_of(0, 0, 0, code) * self.network.agents:
             self._heed(buffer.heard[self._buffers.row_of], tag)
-        if not self._row_after_row:
+        if self.sums.exact or not self._row_after_row:
             return self._in_order(buffer.messages)
         # Of several columns numpy adds row after row, as `_in_order` does, in one call.
         total: FloatArray = add(buffer.table)

@@ -60,15 +60,15 @@ class PointToPoint(Collectives):
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         if not self.layout.others:
             return self._in_order(messages)
-        shape = messages[0].shape
-        total = self._served(messages, tag) if self.network.server else self._climbed(messages, tag)
+        said = [self.sums.encoded(message, tag) for message in messages]
+        total = self._served(said, tag) if self.network.server else self._climbed(said, tag)
         if self.layout.told_by is not None:
-            total = self._expected(self.layout.told_by, tag, messages[0].size, messages[0].dtype).copy()
+            total = self._expected(self.layout.told_by, tag, said[0].size, said[0].dtype).copy()
         for process in self.layout.tells:
             self.send(process, total, tag)
         if self.transcript is not None:
             self.transcript.update(total.data)
-        return total.reshape(shape)
+        return self.sums.decoded(total, messages[0].dtype).reshape(messages[0].shape)
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         operator = self._mixing.operator(rule, messages[0].dtype, messages[0].size)
@@ -85,7 +85,7 @@ class PointToPoint(Collectives):
             self.send(server, _stacked(messages), tag)
             return messages[0]
         size, dtype = messages[0].size, messages[0].dtype
-        heard = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        heard = dict(zip(self.here, messages, strict=True))
         total: FloatArray | None = None
         for agent, owner in enumerate(self.process_of):
             if agent not in heard:
@@ -96,13 +96,13 @@ class PointToPoint(Collectives):
             if total is None:
                 total = message.copy()
             else:
-                total += message
+                self.sums.add(total, message)
         assert total is not None
         return total
 
     def _climbed(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """The sum of what is at and below my agents in the tree; at the root's process, of everything."""
-        own = {agent: message.reshape(-1) for agent, message in zip(self.here, messages, strict=True)}
+        own = dict(zip(self.here, messages, strict=True))
         size, dtype = messages[0].size, messages[0].dtype
         partial: dict[int, FloatArray] = {}
         for child, parent in self._upwards:
@@ -116,11 +116,10 @@ class PointToPoint(Collectives):
                     continue
             else:
                 below = self._expected(self.process_of[child], tag, size, dtype)
-            if parent in partial:
-                partial[parent] += below
-            else:
-                partial[parent] = own[parent] + below
-        return partial[self._root] if self._root in partial else messages[0].reshape(-1)
+            if parent not in partial:
+                partial[parent] = own[parent].copy()
+            self.sums.add(partial[parent], below)
+        return partial[self._root] if self._root in partial else messages[0]
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
         """The messages, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
@@ -168,7 +167,7 @@ class PointToPoint(Collectives):
         return _of_numbers(self.links.receive(process, tag), tag)
 
     def _expected(self, process: int, tag: Tag, size: int, dtype: Any) -> FloatArray:
-        message = self.receive(process, tag)
+        message = self.links.receive(process, tag).reshape(-1)
         if message.size != size or message.dtype != dtype:
             raise ProtocolError(
                 f"{tag.word}: {self.names[self.here[0]]} expected {size} numbers of type {dtype}, and "

@@ -11,29 +11,35 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
+from coterie.tuning import Tuning, tuned
 
-__all__ = ["EPS", "LONGEST", "TINY", "TUNING", "Barrier", "Step", "Tuning"]
+__all__ = ["EPS", "LONGEST", "TINY", "Barrier", "Step"]
 __all__ += ["diagonal", "logarithms", "longest", "padded", "sums"]
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """What steers the barriers."""
+class _Tuning(Tuning):
+    least_room: float = tuned(1e-14, "Room of duals when the path is reached.", "rounding: what float64 sees")
+    depth: float = tuned(
+        0.25,
+        "Bounds are kept off by this share of their distance at the start, or by the length that is given.",
+        "measured: digits and diabetes in boxes",
+        below=0.5,
+    )
+    far: float = tuned(
+        100.0,
+        "How far from a lonely bound a model may go for nothing, in units of the lengths that are given.",
+        "measured: digits and diabetes with one-sided bounds",
+    )
+    least_product: float = tuned(
+        0.1, "What the product of a bound is at least after a step, in units of β μ.", "paper: Gondzio 1996", below=1
+    )
+    ball_steps: int = tuned(
+        100, "Newton steps for the one number τ of a ball.", "theorem: from below they converge, and end by themselves"
+    )
 
-    least_room: float = 1e-14
-    """How far from their bounds duals are at least when the path is reached: float64 has no more."""
-    depth: float = 0.25
-    """Bounds are kept off by this share of their distance at the start, or by the length that is given: halfway
-    between a bound and the middle."""
-    far: float = 100.0
-    """How far from a lonely bound a model may go for nothing, in units of the lengths that are given."""
-    least_product: float = 0.1
-    """What the product of a bound is at least after a step, in units of β μ: that of Gondzio's correctors."""
-    ball_steps: int = 100
-    """Newton's method for the one number τ of a ball, from below: it doubles digits, and ends by itself."""
 
-
-TUNING = Tuning()
+TUNING = _Tuning()
 LONGEST = 2.0
 """Steps are at most that long: one that ends at 1 is a full step."""
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)

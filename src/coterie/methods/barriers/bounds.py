@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from coterie.arrays import FloatArray
+from coterie.methods.barriers import barrier
 from coterie.methods.barriers.barrier import (
     EPS,
     TINY,
-    TUNING,
     Barrier,
     Step,
     diagonal,
@@ -34,11 +34,11 @@ class Bounds(Barrier):
         self.at, self.bound = np.concatenate([above, below]), np.concatenate([upper[above], lower[below]])
         self.sign = np.repeat([1.0, -1.0], [len(above), len(below)])
         self.beta, self.weight = beta, beta * len(self.at)
-        # −log p + p / (TUNING.far · length) is least at a finite p
+        # −log p + p / (barrier.TUNING.far · length) is least at a finite p
         lonely = self.at[np.bincount(self.at, minlength=width)[self.at] == 1]
-        self.tilt[self.at] = -self.beta * self.sign / (TUNING.far * lengths[self.at])
+        self.tilt[self.at] = -self.beta * self.sign / (barrier.TUNING.far * lengths[self.at])
         self.tilt[np.setdiff1d(self.at, lonely)] = 0.0
-        room = np.minimum(TUNING.depth * (upper - lower), lengths)
+        room = np.minimum(barrier.TUNING.depth * (upper - lower), lengths)
         self.start = lower + room, upper - room
 
     def inside(self, w: FloatArray) -> FloatArray:
@@ -75,7 +75,7 @@ class Bounds(Barrier):
         return longest((self._room(w), -self.sign * dw[self.at]), (x, dx))
 
     def kept(self, w: FloatArray, x: FloatArray, mu: float) -> FloatArray:
-        least: FloatArray = TUNING.least_product * self.beta * mu / self._room(w)
+        least: FloatArray = barrier.TUNING.least_product * self.beta * mu / self._room(w)
         return np.maximum(x, least)
 
     def products(self, w: FloatArray, x: FloatArray) -> FloatArray:
@@ -92,14 +92,14 @@ class Ball(Barrier):
     def inside(self, w: FloatArray) -> FloatArray:
         size = float(np.abs(w[: self.count]).sum())
         return np.append(
-            w[: self.count] * min(1.0, (1 - TUNING.depth) * self.radius / max(size, 1e-300)), w[self.count :]
+            w[: self.count] * min(1.0, (1 - barrier.TUNING.depth) * self.radius / max(size, 1e-300)), w[self.count :]
         )
 
     def _tau(self, w: FloatArray, mu: float) -> float:
         """τ for which Σ e = R − β μ / τ, where e = (β μ + √((β μ)² + (τ w)²)) / τ is best: Newton, from below."""
         m = self.beta * mu
         tau = m * (2 * len(w) + 1) / self.radius
-        for _ in range(TUNING.ball_steps):
+        for _ in range(barrier.TUNING.ball_steps):
             roots = np.sqrt(m * m + (tau * w) ** 2)
             left = m * (len(w) + 1) + float(roots.sum()) - self.radius * tau
             slope = self.radius - tau * float((w * w / roots).sum())

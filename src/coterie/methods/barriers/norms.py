@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
-from coterie.methods.barriers.barrier import EPS, LONGEST, TUNING, Barrier, Step, diagonal, longest, padded, sums
+from coterie.methods.barriers import barrier
+from coterie.methods.barriers.barrier import EPS, LONGEST, Barrier, Step, diagonal, longest, padded, sums
 
 __all__ = ["Intervals", "Norms"]
 
@@ -31,7 +32,7 @@ class Intervals(Barrier):
         centre: Any = kernel.centre
         mu = self.beta * mu
         centre(w, mu, -one, one, u, theta)
-        u = np.clip(u, TUNING.least_room - 1, 1 - TUNING.least_room)
+        u = np.clip(u, barrier.TUNING.least_room - 1, 1 - barrier.TUNING.least_room)
         return np.concatenate([u, mu / (1 - u), mu / (1 + u)])
 
     def value(self, w: FloatArray, mu: float) -> float:

@@ -73,7 +73,7 @@ class SignedBroadcast:
         return found
 
     def gathered(self, mine: bytes, about: str, merge: Callable[[list[bytes]], bytes]) -> bytes:
-        """What the root made of everybody's bytes: `merge` is handed one's own first, then the children's."""
+        """What the root made of everybody's bytes: `merge` is handed its own first, then the children's."""
         tag = Tag("study", 0, about)
         merged = merge([mine, *(self.links.receive_bytes(child, tag) for child in self.children)])
         if self.parent is not None:
@@ -127,7 +127,9 @@ class SignedBroadcast:
                 found = _decoded(part, dict[int, bytes])
                 if found.keys() != self.branch(child):
                     who = self.links.name(child)
-                    raise ProtocolError(f"{about}: {who} does not speak for its own branch, and for nobody else.")
+                    raise ProtocolError(
+                        f"{about}: {who} sent words for parties outside its branch of the tree, or not for all in it."
+                    )
                 everything |= found
             return msgspec.msgpack.encode(everything)
 
@@ -135,8 +137,8 @@ class SignedBroadcast:
         if sorted(found) != list(range(self.count)):
             raise ProtocolError(f"{about}: only {sorted(found)} of {self.count} parties were heard.")
         if found[self.links.me] != mine:
-            # Also what keeps a recorded meeting from being played back: in that one, the own words were others.
-            raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} said came back as something else.")
+            # Also what keeps a recorded meeting from being played back: in that one, its own words were others.
+            raise ProtocolError(f"{about}: what {self.links.name(self.links.me)} sent came back changed.")
         return [_decoded(found[j], Word) for j in range(self.count)]
 
 
@@ -144,4 +146,4 @@ def _decoded(part: bytes, kind: type[T]) -> T:
     try:
         return msgspec.msgpack.decode(part, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a party sent something that is no word of ours: {error}") from error
+        raise ProtocolError(f"a party sent an unexpected payload: {error}") from error

@@ -1,0 +1,179 @@
+"""Linear models with any loss and penalty, on data held by several parties; several classes one against the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
+
+from coterie.arrays import FloatArray, Matrix, product
+from coterie.errors import InvalidProblem
+from coterie.estimators.distributed import Distributed, explained
+from coterie.losses import LOSSES, Loss
+from coterie.penalties import PENALTIES, Penalty
+from coterie.problem import Problem
+
+__all__ = ["LinearClassifier", "LinearRegressor"]
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class Linear(Distributed):
+    """A linear model.
+
+    Parameters
+    ----------
+    penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
+        or a `Penalty`, which has its own parameters.
+    alpha : float
+        How strong the penalty is.
+    l1_ratio : float
+        The share of the l1 part in "elasticnet".
+    fit_intercept : bool
+        Whether b is fitted; it is never penalised.
+    split : "samples" or "features"
+        How the data is partitioned.
+    """
+
+    loss: str | Loss
+    penalty: str | Penalty = "l2"
+    alpha: float = 1e-3
+    l1_ratio: float = 0.5
+    fit_intercept: bool = True
+    split: str = "samples"
+    _loss_kind: ClassVar[str]
+
+    def _problem(self) -> Problem:
+        """The problem that the parameters describe; a loss of the other kind is refused."""
+        chosen = type(self.loss) if isinstance(self.loss, Loss) else LOSSES[self.loss]
+        if chosen.kind != self._loss_kind:
+            fitting = [known for known, entry in LOSSES.items() if entry.kind == self._loss_kind]
+            other = "LinearClassifier" if self._loss_kind == "regression" else "LinearRegressor"
+            raise InvalidProblem(
+                f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: {', '.join(fitting)}."
+            )
+        wanted = set() if isinstance(self.loss, Loss) else {field.name for field in fields(chosen)}
+        if isinstance(self.penalty, str):
+            wanted |= {field.name for field in fields(PENALTIES[self.penalty])}
+        given = {p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")} | {"strength": self.alpha}
+        parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
+        return Problem(self.loss, self.penalty, intercept=self.fit_intercept, **parameters)
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
+    """A certified linear model: min over w, b of (1/n) Σ sᵢ loss(xᵢ·w + b, yᵢ) + alpha · penalty(w).
+
+    `LinearRegressor(penalty="l1", alpha=a)` is `Lasso(alpha=a)`, with `loss="quantile"` it is
+    `QuantileRegressor(alpha=a)`, and `LinearRegressor(alpha=a / n)` is `Ridge(alpha=a)`.
+
+    Parameters
+    ----------
+    loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
+        or a `Loss`.
+    threshold : float
+        Where the Huber loss turns linear, in units of y.
+    level : float
+        Which quantile, between 0 and 1.
+
+    Attributes
+    ----------
+    coef_, intercept_ : the model
+    """
+
+    loss: str | Loss = field(default="squared", kw_only=False)
+    threshold: float = 1.35
+    level: float = 0.5
+    _loss_kind = "regression"
+    _reading: ClassVar[Mapping[str, Any]] = {"y_numeric": True}
+
+    def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
+        self.coef_, self.intercept_ = models[0].coef_, models[0].intercept_
+
+    def predict(self, X: Any) -> FloatArray:
+        """X·coef_ + intercept_, or its exponential, the mean, for "poisson" and "gamma"."""
+        scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
+        return self._problem().loss.response(scores)
+
+
+def _has_probabilities(estimator: LinearClassifier) -> bool:
+    loss = estimator.loss
+    chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss)
+    if chosen is not None and chosen.probability is not Loss.probability:
+        return True
+    raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function.")
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
+    """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha · penalty(w).
+
+    `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a linear SVM. With more
+    than two classes there is one problem for each, that class against the rest, and `result_`, `certificate_`, `bill_`,
+    `dual_gap_` and `n_iter_` have one entry per class.
+
+    Parameters
+    ----------
+    loss : "logistic", "hinge" or "squared_hinge"
+        or a `Loss`.
+    class_weight : dict, "balanced" or None
+        Weights of the classes, which multiply those of the samples.
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted
+    coef_, intercept_ : the model; one row per class, or a single one for two classes
+    """
+
+    loss: str | Loss = field(default="logistic", kw_only=False)
+    class_weight: Any = None
+    _loss_kind = "classification"
+
+    def _labels(
+        self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
+    ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
+        place, weights = self._classes(y, weights)
+        several = len(self.classes_) > 2
+        return [np.where(place == k, 1, -1) for k in range(len(self.classes_))] if several else [y], weights
+
+    def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
+        self.coef_ = np.array([model.coef_ for model in models])
+        self.intercept_ = np.array([model.intercept_ for model in models], self.coef_.dtype)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """The scores: one number per row for two classes (positive: the second), else one per row and class."""
+        scores: FloatArray = product(self._checked(X), self.coef_.T) + self.intercept_
+        return scores.ravel() if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The class with the largest score."""
+        scores = self.decision_function(X)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        predicted: npt.NDArray[Any] = self.classes_[places]
+        return predicted
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> FloatArray:
+        """The probabilities of the classes; for more than two, those of one against the rest, scaled to add up to 1."""
+        scores, probability = self.decision_function(X), self._problem().loss.probability
+        positive = probability(scores, 1.0)
+        if scores.ndim == 1:
+            return np.column_stack([probability(scores, -1.0), positive])
+        totals = positive.sum(axis=1, keepdims=True)
+        uniform = np.full_like(positive, 1.0 / len(self.classes_))
+        shares: FloatArray = np.divide(positive, totals, out=uniform, where=totals > 0)
+        return shares
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """The logarithms of the probabilities."""
+        with np.errstate(divide="ignore"):
+            logarithms: FloatArray = np.log(self.predict_proba(X))
+        return logarithms

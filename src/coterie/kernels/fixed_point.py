@@ -1,0 +1,184 @@
+"""Sums of doubles as whole numbers of 192 bits: exact, in whatever order, and rounded once.
+
+A number x is round(x · 2⁹⁶), ties to even, modulo 2¹⁹²: three words of 64 bits, the lowest first. Negative numbers are
+two's complements. As long as the sum stays below 2⁹⁵ in absolute value nothing wraps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+
+__all__ = ["UNIT", "WORDS", "Integers", "accumulate", "add", "misfit", "rounded", "subtract", "sum_of", "zeros"]
+
+Integers: TypeAlias = npt.NDArray[np.uint64]
+
+WORDS = 3
+"""Words of 64 bits a number."""
+UNIT = 2.0**-96
+"""What a 1 stands for; whatever is smaller than half of it is cut off."""
+DIGITS = {8: 53, 4: 24}
+"""Binary digits of a number of so many bytes."""
+
+_0, _1, _52, _63, _64 = np.uint64(0), np.uint64(1), np.uint64(52), np.uint64(63), np.uint64(64)
+_EXPONENT, _FRACTION, _HIDDEN = np.uint64(0x7FF), np.uint64(2**52 - 1), np.uint64(2**52)
+_POINT = 1075 - 96
+"""The exponent of a double whose last digit is the unit."""
+
+
+def zeros(size: int) -> Integers:
+    """So many whole numbers, all 0."""
+    return np.zeros(WORDS * size, np.uint64)
+
+
+def accumulate(total: Integers, x: FloatArray) -> None:
+    """Add the numbers x, each rounded to the unit; `misfit` must have found none."""
+    _accumulate(total, np.ascontiguousarray(x, np.float64).reshape(-1).view(np.uint64))
+
+
+def rounded(total: Integers, dtype: Any) -> FloatArray:
+    """The whole numbers as floating-point numbers of that type, ties to even."""
+    kind = np.dtype(dtype)
+    numbers = np.empty(total.size // WORDS, np.uint64)
+    _round(total, numbers, DIGITS[kind.itemsize])
+    return numbers.view(np.float64).astype(kind, copy=False)
+
+
+def misfit(x: FloatArray, limit: float) -> int:
+    """The place of the first number that is not below the limit in absolute value, or is not a number; −1: all are."""
+    return int(_misfit(np.ascontiguousarray(x).reshape(-1), limit))
+
+
+@numba.njit(nogil=True, cache=True)
+def _misfit(x: Any, limit: float) -> int:
+    for i in range(x.size):
+        if not abs(x[i]) < limit:
+            return i
+    return -1
+
+
+@numba.njit(nogil=True, cache=True)
+def _accumulate(total: Any, bits: Any) -> None:
+    for i in range(bits.size):
+        exponent = (bits[i] >> _52) & _EXPONENT
+        low = bits[i] & _FRACTION
+        if exponent:
+            low |= _HIDDEN
+        middle = high = _0
+        shift = np.int64(exponent) - _POINT
+        if shift <= -55:
+            low = _0
+        elif shift < 0:
+            digits = np.uint64(-shift)
+            rest = low & ((_1 << digits) - _1)
+            half = _1 << (digits - _1)
+            low >>= digits
+            if rest > half or (rest == half and low & _1):
+                low += _1
+        else:
+            digits = np.uint64(shift & 63)
+            above = low >> (_64 - digits) if digits else _0
+            low <<= digits
+            if shift < 64:
+                middle = above
+            elif shift < 128:
+                low, middle, high = _0, low, above
+            else:
+                low, high = _0, low
+        if bits[i] >> _63:
+            low, middle, high = ~low + _1, ~middle, ~high
+            if low == _0:
+                middle += _1
+                if middle == _0:
+                    high += _1
+        k = 3 * i
+        low += total[k]
+        carry = _1 if low < total[k] else _0
+        with_carry = middle + carry
+        carry = _1 if with_carry < carry else _0
+        middle = with_carry + total[k + 1]
+        if middle < with_carry:
+            carry = _1
+        total[k], total[k + 1], total[k + 2] = low, middle, high + total[k + 2] + carry
+
+
+@numba.njit(nogil=True, cache=True)
+def add(total: Any, other: Any) -> None:
+    """Add whole numbers to others, in place."""
+    for k in range(0, total.size, 3):
+        low = total[k] + other[k]
+        carry = _1 if low < other[k] else _0
+        with_carry = other[k + 1] + carry
+        carry = _1 if with_carry < carry else _0
+        middle = total[k + 1] + with_carry
+        if middle < with_carry:
+            carry = _1
+        total[k], total[k + 1], total[k + 2] = low, middle, total[k + 2] + other[k + 2] + carry
+
+
+@numba.njit(nogil=True, cache=True)
+def subtract(total: Any, other: Any) -> None:
+    """Subtract whole numbers from others, in place."""
+    for k in range(0, total.size, 3):
+        borrow = _1 if total[k] < other[k] else _0
+        taken = other[k + 1] + borrow
+        borrow = _1 if taken < borrow or total[k + 1] < taken else _0
+        total[k] -= other[k]
+        total[k + 1] -= taken
+        total[k + 2] -= other[k + 2] + borrow
+
+
+@numba.njit(nogil=True, cache=True)
+def _round(total: Any, numbers: Any, digits: int) -> None:
+    spare = np.uint64(53 - digits)
+    for i in range(numbers.size):
+        low, middle, high = total[3 * i], total[3 * i + 1], total[3 * i + 2]
+        sign = high >> _63
+        if sign:
+            low, middle, high = ~low + _1, ~middle, ~high
+            if low == _0:
+                middle += _1
+                if middle == _0:
+                    high += _1
+        # Drop words of zeros from above: `low` is then what may lie below the two words that hold the digits.
+        exponent, rest = 1023 - 96 + 128, low
+        if high == _0:
+            high, middle, rest, exponent = middle, low, _0, exponent - 64
+            if high == _0:
+                high, middle, exponent = middle, _0, exponent - 64
+                if high == _0:
+                    numbers[i] = _0
+                    continue
+        top, above = 0, high
+        for step in (32, 16, 8, 4, 2, 1):
+            if above >> np.uint64(step):
+                above >>= np.uint64(step)
+                top += step
+        # The digits move to the top of `high`, and what is left of them says how to round.
+        shift = np.uint64(63 - top)
+        if shift:
+            high = (high << shift) | (middle >> (_64 - shift))
+            middle <<= shift
+        cut = np.uint64(64 - digits)
+        kept = high >> cut
+        rest_above = high & ((_1 << cut) - _1)
+        half = _1 << (cut - _1)
+        below = middle | rest
+        if rest_above > half or (rest_above == half and (below or kept & _1)):
+            kept += _1
+        # A carry out of the digits makes the next power of two: the exponent is counted up by the addition.
+        numbers[i] = (sign << _63) + (np.uint64(exponent + top - 1) << _52) + (kept << spare)
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_of(integers: Any) -> Any:
+    """The sum of whole numbers, modulo 2¹⁹²."""
+    total = np.zeros(3, np.uint64)
+    for k in range(0, integers.size, 3):
+        add(total, integers[k : k + 3])
+    return total

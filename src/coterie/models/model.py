@@ -1,0 +1,88 @@
+"""What every model can do: read rows to predict, and be one file of plain arrays with a JSON header, never pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from coterie.arrays import Matrix, digest, host, is_sparse
+from coterie.data import Table, read, validated
+from coterie.errors import CorruptFile
+from coterie.files import read_archive, readable, write_archive
+from coterie.problem import Problem
+
+__all__ = ["Model"]
+
+
+class Model:
+    """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has: numbers and words."""
+
+    kind: ClassVar[str]
+    """The name of its family, and of its file's kind."""
+    problem: Problem
+    classes_: Any
+    columns: tuple[str, ...] | None
+
+    def _numbers(self) -> dict[str, Any]:
+        """Its arrays, dense and sparse, by name."""
+        found = {field.name.rstrip("_"): getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {
+            name: np.array(value) if isinstance(value, float) else value
+            for name, value in found.items()
+            if name != "classes" and (isinstance(value, np.ndarray | float) or is_sparse(value))
+        }
+
+    def _words(self) -> dict[str, Any]:
+        """What is no array, by name: that which predictions depend on, and then the rest."""
+        return {"classes": None if self.classes_ is None else self.classes_.tolist(), "columns": self.columns}
+
+    def digest(self) -> str:
+        """The digest of everything that the model's predictions (and its proof) depend on."""
+        problem = json.dumps(self.problem.settings(), sort_keys=True)
+        return digest(*self._numbers().values(), problem, json.dumps(list(self._words().values())))
+
+    def save(self, path: str | Path) -> Path:
+        """Write one `.npz` file: plain arrays and a JSON header with the digest."""
+        header = {"coterie_model": 1, "kind": self.kind, "problem": self.problem.settings(), **self._words()}
+        return write_archive(path, {**header, **self._notes(), "digest": self.digest()}, self._stored())
+
+    def _notes(self) -> dict[str, Any]:
+        """What a file says beside."""
+        return {}
+
+    def _stored(self) -> dict[str, Any]:
+        """The arrays of a file."""
+        return self._numbers()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a model; a file that was changed or truncated is refused."""
+        header, arrays = read_archive(path, "model")
+        with readable(path, "model"):
+            classes, columns = header["classes"], header["columns"]
+            known = {
+                "classes_": None if classes is None else np.array(classes),
+                "columns": None if columns is None else tuple(columns),
+            }
+            model = cls(**known, **cls._restored(header, arrays))
+            untouched = model.digest() == header["digest"]
+        if not untouched:
+            raise CorruptFile(f"{path} was changed after it was written: its digest does not match its content.")
+        return model
+
+    @classmethod
+    def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The other fields of the model of a file."""
+        return {"problem": Problem.from_settings(header["problem"]), **arrays}
+
+    def _read(self, X: Matrix) -> Table:
+        """Rows to predict, checked. The columns of a frame are found by their names."""
+        X = host(X)
+        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
+        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
+        return validated(table, classification=None)
