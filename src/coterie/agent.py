@@ -125,7 +125,7 @@ class Agent:
 
     @property
     def family(self) -> str:
-        """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
+        """Which kind of proof its problem needs: a module of `certificate`."""
         return self.problem.family
 
     @property

@@ -43,7 +43,7 @@ from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
 
-__all__ = ["certify", "introduce"]
+__all__ = ["certify", "dual_at", "introduce"]
 
 EPSILON = 2.0**-53
 SAFE = 1.01
@@ -96,6 +96,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     models all the same; by default it is what the target leaves room for.
     """
     return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
+
+
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
+    """The dual that a model has where no other is given: the slopes at it; split by features, nobody knows them all."""
+    return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:

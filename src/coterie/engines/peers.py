@@ -36,6 +36,8 @@ class Peers(Engine):
 
     name: ClassVar[str] = "peers"
     summary: ClassVar[str] = "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    turn_seconds: ClassVar[float] = 0.001
+    start_seconds: ClassVar[float] = 5.0
     apart: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("cryptography", "grpc")
 

@@ -61,6 +61,8 @@ class Spark(Engine):
 
     name: ClassVar[str] = "spark"
     summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    turn_seconds: ClassVar[float] = 0.001
+    start_seconds: ClassVar[float] = 14.0
     needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None

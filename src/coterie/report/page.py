@@ -10,10 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from coterie.families import family_of
-from coterie.models import PersonalModel
 from coterie.progress import format_bits
 from coterie.report.html import count, document, paragraph
-from coterie.report.model import kind_of_model
 from coterie.report.sections import Section, sections
 from coterie.report.sections.certificate import ROUNDING
 from coterie.report.words import duration, number, text
@@ -111,8 +109,6 @@ def _story(result: Result) -> str:
         else f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
     )
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
-    fitted = text(family_of(result.model.problem).words(result.model.problem))
     together = "it" if len(people) == 1 else "all of the data, without pooling it"
-    if isinstance(result.model, PersonalModel):
-        return f"{parties} {held}. A model was fitted for each of them, close to the models of similar users."
-    return f"{parties} {held}. One {kind_of_model(result)} ({fitted}) was fitted to {together}."
+    problem = result.model.problem
+    return f"{parties} {held}. {text(family_of(problem).fitted(problem, together))}"
