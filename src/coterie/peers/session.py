@@ -40,20 +40,6 @@ from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.secure_sums import meet
 
-__all__ = [
-    "MET",
-    "Say",
-    "Session",
-    "check_totals",
-    "in_session",
-    "leave",
-    "matched",
-    "member",
-    "prepare_table",
-    "transport_of",
-    "with_predictors",
-]
-
 T = TypeVar("T")
 Say = Callable[[str], None]
 

@@ -48,8 +48,6 @@ from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
 
-__all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
-
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
 

@@ -18,8 +18,6 @@ from coterie.report.words import duration, number, text
 from coterie.result import Result
 from coterie.statuses import Status
 
-__all__ = ["STATUS_WORDS", "foot", "page", "status_mark"]
-
 STATUS_WORDS = {
     Status.OPTIMAL: "Solved",
     Status.OPTIMAL_WITHIN_RADIUS: "Solved among models of bounded norm",

@@ -10,8 +10,6 @@ from coterie.report.sections.network import OPEN_AGENTS
 from coterie.report.words import duration, money, plain, shortened, text
 from coterie.result import Result
 
-__all__ = ["ELSEWHERE", "ORDER", "elsewhere", "render"]
-
 ORDER = 40
 PURPOSE_WORDS = {
     "setup": "Setup: sizes and scales",

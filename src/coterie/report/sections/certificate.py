@@ -11,8 +11,6 @@ from coterie.report.html import paragraph, section
 from coterie.report.words import number, one_part_in
 from coterie.result import Result
 
-__all__ = ["ORDER", "ROUNDING", "render"]
-
 ORDER = 10
 ROUNDING = 1e-14
 """A relative gap below this is made of rounding errors."""

@@ -1,9 +1,51 @@
-"""The model: its picture, its facts, and its largest numbers as a table."""
+"""What the report says of a model: coefficients, singular values, or whatever a model of another kind has."""
 
 from __future__ import annotations
 
-from coterie.report.model import model_section as render
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["ORDER", "render"]
+import numpy as np
+
+from coterie.families import family_of
+from coterie.models import Model
+from coterie.report.figures import model_figures, shown_of
+from coterie.report.html import definitions, details, figure_block, paragraph, section, table
+from coterie.report.words import number, text, written_value
+from coterie.result import Result
 
 ORDER = 50
+
+
+def render(result: Result) -> str:
+    """The model: its picture, its facts, and its largest numbers as a table."""
+    facts, shown = definitions(_facts(result)), shown_of(result)
+    if shown is None or not shown.bars:
+        return section("The model", "" if shown is None else paragraph(shown.explanation), facts, id="model")
+    drawn = "".join(
+        figure_block(figure, name, name.replace("-", " ")) for name, figure in model_figures(result).items()
+    )
+    rows = [(text(name), f"{value:.1%}" if shown.shares else number(value, 6)) for name, value in shown.bars]
+    folded = details("The same as a table", table(shown.headings, rows, numbers_from=1))
+    return section(
+        "The model",
+        paragraph(shown.explanation),
+        f'<div class="pair">{drawn}<div>{facts}{folded}</div></div>',
+        id="model",
+    )
+
+
+def _facts(result: Result) -> Iterator[tuple[str, str]]:
+    model: Any = result.model
+    if not isinstance(model, Model):
+        yield "Kind", text(type(model).__name__)
+        for name, value in sorted(vars(model).items()):
+            if isinstance(value, np.ndarray):
+                yield text(name), " × ".join(f"{length:,}" for length in value.shape) or written_value(value.item())
+        return
+    yield from family_of(model.problem).facts(model, result.network).items()
+    if model.classes_ is not None and len(model.classes_) == 2 and np.ndim(model.coef_) == 1:  # type: ignore[attr-defined]
+        labels = [text(written_value(label)) for label in model.classes_.tolist()]
+        yield "Classes", " and ".join(labels) + f": a positive score means {labels[-1]}"
+    elif model.classes_ is not None:
+        yield "Classes", f"{len(model.classes_):,}"

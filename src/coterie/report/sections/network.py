@@ -8,8 +8,6 @@ from coterie.report.html import count, details, figure_block, paragraph, section
 from coterie.report.words import plain, shortened, text
 from coterie.result import Result
 
-__all__ = ["OPEN_AGENTS", "ORDER", "render"]
-
 ORDER = 30
 OPEN_AGENTS = 12
 """A table of more agents, or links, than this is folded away."""

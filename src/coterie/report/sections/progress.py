@@ -10,8 +10,6 @@ from coterie.report.html import choice, count, figure_block, paragraph, section,
 from coterie.report.words import text
 from coterie.result import Result
 
-__all__ = ["AXES", "ORDER", "render"]
-
 ORDER = 20
 AXES = {"rounds": "rounds", "bytes": "data sent", "seconds": "seconds"}
 HISTORY_ROWS = 300

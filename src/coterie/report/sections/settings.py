@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from coterie.families import family_of
 from coterie.report.call import solve_call
 from coterie.report.html import definitions, paragraph, section, short_digest
-from coterie.report.model import described, problem_facts, written_value
-from coterie.report.words import text
+from coterie.report.words import text, written_value
 from coterie.result import Result
-
-__all__ = ["ORDER", "render"]
 
 ORDER = 90
 
@@ -44,3 +45,15 @@ def render(result: Result) -> str:
 
 def _code(result: Result) -> str:
     return "\n".join(text(line) for line in solve_call(result).splitlines())
+
+
+def problem_facts(result: Result) -> list[tuple[str, str]]:
+    """What was minimised: headings and their contents."""
+    family = family_of(result.model.problem)
+    return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
+
+
+def described(part: Mapping[str, Any]) -> str:
+    """A name with its parameters: "l2 (strength = 0.01)"."""
+    parameters = ", ".join(f"{name} = {written_value(value)}" for name, value in part.items() if name != "name")
+    return text(part["name"]) + (f' <span class="muted">({text(parameters)})</span>' if parameters else "")
