@@ -4,7 +4,7 @@
     t   = argmin P(w + t p), for l1 with the chord of the penalty in place of it
     w⁺  = w + t p
 
-A round on data split by features says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in
+A round on data split by features says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; one in
 which the agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers.
 Data split by samples is in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
 
