@@ -16,8 +16,6 @@ from coterie.kernels.fixed_point import UNIT
 from coterie.losses import Loss
 from coterie.problem import Problem
 
-__all__ = ["Agent", "Facts", "Here"]
-
 
 @dataclass(frozen=True)
 class Facts:

@@ -29,8 +29,6 @@ from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
 
-__all__ = ["Path", "deal_folds", "path"]
-
 ATTEMPTS = 1000
 """How often folds are dealt until each has rows and leaves rows of every class."""
 

@@ -27,8 +27,6 @@ from coterie.session.setup import make_link
 from coterie.session.tables import count_rows, gather
 from coterie.solve import solve
 
-__all__ = ["Plan", "plan"]
-
 PART = 4000
 """Rows that are fitted, of all parties together."""
 PATIENCE_SECONDS = 20.0

@@ -44,8 +44,6 @@ from coterie.session.setup import (
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
-__all__ = ["solve"]
-
 
 @overload
 def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...

@@ -23,8 +23,6 @@ from coterie.session.setup import make_agents
 from coterie.session.tables import gather, prepare_tables
 from coterie.transport.in_process import InProcess
 
-__all__ = ["Verification", "contradictions", "described", "differences", "verify"]
-
 MACHINES = 1e-12
 """Which share of the unit another machine, or an older version, may round a dual into its domain by."""
 AGREEMENT = 1e-9

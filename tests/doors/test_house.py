@@ -178,6 +178,7 @@ def test_every_module_says_what_it_is_for(name):
     module = importlib.import_module(name)
     assert (module.__doc__ or "").strip()
     exported = getattr(module, "__all__", [])
+    assert hasattr(module, "__path__") or not exported, "only packages list names; in a module an underscore is enough"
     assert list(exported) == sorted(exported, key=lambda n: (not n.isupper(), not n[0].isupper(), n)), f"{name}.__all__"
     for entry in exported:
         assert hasattr(module, entry)

@@ -17,8 +17,6 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
 
-__all__ = ["Best", "as_people_know_it", "proof_of"]
-
 
 @dataclass
 class Best:

@@ -38,12 +38,10 @@ import numpy as np
 from coterie.agent import Agent, Here
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
-from coterie.certificate.introduction import introduce
+from coterie.certificate.introduction import introduce as introduce
 from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
-
-__all__ = ["certify", "dual_at", "introduce"]
 
 EPSILON = 2.0**-53
 SAFE = 1.01

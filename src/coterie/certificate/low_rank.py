@@ -37,8 +37,6 @@ from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.tasks import Information
 from coterie.words import Sum, Talk
 
-__all__ = ["EXACT_SIZE", "certify", "dual_at", "introduce"]
-
 EXACT_SIZE = 1 << 22
 """Up to how many entries of W the gradient is sent as a whole for a proof."""
 EXTRA = 4

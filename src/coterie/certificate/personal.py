@@ -22,8 +22,6 @@ from coterie.kernels.boosting import slope
 from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.words import Ask, Sum, Talk
 
-__all__ = ["certify", "dual_at", "introduce"]
-
 BITS = 40
 """Nobody has 2⁴⁰ rows."""
 ROUNDING = 1e-9

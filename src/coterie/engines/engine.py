@@ -19,8 +19,6 @@ from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
 from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
 
-__all__ = ["Engine", "Run"]
-
 T = TypeVar("T")
 
 

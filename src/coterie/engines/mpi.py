@@ -31,8 +31,6 @@ from coterie.statuses import Status
 from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 
-__all__ = ["Mpi", "prepare_environment"]
-
 T = TypeVar("T")
 
 EAGER_BYTES = 32768

@@ -24,8 +24,6 @@ from coterie.engines.supervisor import Event, report, supervise
 from coterie.errors import MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
-__all__ = ["Peers"]
-
 LAST_SECONDS = 2.0
 """For a process to end by itself, after a run in which all went well."""
 

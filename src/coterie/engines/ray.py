@@ -24,8 +24,6 @@ from coterie.engines.supervisor import Event, report, supervise
 from coterie.errors import InvalidData, MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
-__all__ = ["Ray"]
-
 T = TypeVar("T")
 
 DEFAULT_PARTS = 8

@@ -37,8 +37,6 @@ from coterie.engines.replayed import Replayed
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.rounds import Outcome
 
-__all__ = ["SETTINGS", "Spark", "prepare_environment"]
-
 T = TypeVar("T")
 
 RESULT = "process int, thing binary"

@@ -26,8 +26,6 @@ from coterie.result import Result
 from coterie.session.tables import gather
 from coterie.solve import solve
 
-__all__ = ["PersonalizedClassifier", "Trial", "cross_validated"]
-
 GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
 """What `cv` tries where a single number is given."""
 

@@ -20,8 +20,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["SHOWN", "Classes", "Family", "Shown", "in_one_precision", "on_the_host", "spelt"]
-
 Classes = npt.NDArray[Any] | None
 SHOWN = 20
 """So many numbers of a model are drawn."""

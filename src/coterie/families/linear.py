@@ -19,8 +19,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["LinearFamily"]
-
 
 class LinearFamily(Family):
     """A loss and a penalty of a vector."""

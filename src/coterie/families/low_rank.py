@@ -21,8 +21,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["LowRankFamily"]
-
 
 class LowRankFamily(LinearFamily):
     """A task in place of a loss, and a penalty of a matrix, which fits any number of columns."""

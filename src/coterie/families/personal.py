@@ -21,8 +21,6 @@ from coterie.personal import LEARNED, Personal, margins
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["PersonalFamily"]
-
 
 class PersonalFamily(Family):
     """Log-sum losses of users, in a ball, and near those who are alike."""

@@ -13,8 +13,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["centre", "complementarity", "longest", "move", "pull", "quadratic", "recentre", "smoothed"]
-
 TINY = 1e-300
 
 

@@ -11,8 +11,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["add_by_columns", "add_by_rows"]
-
 # Unsigned subscripts: signed ones are checked for counting from the end.
 
 

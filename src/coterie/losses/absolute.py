@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 from coterie.arrays import FloatArray
 from coterie.losses.piecewise_linear import PiecewiseLinear
 
-__all__ = ["Absolute"]
-
 
 @dataclass(frozen=True)
 class Absolute(PiecewiseLinear):

@@ -20,8 +20,6 @@ from coterie.methods.barriers import LONGEST, Barrier, barrier_of
 from coterie.methods.quadratic import packed, second_moment, solver, unpacked
 from coterie.tuning import Tuning, tuned
 
-__all__ = ["Kinks", "Samples", "Terms", "Way", "barrier_at", "kinks_of", "on_path"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

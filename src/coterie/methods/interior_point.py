@@ -50,8 +50,6 @@ from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["InteriorPoint", "State"]
-
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """Trial steps to the path, after the value here."""
 WIDEST = 1500

@@ -37,8 +37,6 @@ from coterie.session.setup import no_network
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
-__all__ = ["verify_together"]
-
 LONGEST = 300
 """The maximum number of characters in an objection."""
 

@@ -15,8 +15,6 @@ from coterie.problem import Problem
 from coterie.report.words import plain, shortened
 from coterie.result import Result
 
-__all__ = ["solve_call"]
-
 LONGEST_VALUE = 60
 NAMED_PARTIES = 3
 

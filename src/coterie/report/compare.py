@@ -21,13 +21,13 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.model import problem_facts
-from coterie.report.page import AXES, elsewhere, foot, status_mark
+from coterie.report.page import foot, status_mark
+from coterie.report.sections.bill import elsewhere
+from coterie.report.sections.progress import AXES
+from coterie.report.sections.settings import problem_facts
 from coterie.report.winners import MEASURES, winners
 from coterie.report.words import number, text
 from coterie.result import Result
-
-__all__ = ["comparison_figures", "comparison_page"]
 
 
 def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = True) -> dict[str, Figure]:

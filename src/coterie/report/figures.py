@@ -28,21 +28,6 @@ from coterie.progress import format_bits
 from coterie.report.words import number, plain, shortened
 from coterie.result import Result
 
-__all__ = [
-    "INK",
-    "STRIP",
-    "bars",
-    "colour",
-    "figures",
-    "gap_against",
-    "gaps_against",
-    "model_figures",
-    "network",
-    "rendered",
-    "shown_of",
-    "straighter_in_log",
-]
-
 INK = "#1f2a37"
 QUIET = "#8b95a3"
 BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN = (

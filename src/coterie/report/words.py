@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import math
 
-__all__ = ["duration", "money", "number", "one_part_in", "plain", "shortened", "text"]
-
 SCALES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 
 
@@ -61,3 +59,8 @@ def one_part_in(share: float) -> str:
         if parts >= scale:
             return f"one part in {math.floor(10 * parts / scale) / 10:g} {word}"
     return f"one part in {math.floor(parts)}"
+
+
+def written_value(value: object) -> str:
+    """A setting or label, short."""
+    return shortened(number(value, 12) if isinstance(value, float) else plain(value), 60)

@@ -15,8 +15,6 @@ from coterie.result import History, Result
 from coterie.rounds import Outcome, Transport, introduced
 from coterie.session.setup import Setup
 
-__all__ = ["finish", "proven_again"]
-
 
 def finish(
     setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], people: tuple[Participant, ...]

@@ -30,20 +30,6 @@ from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.steps import Steps
 
-__all__ = [
-    "Setup",
-    "choose_method",
-    "make_agent",
-    "make_agents",
-    "make_limits",
-    "make_link",
-    "make_network",
-    "no_network",
-    "set_up",
-    "sizes_of",
-    "wants_secure_sums",
-]
-
 
 @dataclass(frozen=True)
 class Setup:

@@ -14,8 +14,6 @@ from coterie.errors import InvalidData, UnknownName
 from coterie.families import Classes, family_of
 from coterie.problem import Problem
 
-__all__ = ["DEFAULT_AGENTS", "SPLITS", "count_rows", "gather", "prepare_tables", "split_and_prepare"]
-
 SPLITS = ("samples", "features", "users")
 DEFAULT_AGENTS = 8
 

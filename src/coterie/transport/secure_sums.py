@@ -33,8 +33,6 @@ from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.links import Tag
 from coterie.transport.sums import ExactSums
 
-__all__ = ["MaskedSums", "keystream", "meet"]
-
 SEED, CONFIRMATION = 16, 32
 """Bytes of a seed, and of the key with which a pair confirms it."""
 CHUNK = 2048 * fixed_point.WORDS

@@ -17,8 +17,6 @@ from coterie.arrays import FloatArray
 from coterie.kernels import fixed_point
 from coterie.transport.links import Tag
 
-__all__ = ["ExactSums", "PlainSums", "sums_of"]
-
 LIMIT = 2.0**95
 """What a total must stay below in absolute value."""
 

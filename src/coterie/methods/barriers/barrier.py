@@ -13,9 +13,6 @@ from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.tuning import Tuning, tuned
 
-__all__ = ["EPS", "LONGEST", "TINY", "Barrier", "Step"]
-__all__ += ["diagonal", "logarithms", "longest", "padded", "sums"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

@@ -20,8 +20,6 @@ from coterie.methods.barriers.barrier import (
     sums,
 )
 
-__all__ = ["Ball", "Bounds"]
-
 
 class Bounds(Barrier):
     """lower ≤ w ≤ upper:  z_k p_k = β μ for every finite bound, p = ±(b − w) the room, force = Σ ± z;  x = z."""

@@ -13,8 +13,6 @@ from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import barrier
 from coterie.methods.barriers.barrier import EPS, LONGEST, Barrier, Step, diagonal, longest, padded, sums
 
-__all__ = ["Intervals", "Norms"]
-
 
 class Intervals(Barrier):
     """λ |w_j| = max over |u_j| ≤ 1 of λ u_j w_j:  w = s − t,  s (1 − u) = t (1 + u) = β μ;  x = (u, s, t)."""
