@@ -77,6 +77,8 @@ class MutualTLS:
     key: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     authority: bytes = field(repr=False)
+    pins: dict[str, str] = field(default_factory=dict)
+    """The fingerprint of each party's key, where parties agreed on them; another key is refused, whoever signed it."""
 
 
 def server_name(party: str) -> str:
@@ -116,6 +118,9 @@ class GrpcMesh(Mesh):
             raise InvalidInput("mutual TLS knows processes by their names; give names=.")
         super().__init__(me, run_id, deadline, patience, largest, names)
         self.security, self.agreement = security, agreement
+        self.strangers: dict[int, ProtocolError] = {}
+        """Neighbours that came with a key that is not theirs: all end when they introduce themselves."""
+        self.introduced = False
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
@@ -391,6 +396,15 @@ class GrpcMesh(Mesh):
             if server_name(self.name(header.sender)).encode() not in shown:
                 self.rejected["wrong name"] += 1
                 raise ProtocolError(f"the TLS certificate is not that of {self.name(header.sender)}.")
+            from coterie.transport.keys import check_pin
+
+            try:
+                check_pin(self.security, context.auth_context()["x509_pem_cert"][0], self.name(edge.peer))
+            except ProtocolError as error:
+                self.rejected["wrong key"] += 1
+                if self.introduced:
+                    raise
+                self.strangers[edge.peer] = error
         return edge
 
     def _check_hello(self, edge: Edge, frame: bytes) -> None:
