@@ -25,25 +25,6 @@ from collections.abc import Iterable
 
 from coterie.statuses import Status
 
-__all__ = [
-    "CorruptFile",
-    "CoterieError",
-    "InvalidData",
-    "InvalidInput",
-    "InvalidNetwork",
-    "InvalidProblem",
-    "MissingData",
-    "MissingExtra",
-    "NotRegistered",
-    "NumericalError",
-    "PartyLost",
-    "ProtocolError",
-    "Refused",
-    "UnknownName",
-    "did_you_mean",
-]
-
-
 ELSEWHERE = {
     "admm": "consensus",
     "alpha": "strength",

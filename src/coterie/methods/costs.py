@@ -15,8 +15,6 @@ import numpy as np
 from coterie.networks import Network
 from coterie.problem import Problem
 
-__all__ = ["LINK", "SPEED", "Link", "Outlook", "Sizes", "first_order", "products_work", "worth"]
-
 FIRST_ORDER_APPEAL = 2.0
 """What the best first-order method has; another one that takes half the time has twice as much."""
 FIRST_ORDER_ROUNDS = {"smooth": 60.0, "kinks": 300.0}

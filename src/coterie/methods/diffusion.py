@@ -65,8 +65,6 @@ from coterie.problem import Problem
 from coterie.steps import S
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["PVRD2", "VRD2", "Diffusion", "DynamicDiffusion", "State"]
-
 LEFTOVER = 0.05
 """`pipeline="auto"` is the shortest that leaves at most this share of a disagreement."""
 LONGEST = 1000

@@ -49,8 +49,6 @@ from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.words import Sum, Talk
 
-__all__ = ["DfwTrace", "FrankWolfe", "NaiveDfw", "State", "Sva", "power_iterations"]
-
 COMPRESS = 50
 """After how many rounds the factors are compressed."""
 BEGINNINGS = ("random", "previous", "sva")

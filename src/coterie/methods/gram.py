@@ -31,8 +31,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["Gram", "State"]
-
 
 @dataclass(frozen=True, slots=True)
 class State:

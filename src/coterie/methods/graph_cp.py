@@ -58,8 +58,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["LOOK_EVERY", "GraphCP", "PaperState", "State"]
-
 LOOK_EVERY = 10
 """Rounds from one look at the residual ‖z − T z‖_M to the next, where it takes a `Sum`."""
 SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36

@@ -49,8 +49,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["InteriorPoint", "State"]
-
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """Trial steps, after the value here."""
 FIRST_MU = 0.2

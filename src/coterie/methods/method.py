@@ -23,8 +23,6 @@ from coterie.problem import Problem
 from coterie.steps import Coordinate, S, Stateful, Steps
 from coterie.words import Publication, Talk
 
-__all__ = ["Method"]
-
 
 @dataclass(frozen=True)
 class Method(Stateful[S], ABC):

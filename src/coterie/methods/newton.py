@@ -46,8 +46,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["Newton", "State"]
-
 TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 ENOUGH = 0.25
 """The share of the linear decrease from which on a full step is taken without looking at shorter ones."""

@@ -45,8 +45,6 @@ from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.problem import Problem
 from coterie.words import Ask, Publication, Sum, Talk
 
-__all__ = ["Dada", "Global", "GlobalState", "Local", "PersoLinear", "State"]
-
 HEAD = 2
 """A message begins with the degree and the weighted loss."""
 TRIALS = 10.0

@@ -48,8 +48,6 @@ from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
 from coterie.words import Sum, Talk
 
-__all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal1", "Proximal2", "State"]
-
 Auto = float | Literal["auto"]
 
 SMOOTH_TUNING = {4: 1.0, 12: 0.75, 24: 0.75} | {48 * 2**j: 0.5 for j in range(10)}

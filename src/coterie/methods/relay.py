@@ -38,8 +38,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["Relay", "State"]
-
 PARTS = 2
 """How often an agent speaks in a lap."""
 RESTING = 16

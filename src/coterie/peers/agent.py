@@ -53,8 +53,6 @@ from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Tag
 
-__all__ = ["fit_together", "predict_together", "read_own"]
-
 BILL = "bill.json"
 RETRY_SECONDS = 1.0
 """Between two attempts to write a result."""

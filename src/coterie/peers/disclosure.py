@@ -11,8 +11,6 @@ from coterie.methods import METHODS, Method
 if TYPE_CHECKING:
     from coterie.peers.study import Study
 
-__all__ = ["candidates", "check_labels", "disclosure"]
-
 _PROOF = {
     "features": "its own partial scores, added to those of the others: all learn the score of every row; and from the "
     "label party the slope of the loss at every row. From the two, everybody can compute the labels",

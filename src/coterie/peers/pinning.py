@@ -9,8 +9,6 @@ from pathlib import Path
 from coterie.files import write_atomically
 from coterie.peers.study import load_study
 
-__all__ = ["pin", "remove"]
-
 BLOCK = re.compile(r"^\[\[party\]\].*?(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"""^name\s*=\s*["'](.*?)["'].*$""", re.MULTILINE)
 KEY = re.compile(r"^key\s*=.*\n?", re.MULTILINE)

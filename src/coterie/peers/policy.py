@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from coterie.peers.session import Session
     from coterie.peers.study import Study
 
-__all__ = ["Account", "Policy", "agree_on_methods", "agree_to_begin"]
-
 SHARE = 1 / 3
 """Numbers told for each number held, at most, as in DataSHIELD's nfilter.glm."""
 

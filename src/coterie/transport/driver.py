@@ -22,8 +22,6 @@ from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.transport.sums import sums_of
 from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
 
-__all__ = ["Driver"]
-
 T = TypeVar("T")
 
 HEARD, TOLD = "heard", "told"
