@@ -108,9 +108,6 @@ class GrpcMesh(Mesh):
             raise InvalidInput("mutual TLS knows processes by their names; give names=.")
         super().__init__(me, run_id, deadline, patience, largest, names)
         self.security, self.agreement = security, agreement
-        self.strangers: dict[int, ProtocolError] = {}
-        """Neighbours that came with a key that is not theirs: all end when they introduce themselves."""
-        self.introduced = False
         self._wanted_epoch = 0
         self._incarnation = secrets.token_hex(8)
         self._lock = threading.RLock()
@@ -416,20 +413,8 @@ class GrpcMesh(Mesh):
             self.rejected["twice"] += 1
             raise ProtocolError(f"{self.name(edge.peer)} was started a second time, and that process has its place.")
         if isinstance(self.security, MutualTLS):
-            self._check_key(self.security, edge, context.auth_context()["x509_pem_cert"][0])
+            self.check_key(self.security, edge.peer, context.auth_context()["x509_pem_cert"][0])
         return edge
-
-    def _check_key(self, security: MutualTLS, edge: Edge, certificate: bytes) -> None:
-        """Refuse a neighbour with another key than the study's; before all have introduced themselves, then."""
-        from coterie.transport.keys import check_pin
-
-        try:
-            check_pin(security, certificate, self.name(edge.peer))
-        except ProtocolError as error:
-            self.rejected["wrong key"] += 1
-            if self.introduced:
-                raise
-            self.strangers[edge.peer] = error
 
     def _meet_oneself(self, context: Any, incarnation: str) -> None:
         """A process with this party's own certificate calls."""
