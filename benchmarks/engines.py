@@ -239,8 +239,9 @@ class BareStreams:
 
 
 def _bare_place(place: int, inbox: Any, outbox: Any) -> None:
-    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh
     from coterie.transport.links import Tag
+    from coterie.transport.security import TrustedCluster
 
     links = GrpcMesh(place, range(AGENTS), "bare", TrustedCluster(), 60.0)
     outbox.put((place, links.address))
@@ -484,5 +485,5 @@ if __name__ == "__main__":
             else:
                 costs[name] = ENGINES_HERE[name]()
     if costs:
-        print("ENGINE_TURN =", {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()})
-        print("ENGINE_START =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()})
+        print("turn_seconds =", {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()})
+        print("start_seconds =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()})

@@ -27,8 +27,6 @@ from typing import Any, Generic, TypeVar
 
 from coterie.errors import InvalidInput, UnknownName
 
-__all__ = ["EXTENSIONS", "GROUP", "Catalogue", "Entries", "names_in", "register", "unregister"]
-
 GROUP = "coterie.extensions"
 """The group of entry points in which a package says that it has something to register."""
 
@@ -38,7 +36,7 @@ RESERVED = ("auto", "learned")
 
 ENTRY = {
     "networks": r"^def ([a-z]\w*)\(agents\b[^)]*\) -> Network:",
-    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\):",
+    "acceleration": r"^class ([A-Z]\w*)\(Wrapper\[",
 }
 """How an entry is written where it is not a class with a `name`."""
 

@@ -11,6 +11,7 @@ Every command has `--json` with stable keys, and `--config` (a TOML file) if it 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pkgutil
 import sys
@@ -27,8 +28,6 @@ from coterie.commands.exit_codes import EXIT_CODES, REFUSED, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
-
-__all__ = ["app", "main"]
 
 HELPERS = ("options", "output")
 """Files in `commands/` that are no command."""
@@ -89,6 +88,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def main() -> None:
     """Run the command line; errors that name their fix are printed without a traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
     sys.exit(_guarded(app))
 
 

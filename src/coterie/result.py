@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +18,27 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.errors import CorruptFile, CoterieError, UnknownName
 from coterie.files import read_bytes, readable, staged, write_atomically
-from coterie.models import load_model
+from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
 from coterie.rounds import Record
 from coterie.statuses import Status
 
-__all__ = ["History", "Result"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    M = TypeVar("M", bound=Model, default=Any)
+else:
+    from typing import TypeVar
+
+    M = TypeVar("M")
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Generic[M]):
     """A model, how far it can be from the best one, what it cost, and how it went."""
 
     status: Status
-    model: Any
+    model: M
     """A `LinearModel`, `LowRankModel`, ...: one of `coterie.models`."""
     certificate: Certificate
     bill: Bill
@@ -79,7 +86,7 @@ class Result:
         return Path(folder)
 
     @staticmethod
-    def load(folder: str | Path) -> Result:
+    def load(folder: str | Path) -> Result[AnyModel]:
         """Read what `save` wrote; files that were changed, or that are of different runs, are refused."""
         folder = Path(folder)
         model, certificate = load_model(folder / "model.npz"), Certificate.load(folder / "certificate.json")

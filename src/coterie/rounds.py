@@ -25,8 +25,6 @@ from coterie.statuses import Status
 from coterie.steps import Steps
 from coterie.words import Publication, Talk
 
-__all__ = ["Keep", "Limits", "Outcome", "Record", "Transport", "Watch", "introduced", "run"]
-
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
 """Is told the round and the newest record after every round and every certificate; True asks to stop."""

@@ -20,8 +20,6 @@ from typing import Any
 from coterie.errors import MissingExtra
 from coterie.rounds import Record, Watch
 
-__all__ = ["LOGGER", "Sink", "mlflow", "tensorboard", "with_callback"]
-
 Sink = Callable[[str, float, int], object]
 LOGGER = logging.getLogger("coterie")
 LOGGER.addHandler(logging.NullHandler())

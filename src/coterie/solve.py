@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
 from coterie.methods.costs import LINK
+from coterie.models import LinearModel, LowRankModel, PersonalModel
+from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
@@ -42,9 +44,33 @@ from coterie.session.setup import (
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
-__all__ = ["solve"]
 
-
+@overload
+def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...
+@overload
+def solve(
+    problem: Problem,
+    data: Any,
+    *more: Any,
+    split: str = ...,
+    agents: int | Sequence[Any] | None = ...,
+    network: Any = ...,
+    method: str | Method = ...,
+    engine: str | Engine = ...,
+    acceleration: str = ...,
+    tol: float = ...,
+    max_rounds: int = ...,
+    max_seconds: float | None = ...,
+    max_bits: float | None = ...,
+    check_every: int | None = ...,
+    seed: int = ...,
+    checkpoint: str | Path | None = ...,
+    warm_start: Result | None = ...,
+    link: tuple[float, float] = ...,
+    progress: bool | None = ...,
+    callback: Sink | None = ...,
+    **options: Any,
+) -> Result[LinearModel | LowRankModel]: ...
 def solve(
     problem: Problem,
     data: Any,
@@ -68,7 +94,7 @@ def solve(
     callback: Sink | None = None,
     secure_sums: bool | None = None,
     **options: Any,
-) -> Result:
+) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
 
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
@@ -91,7 +117,7 @@ def solve(
     progress    a live line on the terminal (default: only if there is one)
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
-                by default there, if rows are apart and parties are three or more
+                by default there, if data is split by samples over three or more parties
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, get_args, get_origin
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.words import Publication, Talk
 
-__all__ = ["Coordinate", "Steps"]
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    S = TypeVar("S", default=Any)
+else:
+    from typing import TypeVar
+
+    S = TypeVar("S")
+
+
+class Stateful(Generic[S]):
+    """A class whose State is the one that its base names: `class Gram(Method[State])`."""
+
+    state: ClassVar[type[Any]]
+    """The State's class: a frozen dataclass whose fields are arrays, numbers, strings or None."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in vars(cls).get("__orig_bases__", ()):
+            generic, named = get_origin(base), get_args(base)
+            if isinstance(generic, type) and issubclass(generic, Stateful) and isinstance(named[0], type):
+                cls.state = named[0]
 
 
 class Coordinate(NamedTuple):
@@ -24,7 +45,7 @@ class Coordinate(NamedTuple):
     """Whether it is measured; what depends on the others is only moved along with them."""
 
 
-class Steps(Protocol):
+class Steps(Protocol[S]):
     """A map State → State with parameters that may be tuned a few times on the way."""
 
     @property
@@ -52,27 +73,27 @@ class Steps(Protocol):
         """The round before which certificates speak of a problem that still changes: they end no run."""
         ...
 
-    def start(self, agent: Agent) -> Talk[Any]:
+    def start(self, agent: Agent) -> Talk[S]:
         """The first State."""
         ...
 
-    def warm(self, agent: Agent, state: Any, point: Point) -> Talk[Any]:
+    def warm(self, agent: Agent, state: S, point: Point) -> Talk[S]:
         """The first State moved to a point that another run came to."""
         ...
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The State after round t = 1, 2, ..."""
         ...
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | Publication | None:
+    def publish(self, agent: Agent, state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends, if anything."""
         ...
 
-    def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
+    def receive(self, agent: Agent, state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
         ...
 
-    def point(self, agent: Agent, state: Any) -> Point:
+    def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
         ...
 
@@ -80,10 +101,10 @@ class Steps(Protocol):
         """Whether to `tune` after round t."""
         ...
 
-    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def tune(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The same State with better parameters, or moved ahead."""
         ...
 
-    def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
+    def coordinates(self, agent: Agent, state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State that make up the point on which the map acts."""
         ...

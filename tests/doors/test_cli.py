@@ -84,6 +84,9 @@ def test_fit_predict_verify(run, patients, tmp_path):
     assert code == 0
     predicted = pd.read_csv("predictions.csv")["prediction"]
     assert np.mean(predicted == patients["ill"]) > 0.85
+    code, _, err = run("predict", "answer/model.npz", "patients.csv", "--users", "ill")
+    assert code == 3, err
+    assert "leave it out" in err
 
 
 def test_verify_rejects_what_was_changed(run, patients, tmp_path):

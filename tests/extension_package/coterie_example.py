@@ -113,7 +113,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class PlainGradient(co.Method):
+class PlainGradient(co.Method[State]):
     """w ← prox_{g/L}(w − ∇f(w)/L): one sum a round."""
 
     name: ClassVar[str] = "plain-gradient"
@@ -127,10 +127,6 @@ class PlainGradient(co.Method):
     tells_labels: ClassVar[bool] = False
     shorter: float = 1.0
     """What to divide the safe step 1/L by."""
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: co.Agent) -> co.Talk[State]:
         curvatures = yield co.Sum(np.array([agent.design.squared_norm(agent.data.weights)]))

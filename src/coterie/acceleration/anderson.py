@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.acceleration.wrapper import Wrapper, relaxed
+from coterie.acceleration.wrapper import Wrapped, Wrapper, relaxed
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.steps import Coordinate
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
-
-__all__ = ["Anderson"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,9 @@ TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where the next round starts, where the last one ended, and what is remembered, oldest first."""
+class State(Wrapped):
+    """Where a run stands, and what is remembered, oldest first."""
 
-    start: Any
-    image: Any
     shared: tuple[FloatArray, ...]
     """x + α f of the last starts, scaled: the coordinates that all agents hold alike."""
     aheads: tuple[FloatArray, ...]
@@ -63,7 +59,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Anderson(Wrapper):
+class Anderson(Wrapper[State]):
     """`steps`, accelerated by a memory of the last few rounds."""
 
     memory: int = 15
@@ -74,10 +70,6 @@ class Anderson(Wrapper):
     """Rounds at the beginning that are relaxed only, without a memory and without a message."""
     safeguard: float = 2.0
     """How much larger than the least residual so far the next one may be."""
-
-    @property
-    def state(self) -> type:
-        return State
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         nothing = np.empty(0)

@@ -19,13 +19,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coterie.acceleration.wrapper import Wrapper, own_residual
+from coterie.acceleration.wrapper import Wrapped, Wrapper, own_residual
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
-
-__all__ = ["Halpern", "restarts"]
 
 PDLP = "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
 
@@ -42,11 +40,9 @@ TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where the next round starts, the last image, which the certificate is about, and what is known since x₀."""
+class State(Wrapped):
+    """Where a run stands, and what is known since x₀."""
 
-    start: Any
-    image: Any
     anchor: Any
     """x₀."""
     k: int
@@ -59,14 +55,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class Halpern(Wrapper):
+class Halpern(Wrapper[State]):
     """`steps`, pulled back to an anchor that is reset from time to time."""
 
     alpha: float = 2.0
-
-    @property
-    def state(self) -> type:
-        return State
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         return State(

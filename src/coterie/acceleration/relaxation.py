@@ -11,12 +11,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coterie.acceleration.wrapper import Wrapper, own_residual, relaxed
+from coterie.acceleration.wrapper import Wrapped, Wrapper, own_residual, relaxed
 from coterie.agent import Agent
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
-
-__all__ = ["Relaxation"]
 
 
 @dataclass(frozen=True)
@@ -31,25 +29,19 @@ TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Where the next round starts, the last image, which the certificate is about, and how far α may go."""
+class State(Wrapped):
+    """Where a run stands, and how far α may go."""
 
-    start: Any
-    image: Any
     alpha: float
     residual: float
     """‖T(x) − x‖ over all agents when it was last looked at."""
 
 
 @dataclass(frozen=True)
-class Relaxation(Wrapper):
+class Relaxation(Wrapper[State]):
     """`steps`, over-relaxed by `alpha`."""
 
     alpha: float = 1.9
-
-    @property
-    def state(self) -> type:
-        return State
 
     def fresh(self, agent: Agent, inner: Any) -> State:
         return State(inner, inner, self.alpha, math.inf)

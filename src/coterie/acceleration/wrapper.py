@@ -4,44 +4,49 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.steps import Coordinate, Steps
+from coterie.steps import Coordinate, Stateful, Steps
 from coterie.words import Publication, Talk
 
-__all__ = ["Wrapper", "own_residual", "relaxed"]
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """What every wrapped State has."""
+
+    start: Any
+    """Where the next round starts."""
+    image: Any
+    """Where the last one ended, which the certificate is about."""
+
+
+W = TypeVar("W", bound=Wrapped)
 
 
 @dataclass(frozen=True)
-class Wrapper(ABC):
+class Wrapper(Stateful[W], ABC):
     """A method whose next round starts somewhere better than where the last one ended.
 
-    The wrapped State has at least `start`, where the next round starts, and `image`, where the last one ended and what
-    the certificate is about. What `advance` says is billed as tuning, so that a round costs what it costs without it.
+    What `advance` says is billed as tuning, so that a round costs what it costs without it.
     """
 
-    steps: Steps
-
-    @property
-    @abstractmethod
-    def state(self) -> type:
-        """The wrapped State's class."""
+    steps: Steps[Any]
 
     @abstractmethod
-    def fresh(self, agent: Agent, inner: Any) -> Any:
+    def fresh(self, agent: Agent, inner: Any) -> W:
         """The wrapped State that remembers nothing."""
 
-    def refreshed(self, agent: Agent, state: Any, inner: Any) -> Any:
+    def refreshed(self, agent: Agent, state: W, inner: Any) -> W:
         """The wrapped State after the method changed its parameters."""
         return self.fresh(agent, inner)
 
     @abstractmethod
-    def advance(self, agent: Agent, state: Any, image: Any, t: int) -> Talk[Any]:
+    def advance(self, agent: Agent, state: W, image: Any, t: int) -> Talk[W]:
         """The wrapped State from which round t + 1 starts, after round t led from `state.start` to `image`."""
 
     @property
@@ -54,15 +59,15 @@ class Wrapper(ABC):
         """As the method itself."""
         return self.steps.first_look
 
-    def start(self, agent: Agent) -> Talk[Any]:
+    def start(self, agent: Agent) -> Talk[W]:
         """The first State, wrapped."""
         return self.fresh(agent, (yield from self.steps.start(agent)))
 
-    def warm(self, agent: Agent, state: Any, point: Point) -> Talk[Any]:
+    def warm(self, agent: Agent, state: W, point: Point) -> Talk[W]:
         """The method's own first State, moved, and nothing remembered."""
         return self.fresh(agent, (yield from self.steps.warm(agent, state.start, point)))
 
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: W, t: int) -> Talk[W]:
         """The method's own round."""
         return replace(state, image=(yield from self.steps.round(agent, state.start, t)))
 
@@ -70,7 +75,7 @@ class Wrapper(ABC):
         """Always: this is where the point is moved ahead."""
         return True
 
-    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def tune(self, agent: Agent, state: W, t: int) -> Talk[W]:
         """Move ahead; start again when the method changes its own parameters, for then its map is another one."""
         if self.steps.tunes_after(t):
             tuned = yield from self.steps.tune(agent, state.image, t)
@@ -78,11 +83,11 @@ class Wrapper(ABC):
                 return self.refreshed(agent, state, tuned)
         return (yield from self.advance(agent, state, state.image, t))
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | Publication | None:
+    def publish(self, agent: Agent, state: W) -> FloatArray | Publication | None:
         """What the method itself publishes of the image."""
         return self.steps.publish(agent, state.image)
 
-    def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
+    def receive(self, agent: Agent, state: W, sender: int, note: tuple[float, ...]) -> W:
         """Nothing is sent between rounds of a method that can be accelerated."""
         return state
 
@@ -96,7 +101,7 @@ class Wrapper(ABC):
         """As the method itself."""
         return self.steps.settles_after
 
-    def point(self, agent: Agent, state: Any) -> Point:
+    def point(self, agent: Agent, state: W) -> Point:
         """Of the image: a point that the method itself produced."""
         return self.steps.point(agent, state.image)
 
@@ -105,7 +110,7 @@ class Wrapper(ABC):
         """Once is enough."""
         return False
 
-    def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
+    def coordinates(self, agent: Agent, state: W) -> tuple[Coordinate, ...]:
         """None."""
         return ()
 

@@ -13,8 +13,6 @@ from coterie.commands.options import Config, Json, Raw, numbered
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["predict"]
-
 EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv"
 
 
@@ -35,9 +33,13 @@ def predict(
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
-    names = fitted.columns or (None if isinstance(fitted, co.PersonalModel) else numbered(data, len(fitted.coef_)))
+    personal = isinstance(fitted, co.PersonalModel)
+    if users is not None and not personal:
+        raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
+    names = fitted.columns or (None if personal else numbered(data, len(fitted.coef_)))
     table = co.read(data, id=users, columns=names)
-    predictions = (fitted.predict(table.X) if users is None else fitted.predict(table.X, table.ids)).tolist()
+    whose = {"users": table.ids} if personal and users is not None else {}
+    predictions = fitted.predict(table.X, **whose).tolist()
     written = co.files.csv_text(["prediction"], ([one] for one in predictions), raw=raw)
     if output is not None:
         co.files.write_atomically(output, written.encode())

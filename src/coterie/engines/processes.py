@@ -31,22 +31,7 @@ from coterie.transport.links import Links
 from coterie.transport.point_to_point import PointToPoint
 
 if TYPE_CHECKING:
-    from coterie.transport.grpc_mesh import MutualTLS
-
-__all__ = [
-    "OutcomeStore",
-    "ProcessSpec",
-    "RunSpec",
-    "assigned",
-    "driver_on",
-    "live",
-    "pace_of",
-    "put_together",
-    "root_cause",
-    "unless_error",
-    "with_data",
-    "work",
-]
+    from coterie.transport.security import MutualTLS
 
 T = TypeVar("T")
 VERSIONS = 3
@@ -188,7 +173,8 @@ def live(
     meet    is handed the address of this process, and gives those of all processes once everybody has one
     keys    for mutual TLS; without them nothing is encrypted: for one trusted cluster only
     """
-    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh
+    from coterie.transport.security import TrustedCluster
 
     process, everybody = own.process, range(spec.processes)
     # Who may wake up alone may ask anybody.

@@ -62,9 +62,8 @@ from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.steps import S
 from coterie.words import Mix, Sum, Talk
-
-__all__ = ["PVRD2", "VRD2", "Diffusion", "DynamicDiffusion", "State"]
 
 LEFTOVER = 0.05
 """`pipeline="auto"` is the shortest that leaves at most this share of a disagreement."""
@@ -112,7 +111,7 @@ class FullState:
 
 
 @dataclass(frozen=True)
-class _Family(Method):
+class _Family(Method[S]):
     """What the family shares: the problems it solves, the mixing matrix, and what the agents tell each other first."""
 
     split: ClassVar[str] = "features"
@@ -181,7 +180,7 @@ class _Family(Method):
 
 
 @dataclass(frozen=True)
-class _Stochastic(_Family):
+class _Stochastic(_Family[State]):
     """One sample (or batch) an iteration, the same at every agent."""
 
     remembers: ClassVar[bool] = True
@@ -197,10 +196,6 @@ class _Stochastic(_Family):
         for name, value in (("batch", self.batch), ("iterations_per_round", self.iterations_per_round)):
             if not (value is None and name != "batch"):
                 whole_number(f"{self.name}: {name}", value)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def _wishes(self) -> tuple[int | Literal["auto"], bool | Literal["auto"]]:
         """The pipeline's length, and whether its filter is Chebyshev's."""
@@ -309,7 +304,7 @@ class PVRD2(_Stochastic):
 
 
 @dataclass(frozen=True)
-class DynamicDiffusion(_Family):
+class DynamicDiffusion(_Family[FullState]):
     """The deterministic comparison, (18)–(19) for all samples at once: full gradients of scores that are tracked."""
 
     name: ClassVar[str] = "dynamic-diffusion"
@@ -317,10 +312,6 @@ class DynamicDiffusion(_Family):
     disclosure: ClassVar[Disclosure] = replace(
         _Family.disclosure, sent=f"{LABELS_FIRST} the partial scores of all rows, mixed"
     )
-
-    @property
-    def state(self) -> type:
-        return FullState
 
     def start(self, agent: Agent) -> Talk[FullState]:
         labels, weights, _ = yield from self._share(agent)

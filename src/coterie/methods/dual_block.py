@@ -21,8 +21,6 @@ from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.dual_ascent import ALL_EVERY, ROUGH, dual_ascent, squared_norms
 from coterie.losses import Loss
 
-__all__ = ["at_rest", "improve", "knows", "shuffled", "solve_block"]
-
 SMALL = 1000
 """Factorise min(rows, columns) up to this size."""
 RESTING = 4

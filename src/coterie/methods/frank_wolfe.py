@@ -49,8 +49,6 @@ from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.words import Sum, Talk
 
-__all__ = ["DfwTrace", "FrankWolfe", "NaiveDfw", "State", "Sva", "power_iterations"]
-
 COMPRESS = 50
 """After how many rounds the factors are compressed."""
 BEGINNINGS = ("random", "previous", "sva")
@@ -78,7 +76,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class FrankWolfe(Method):
+class FrankWolfe(Method[State]):
     """What the three share."""
 
     split: ClassVar[str] = "samples"
@@ -94,10 +92,6 @@ class FrankWolfe(Method):
         for name, known in (("step", ("auto", "classic", "search")), ("information", INFORMATION)):
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)

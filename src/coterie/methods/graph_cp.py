@@ -58,8 +58,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["LOOK_EVERY", "GraphCP", "PaperState", "State"]
-
 LOOK_EVERY = 10
 """Rounds from one look at the residual ‖z − T z‖_M to the next, where it takes a `Sum`."""
 SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36
@@ -117,7 +115,7 @@ class PaperState:
 
 
 @dataclass(frozen=True)
-class GraphCP(Method):
+class GraphCP(Method[State | PaperState]):
     """Chambolle–Pock over the edges of a graph: one `Mix` of n numbers per round (the paper's variant: two)."""
 
     name: ClassVar[str] = "graph-cp"
@@ -175,8 +173,8 @@ class GraphCP(Method):
             )
 
     @property
-    def state(self) -> type:
-        return PaperState if self.variant == "paper" else State
+    def states(self) -> tuple[type, ...]:
+        return (PaperState if self.variant == "paper" else State,)
 
     def start(self, agent: Agent) -> Talk[State | PaperState]:
         return (yield from (self._paper_start(agent) if self.variant == "paper" else self._start(agent)))

@@ -16,21 +16,21 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.methods.costs import Sizes
+from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.steps import Coordinate, Steps
+from coterie.steps import Coordinate, S, Stateful, Steps
 from coterie.words import Publication, Talk
-
-__all__ = ["Method"]
 
 
 @dataclass(frozen=True)
-class Method(ABC):
+class Method(Stateful[S], ABC):
     """A map State → State, as one agent sees it."""
 
     name: ClassVar[str]
+    state: ClassVar[type[Any]]
+    """The State's class, which `Method[State]` names: a frozen dataclass of arrays, numbers, strings or None."""
     split: ClassVar[str]
     """"samples", "features" or "users"."""
     summary: ClassVar[str]
@@ -60,11 +60,12 @@ class Method(ABC):
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+    def adapted(self, problem: Problem) -> tuple[Method[S], Problem]:
         """This method as it suits that problem, and the problem as it suits a method that is a baseline."""
         return self, problem
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "appeal" in vars(cls):
             warnings.warn(f"{cls.__name__}.appeal is now score.", DeprecationWarning, stacklevel=2)
             cls.score = cls.appeal  # type: ignore[attr-defined, method-assign]
@@ -72,9 +73,15 @@ class Method(ABC):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
+        outlook = None if sizes is None else cls.outlook(problem, sizes)
+        return None if sizes is None or outlook is None else worth(problem, network, sizes, outlook)
+
+    @classmethod
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        """What it is expected to take; None: as a first-order method, or it cannot solve that problem."""
         return None
 
-    def check(self, problem: Problem, network: Network) -> None:  # noqa: B027
+    def check(self, problem: Problem, network: Network) -> None:
         """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
 
     @property
@@ -82,45 +89,40 @@ class Method(ABC):
         """The State's class, alone."""
         return (self.state,)
 
-    @property
     @abstractmethod
-    def state(self) -> type:
-        """The State's class: a frozen dataclass whose fields are arrays, numbers, strings or None."""
-
-    @abstractmethod
-    def start(self, agent: Agent) -> Talk[Any]:
+    def start(self, agent: Agent) -> Talk[S]:
         """The first State."""
 
-    def warmed(self, agent: Agent, state: Any, point: Point) -> Any:
+    def warmed(self, agent: Agent, state: S, point: Point) -> S:
         """The first State moved to a point that another run came to; a method that cannot starts where it starts."""
         return state
 
-    def warm(self, agent: Agent, state: Any, point: Point) -> Talk[Any]:
+    def warm(self, agent: Agent, state: S, point: Point) -> Talk[S]:
         """`warmed`, for a method that must ask the others for something on the way."""
         yield from ()
         return self.warmed(agent, state, point)
 
     @abstractmethod
-    def round(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The State after round t = 1, 2, ..."""
 
     @abstractmethod
-    def point(self, agent: Agent, state: Any) -> Point:
+    def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False
 
-    def tune(self, agent: Agent, state: Any, t: int) -> Talk[Any]:
+    def tune(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The same State with better parameters."""
         raise NotImplementedError
 
-    def publish(self, agent: Agent, state: Any) -> FloatArray | Publication | None:
+    def publish(self, agent: Agent, state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends; nothing, unless a method says otherwise."""
         return None
 
-    def receive(self, agent: Agent, state: Any, sender: int, note: tuple[float, ...]) -> Any:
+    def receive(self, agent: Agent, state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
         return state
 
@@ -129,11 +131,11 @@ class Method(ABC):
         """Whether `coordinates` says something."""
         return type(self).coordinates is not Method.coordinates
 
-    def coordinates(self, agent: Agent, state: Any) -> tuple[Coordinate, ...]:
+    def coordinates(self, agent: Agent, state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State on which the map acts: shared first, uncounted last; none: no acceleration."""
         return ()
 
-    def accelerated(self, problem: Problem) -> Steps:
+    def accelerated(self, problem: Problem) -> Steps[Any]:
         """This method in the acceleration that suits it on that problem; as it is, if none does."""
         return self
 

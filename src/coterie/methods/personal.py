@@ -45,8 +45,6 @@ from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.problem import Problem
 from coterie.words import Ask, Publication, Sum, Talk
 
-__all__ = ["Dada", "Global", "GlobalState", "Local", "PersoLinear", "State"]
-
 HEAD = 2
 """A message begins with the degree and the weighted loss."""
 TRIALS = 10.0
@@ -79,7 +77,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Dada(Method):
+class Dada(Method[State]):
     """Models and graph in turns; only the models, if the graph is given."""
 
     name: ClassVar[str] = "dada"
@@ -145,10 +143,6 @@ class Dada(Method):
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         learn = isinstance(problem, Personal) and problem.learned
         return replace(self, learn=learn), problem
-
-    @property
-    def state(self) -> type:
-        return State
 
     # -- when what is done --------------------------------------------------------------------------------------------
 
@@ -387,7 +381,7 @@ class GlobalState:
 
 
 @dataclass(frozen=True)
-class Global(Method):
+class Global(Method[GlobalState]):
     """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
 
     name: ClassVar[str] = "global"
@@ -408,10 +402,6 @@ class Global(Method):
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
-
-    @property
-    def state(self) -> type:
-        return GlobalState
 
     def start(self, agent: Agent) -> Talk[GlobalState]:
         yield from ()

@@ -48,8 +48,6 @@ from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
 from coterie.words import Sum, Talk
 
-__all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal1", "Proximal2", "State"]
-
 Auto = float | Literal["auto"]
 
 SMOOTH_TUNING = {4: 1.0, 12: 0.75, 24: 0.75} | {48 * 2**j: 0.5 for j in range(10)}
@@ -84,7 +82,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class PrimalDual(Method):
+class PrimalDual(Method[State]):
     """What the five rules share."""
 
     split: ClassVar[str] = "samples"
@@ -102,10 +100,6 @@ class PrimalDual(Method):
             if value != "auto" and not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise InvalidProblem(f"{self.name}: {name} must be a positive number or 'auto', not {value!r}.")
         whole_number(f"{self.name}: inner_epochs", self.inner_epochs)
-
-    @property
-    def state(self) -> type:
-        return State
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         w = agent.centred.inner(point.w).astype(state.w.dtype)

@@ -29,7 +29,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import SPEED, Sizes, worth
+from coterie.methods.costs import SPEED, Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
@@ -37,8 +37,6 @@ from coterie.methods.quadratic import rounded
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
-
-__all__ = ["Relay", "State"]
 
 PARTS = 2
 """How often an agent speaks in a lap."""
@@ -61,7 +59,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Relay(Method):
+class Relay(Method[State]):
     """Dual coordinate ascent, block after block in a random order."""
 
     name: ClassVar[str] = "relay"
@@ -83,19 +81,13 @@ class Relay(Method):
         rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
         if sizes.link.latency > work / SPEED:
             return None  # all would wait for messages most of the time
-        return worth(
-            problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="turns are fast here"
-        )
+        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
             raise InvalidProblem(
                 f"relay needs {reason}. Use proximal-1, or proximal-2, which take every loss and penalty."
             )
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask

@@ -44,8 +44,6 @@ from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.words import Sum, Talk
 
-__all__ = ["DfwSubspace", "State", "best_in_ball"]
-
 BEGINNINGS = ("auto", "random", "previous")
 NEGLIGIBLE = 1e-13
 """Singular values of S below this part of the largest are dropped."""
@@ -69,7 +67,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class DfwSubspace(Method):
+class DfwSubspace(Method[State]):
     """Grow two spaces by power iterations, and take the best matrix that they hold."""
 
     name: ClassVar[str] = "dfw-subspace"
@@ -112,10 +110,6 @@ class DfwSubspace(Method):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "corrective steps reach small gaps in few rounds"
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)

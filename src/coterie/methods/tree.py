@@ -41,8 +41,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["State", "Tree"]
-
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -73,7 +71,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Tree(Method):
+class Tree(Method[State]):
     """Chambolle–Pock with exact sums: two `Sum`s of n numbers per round."""
 
     name: ClassVar[str] = "tree"
@@ -95,10 +93,6 @@ class Tree(Method):
             return 1.5, "the server gives exact sums"
         graphs, mine, words = traffic(network)
         return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"it is expected to send less: {words}"
-
-    @property
-    def state(self) -> type:
-        return State
 
     def start(self, agent: Agent) -> Talk[State]:
         norms = block_norms(agent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from coterie.errors import CorruptFile
 from coterie.files import read_archive
@@ -12,13 +12,14 @@ from coterie.models.low_rank import LowRankModel
 from coterie.models.model import Model
 from coterie.models.personal import PersonalModel
 
-__all__ = ["MODELS", "LinearModel", "LowRankModel", "Model", "PersonalModel", "load_model"]
+__all__ = ["MODELS", "AnyModel", "LinearModel", "LowRankModel", "Model", "PersonalModel", "load_model"]
 
-MODELS: dict[str, type[Model]] = {model.kind: model for model in (LinearModel, LowRankModel, PersonalModel)}
+AnyModel: TypeAlias = LinearModel | LowRankModel | PersonalModel
+MODELS: dict[str, type[AnyModel]] = {model.kind: model for model in (LinearModel, LowRankModel, PersonalModel)}
 """The class of each kind of model file."""
 
 
-def load_model(path: str | Path) -> Any:
+def load_model(path: str | Path) -> AnyModel:
     """Read a model file of any kind; one that was changed or truncated is refused."""
     kind = read_archive(path, "model")[0].get("kind")
     if not isinstance(kind, str) or kind not in MODELS:

@@ -36,23 +36,8 @@ from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import load_keys
-from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.secure_sums import meet
-
-__all__ = [
-    "MET",
-    "Say",
-    "Session",
-    "check_totals",
-    "in_session",
-    "leave",
-    "matched",
-    "member",
-    "prepare_table",
-    "transport_of",
-    "with_predictors",
-]
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -93,9 +78,7 @@ def in_session(
 ) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
     network, me = study.carrying(), study.index(own.party)
-    everybody = range(network.agents)
-    layout = Layout(network, everybody, me)
-    neighbours = layout.others if study.split == "users" else layout.partners
+    neighbours = study.neighbours(me)
     make = GrpcMesh if chaos is None else chaos.streams
     links = make(
         me,
@@ -104,14 +87,15 @@ def in_session(
         load_keys(own.keys, own.party),
         study.deadline,
         names=study.names,
-        listen=own.listen or study.party[me].address,
+        listen=own.listen or study.party[me].address or "127.0.0.1:0",
         agreement=f"{study.agreement}\npurpose = {purpose}",
         patience=own.patience,
+        dials=study.dialled_by(me, neighbours),
     )
     try:
-        links.connect([party.address for party in study.party])
-        waiting = [study.names[j] for j in neighbours]
-        say(f"waiting for {', '.join(waiting)}")
+        links.connect([party.address or "" for party in study.party])
+        waiting = ", ".join(study.names[j] for j in neighbours)
+        say(f"waiting for {waiting}, for up to {own.patience:g} seconds (patience in party.toml)")
         while True:
             try:
                 links.wait()
@@ -156,7 +140,7 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
     by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    reason = str(error) if isinstance(error, CoterieError) else by_hand
+    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
     links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coterie.errors import CorruptFile, InvalidInput, MissingExtra, ProtocolError
 from coterie.files import write_atomically
-from coterie.transport.grpc_mesh import MutualTLS, server_name
+from coterie.transport.security import MutualTLS, server_name
 
 try:
     from cryptography import x509
@@ -27,19 +27,6 @@ try:
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as missing:
     raise MissingExtra("`coterie provision`", "peers") from missing
-
-__all__ = [
-    "PublicKey",
-    "check_signature",
-    "fingerprint",
-    "known_key",
-    "load_keys",
-    "make_authority",
-    "make_request",
-    "provide_all",
-    "sign",
-    "signature",
-]
 
 PublicKey = ec.EllipticCurvePublicKey
 

@@ -1,0 +1,83 @@
+"""What `mypy --strict` sees of Coterie in code like this: models and States have types, and need no cast.
+
+mypy checks this file with the sources; an ignored error that is none is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, assert_type
+
+import numpy as np
+import pytest
+
+import coterie as co
+from coterie.arrays import FloatArray
+from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
+from coterie.models import AnyModel, LinearModel, LowRankModel, PersonalModel
+from coterie.words import Sum
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((40, 3))
+Y = np.where(X[:, 0] > 0, 1.0, -1.0)
+
+
+def test_a_problem_gives_a_model_with_coefficients(tmp_path: Path) -> None:
+    result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=True), (X, Y), agents=2, tol=1e-4)
+    assert_type(result.model, LinearModel | LowRankModel)
+    assert_type(result.model.intercept_, float)
+    assert result.model.coef_.shape == (3,)
+    assert set(result.model.predict(X)) <= {-1.0, 1.0}
+    model = result.model
+    assert isinstance(model, LinearModel)
+    assert_type(model, LinearModel)
+    loaded = co.Result.load(result.save(tmp_path / "run"))
+    assert_type(loaded.model, AnyModel)
+    assert loaded.model.digest() == model.digest()
+
+
+def test_a_personal_problem_gives_a_model_of_every_user() -> None:
+    result = co.solve(co.Personal(count=4), (X, Y, np.arange(40) % 2), split="users", max_rounds=2)
+    assert_type(result.model, PersonalModel)
+    assert len(result.model.users) == 2
+    with pytest.raises(AttributeError):
+        result.model.intercept_  # type: ignore[attr-defined]  # noqa: B018
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an agent stands."""
+
+    w: FloatArray
+
+
+@dataclass(frozen=True)
+class Typed(co.Method[Place]):
+    """A gradient step with a fixed length."""
+
+    name: ClassVar[str] = "typed"
+    split: ClassVar[str] = "samples"
+    summary: ClassVar[str] = "gradient steps"
+    disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS
+    tells_labels: ClassVar[bool] = False
+
+    def start(self, agent: co.Agent) -> co.Talk[Place]:
+        yield from ()
+        return Place(np.zeros(agent.design.shape[1]))
+
+    def round(self, agent: co.Agent, state: Place, t: int) -> co.Talk[Place]:
+        slopes = agent.problem.loss.gradient(agent.design.forward(state.w), agent.labels)
+        total = yield Sum(agent.design.adjoint(slopes))
+        return Place(state.w - 0.1 / agent.total * total)
+
+    def point(self, agent: co.Agent, state: Place) -> co.Point:
+        return co.Point(state.w)
+
+
+def test_a_method_names_its_state() -> None:
+    assert Typed().states == (Place,)
+    result = co.solve(co.Problem("squared", "none"), (X, Y), agents=2, method=Typed(), max_rounds=200, tol=1e-4)
+    assert result.status.success
+    with pytest.raises(AttributeError):
+        Typed().point(agent=None, state=4)  # type: ignore[arg-type]
