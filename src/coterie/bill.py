@@ -232,9 +232,7 @@ class Bill:
         once; the busiest sender sets the pace.
         """
         hops = 2 * self._network.tree().depth
-        turns = sum(
-            utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, *_) in self._alike.items()
-        )
+        turns = sum(utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, *_) in self._alike.items())
         for (_, word), table in self._apart.items():
             at_once = np.maximum(self._links.get(word, 1), 1) if word == "Exchange" else 1
             turns += int((table[:, 0] // at_once).max())
