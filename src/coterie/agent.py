@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, StackedDesign, is_sparse
 from coterie.data import Table
 from coterie.kernels.fixed_point import UNIT
+from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.problem import Problem
-from coterie.softmax import SoftmaxHere
-from coterie.stacked import StackedDesign
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,65 @@ class Here:
         if self._adjoint is None:
             self._adjoint = self._design.adjoint(self.slopes if self._weights is None else self.slopes * self._weights)
         return self._adjoint
+
+
+class SoftmaxHere:
+    """The same for several classes: ℓ(u; y) = log Σ_c e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − p pᵀ."""
+
+    def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
+        self.w, self.design, self.weights = w, design, weights
+        self.y = y.astype(np.intp)
+        self.scores = design.forward(w)
+
+    @cached_property
+    def logs(self) -> FloatArray:
+        """log p."""
+        return _log_softmax(self.scores)
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """The probabilities of all classes."""
+        return np.exp(self.logs)
+
+    @cached_property
+    def losses(self) -> float:
+        """Σ s ℓ."""
+        return self._summed(self.logs)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """p − e_y of every row."""
+        slopes = self.p.copy()
+        slopes[np.arange(len(self.y)), self.y] -= 1.0
+        return slopes
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀ(s∘∇ℓ)."""
+        return self.design.adjoint(self.weighted(self.slopes))
+
+    def losses_at(self, scores: FloatArray) -> float:
+        """Σ s ℓ at other scores."""
+        return self._summed(_log_softmax(scores))
+
+    def bent(self, image: FloatArray) -> FloatArray:
+        """s∘∇²ℓ times a change of the scores."""
+        return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
+
+    def weighted(self, v: FloatArray) -> FloatArray:
+        """s∘v, a row of numbers per sample."""
+        return v if self.weights is None else v * self.weights[:, None]
+
+    def _summed(self, logs: FloatArray) -> float:
+        taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
+        return -float(taken.sum() if self.weights is None else taken @ self.weights)
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    logs, compute = np.empty(scores.shape), log_softmax_rows
+    run: Any = compute
+    run(scores, logs)
+    return logs
 
 
 def _never() -> bool:
@@ -216,6 +274,17 @@ class Agent:
             if w.flags.owndata and not w.flags.writeable:
                 self.scratch[place] = known
         return known
+
+    @cached_property
+    def domain(self) -> tuple[FloatArray, FloatArray]:
+        """The interval of every own dual."""
+        return self.problem.loss.domain(self.exact_labels)
+
+    @cached_property
+    def domain_norm(self) -> float:
+        """√(Σ s b²) for the lengths b of these intervals."""
+        lower, upper = self.domain
+        return math.sqrt(float((upper - lower) @ self.weighted(upper - lower)))
 
     @cached_property
     def conjugate_at_zero(self) -> float:

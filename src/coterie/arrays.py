@@ -21,6 +21,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
+from coterie.kernels.products import add_by_columns, add_by_rows
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -57,12 +58,13 @@ def sealed(x: FloatArray) -> FloatArray:
 class _Shared:
     """What one function made of one message; whoever holds the lock computes it."""
 
-    def __init__(self, message: weakref.ref[FloatArray], key: object):
-        self.message, self.key, self.lock = message, key, RLock()
+    def __init__(self, code: CodeType, message: weakref.ref[FloatArray], key: object):
+        self.code, self.message, self.key, self.lock = code, message, key, RLock()
         self.results: list[Any] = []
 
 
-_shared: dict[CodeType, _Shared] = {}
+_shared: dict[int, _Shared] = {}
+"""By the identity of the function's code, which its entry keeps alive: to hash code takes as long as many a result."""
 _door = RLock()
 """Held for looking up and storing, never for computing; reentrant, because garbage collection forgets messages."""
 
@@ -78,22 +80,25 @@ def shared_result(message: FloatArray, function: Callable[[*Ts], T], *arguments:
     if message.flags.writeable:
         return function(*arguments)
     code: CodeType = function.__code__
-    with _door:
-        known = _shared.get(code)
-        if known is None or known.message() is not message or known.key != key:
-            known = _shared[code] = _Shared(weakref.ref(message, partial(_forget, code)), key)
-    with known.lock:
-        if not known.results:
-            known.results.append(function(*arguments))
+    place = id(code)
+    known = _shared.get(place)
+    if known is None or known.message() is not message or known.key != key or not known.results:
+        with _door:
+            known = _shared.get(place)
+            if known is None or known.message() is not message or known.key != key:
+                known = _shared[place] = _Shared(code, weakref.ref(message, partial(_forget, place)), key)
+        with known.lock:
+            if not known.results:
+                known.results.append(function(*arguments))
     result: T = known.results[0]
     return result
 
 
-def _forget(code: CodeType, message: weakref.ref[FloatArray]) -> None:
+def _forget(place: int, message: weakref.ref[FloatArray]) -> None:
     """Drop what was computed from a message that nobody holds any more."""
     with _door:
-        if code in _shared and _shared[code].message is message:
-            del _shared[code]
+        if place in _shared and _shared[place].message is message:
+            del _shared[place]
 
 
 def as_number(value: object) -> float:
@@ -162,16 +167,10 @@ class Design:
         self.X, self.intercept = X, intercept
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self.dtype: np.dtype[Any] = X.dtype
-        self._transposed: Matrix = None
         self._dense = not is_sparse(X)
+        self._by_rows = not self._dense and X.format == "csr"
+        self._parts: tuple[npt.NDArray[Any], ...] | None = None
         self._roundings: tuple[int, int] | None = None
-
-    @property
-    def transposed(self) -> Matrix:
-        """Xᵀ as a view, made once: scipy takes longer for it than for a short product."""
-        if self._transposed is None:
-            self._transposed = self.X.T
-        return self._transposed
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
@@ -180,11 +179,26 @@ class Design:
             return np.concatenate(blocks)
         scores: FloatArray
         if self.intercept:
-            scores = product(self.X, w[:-1])
+            scores = self._product(w[:-1])
             scores += w[-1]
         else:
-            scores = product(self.X, w)
+            scores = self._product(w)
         return scores
+
+    def _product(self, w: FloatArray) -> FloatArray:
+        """X w."""
+        return product(self.X, w) if self._dense else self._sparse_product(w, self.X.shape[0], self._by_rows)
+
+    def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
+        """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""
+        if self._parts is None:
+            data = self.X.data
+            self._parts = data[:0] if (data == 1).all() else data, self.X.indices, self.X.indptr
+        same = vector.dtype is self.dtype
+        result: FloatArray = np.zeros(length, self.dtype if same else np.result_type(self.dtype, vector.dtype))
+        add: Any = add_by_rows if by_rows else add_by_columns
+        add(*self._parts, vector, result)
+        return result
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         """X̃ᵀ v: one number per column, in the finer of the two precisions."""
@@ -205,9 +219,11 @@ class Design:
 
     def _summed(self, v: FloatArray) -> FloatArray:
         """Xᵀ v, of dense rows block by block."""
+        if not self._dense:
+            return self._sparse_product(v, self.X.shape[1], not self._by_rows)
         blocks = self.shape[0] // SUMMED_ROWS
-        if blocks < 2 or not (self._dense and self.X.flags.c_contiguous) or self.dtype != np.float64:
-            return product(self.transposed, v)
+        if blocks < 2 or not self.X.flags.c_contiguous or self.dtype != np.float64:
+            return product(self.X.T, v)
         whole = blocks * SUMMED_ROWS
         stacked = self.X[:whole].reshape(blocks, SUMMED_ROWS, -1)
         result: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))
@@ -367,3 +383,68 @@ class CentredDesign(Design):
         own[own < ROUNDING * constant] = 0.0
         squares[self.centre.size :] *= self.unit**2
         return squares.astype(self.dtype)
+
+
+class StackedDesign(Design):
+    """X̃ W for a W of several columns, one for each class, which methods see as one vector: W row by row, so that the
+    coefficients of a column stand together and intercepts come last. Scores and duals are matrices, a row per row of X.
+    """
+
+    def __init__(self, base: Design, outputs: int):
+        super().__init__(base.X, base.intercept)
+        self.base, self.outputs = base, outputs
+        self.shape = (base.shape[0], base.shape[1] * outputs)
+        self._centre: FloatArray | None = base.centre if isinstance(base, CentredDesign) else None
+        self._unit = base.unit if isinstance(base, CentredDesign) else 1.0
+
+    def matrix(self, w: FloatArray) -> FloatArray:
+        """The coefficients as a matrix, a row per column of the design."""
+        return w.reshape(-1, self.outputs)
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        W = self.matrix(w)
+        d = self.X.shape[1]
+        scores = np.empty((self.shape[0], self.outputs), np.result_type(self.dtype, w.dtype))
+        for rows, X in self._blocks(w):
+            np.matmul(X, W[:d], out=scores[rows]) if not is_sparse(X) else np.copyto(scores[rows], X @ W[:d])
+        if self.intercept:
+            scores += self._constants(W)
+        return scores
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        d, dtype = self.X.shape[1], np.result_type(self.dtype, v.dtype)
+        result = np.zeros((self.base.shape[1], self.outputs), dtype)
+        for rows, X in self._blocks(v):
+            result[:d] += X.T @ v[rows]
+        if self.intercept:
+            sums = v.sum(axis=0, dtype=float)
+            if self._centre is not None:
+                result[:d] -= np.outer(self._centre, sums)
+            result[d] = self._unit * sums
+        return result.ravel()
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        W = self.matrix(w).copy()
+        if self.intercept:
+            W[-1] = self._constants(W)
+        return W.ravel()
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        W = self.matrix(w).copy()
+        if self.intercept and self._centre is not None:
+            W[-1] = (W[-1] + self._centre @ W[:-1]) / self._unit
+        return W.ravel()
+
+    def _constants(self, W: FloatArray) -> FloatArray:
+        """What W adds to every row of scores beside X W."""
+        constants: FloatArray = W[-1] if self._centre is None else self._unit * W[-1] - self._centre @ W[:-1]
+        return constants
+
+    def _blocks(self, vector: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+        """A few rows at a time, in the precision of the vector."""
+        if is_sparse(self.X):
+            yield slice(None), self.X
+            return
+        for start in range(0, self.shape[0], WIDENED_ROWS):
+            rows = slice(start, start + WIDENED_ROWS)
+            yield rows, self.X[rows].astype(np.result_type(self.dtype, vector.dtype), copy=False)

@@ -83,7 +83,7 @@ class Problem:
     @property
     def outputs(self) -> int:
         """How many scores a row has: one, or one for each class."""
-        return self.loss.outputs if self.family == "multiclass" and isinstance(self.loss, Task) else 1
+        return self.task.outputs if self.family == "multiclass" else 1
 
     @property
     def task(self) -> Task:
@@ -93,9 +93,9 @@ class Problem:
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Problem:
         """The same problem with the classes that all parties together have, where it needs to know them."""
-        if not isinstance(self.loss, Task):
+        if self.family not in ("low-rank", "multiclass"):
             return self
-        return Problem(self.loss.with_classes(classes), self.penalty, intercept=self.intercept)
+        return Problem(self.task.with_classes(classes), self.penalty, intercept=self.intercept)
 
     def flattened(self, columns: int) -> Problem:
         """The same problem for coefficients of several classes in one vector, those of a column side by side."""

@@ -20,19 +20,7 @@ from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
-    {
-        "statuses",
-        "errors",
-        "catalogue",
-        "arrays",
-        "backends",
-        "factors",
-        "files",
-        "kernels",
-        "softmax",
-        "stacked",
-        "tuning",
-    },
+    {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"},
     {"losses", "penalties", "networks", "data", "predictors", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "acceleration"},

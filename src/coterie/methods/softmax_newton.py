@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 import scipy.linalg
 
-from coterie.agent import Agent
+from coterie.agent import Agent, SoftmaxHere
 from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.methods.costs import Sizes
@@ -30,7 +30,6 @@ from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, minimiser, packed, rounded, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.softmax import SoftmaxHere
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
