@@ -143,9 +143,6 @@ class _Implicit(_LeastSquares):
     def loss(self) -> float:
         return 0.5 * self.backend.total(self.R, self.R)
 
-    def inner(self) -> float:
-        return self.q - self.c
-
     def times(self, v: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(v))
         return self.backend.to_numpy(self.backend.adjoint(self.X, z))
