@@ -89,7 +89,7 @@ class Dada(Method[State]):
         "graph; and to those it asked, how often their models are wrong on its own rows",
         learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
         "recognised by the predictors that it chose. Anybody can ask anybody",
-        secure="the same: models go to those who are to hear them, and are no sums",
+        secure="the same: models go to those who are to hear them, and are not sums",
     )
     tells_labels: ClassVar[bool] = False
 
@@ -347,7 +347,7 @@ class PersoLinear(Dada):
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
         learned="how the sender's rows are labelled, as well as its model knows it",
-        secure="the same: models go to those who are to hear them, and are no sums",
+        secure="the same: models go to those who are to hear them, and are not sums",
     )
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
