@@ -30,7 +30,7 @@ __all__ = ["Anderson"]
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    farthest: float = tuned(1e3, "Σ|γ| up to which an extrapolation is believed.", "measured: the five rules on a1a")
+    farthest: float = tuned(1e3, "Σ|γ| up to which an extrapolation is believed.")
     tiny: float = tuned(
         1e-6,
         "The share of each difference that keeps γ small.",

@@ -14,17 +14,25 @@ import numpy as np
 
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 
-__all__ = ["LINK", "SPEED", "Link", "Sizes", "products_work", "worth"]
+__all__ = ["LINK", "Link", "Sizes", "products_work", "worth"]
 
-FIRST_ORDER_APPEAL = 2.0
-"""What the best first-order method has; another one that takes half the time has twice as much."""
-FIRST_ORDER_ROUNDS = {"smooth": 60.0, "kinks": 300.0}
-"""Rounds of a self-tuned, accelerated first-order method to a relative gap of 1e-6: see docs/papers/002.md."""
-FIRST_ORDER_SWEEPS = 20.0
-"""Passes over its own rows in one of its rounds, where the local problem is solved by coordinate steps."""
-SPEED, BLAS_SPEED = 1e9, 1e10
-"""Multiplications a second of one agent, and those of dense matrix products."""
+PAPER_2 = "measured: the five rules to 1e-6, docs/papers/002.md"
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    first_order: float = tuned(2.0, "The score of the best first-order method; twice as fast is twice as much.")
+    smooth_rounds: float = tuned(60.0, "Rounds of an accelerated first-order method to 1e-6, ...", PAPER_2)
+    kinks_rounds: float = tuned(300.0, "... and where the loss has kinks.", PAPER_2)
+    sweeps: float = tuned(20.0, "Passes over its own rows in one of its rounds.", PAPER_2)
+    speed: float = tuned(1e9, "Multiplications a second of one agent, ...")
+    blas_speed: float = tuned(1e10, "... and those of dense matrix products.")
+    dense: float = tuned(0.3, "From this share of numbers that are not 0 on, products are dense.", below=1)
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,11 @@ class Sizes:
 
 
 def products_work(sizes: Sizes, width: float) -> float:
-    """Multiplications, at `SPEED`, for one agent's X̃ᵀX̃ on so many columns and the solution of the equations."""
+    """Multiplications, at `speed`, for one agent's X̃ᵀX̃ on so many columns and the solution of the equations."""
     length = min(width, sizes.row_length)
-    dense = sizes.nonzeros > 0.3 * sizes.rows * sizes.columns
-    products = 0.5 * sizes.rows_work * length * (SPEED / BLAS_SPEED if dense else 1.0)
-    return products + width**3 * SPEED / BLAS_SPEED
+    dense = sizes.nonzeros > TUNING.dense * sizes.rows * sizes.columns
+    products = 0.5 * sizes.rows_work * length * (TUNING.speed / TUNING.blas_speed if dense else 1.0)
+    return products + width**3 * TUNING.speed / TUNING.blas_speed
 
 
 def worth(
@@ -85,13 +93,13 @@ def worth(
     what: str,
 ) -> tuple[float, str]:
     """The score of so many rounds of so many `Sum`s and numbers, against a first-order method, and why."""
-    taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / SPEED)
-    slow = FIRST_ORDER_ROUNDS["smooth" if problem.loss.smooth else "kinks"]
-    sweeps = 2 * FIRST_ORDER_SWEEPS * sizes.rows_work
-    first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / SPEED)
+    taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / TUNING.speed)
+    slow = TUNING.smooth_rounds if problem.loss.smooth else TUNING.kinks_rounds
+    sweeps = 2 * TUNING.sweeps * sizes.rows_work
+    first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / TUNING.speed)
     link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
     reason = f"{what}: about {taken:.2g} s, against {first_order:.2g} s for a first-order method, at {link}"
-    return FIRST_ORDER_APPEAL * first_order / taken, reason
+    return TUNING.first_order * first_order / taken, reason
 
 
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:
