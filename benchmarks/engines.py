@@ -484,5 +484,5 @@ if __name__ == "__main__":
             else:
                 costs[name] = ENGINES_HERE[name]()
     if costs:
-        print("ENGINE_TURN =", {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()})
-        print("ENGINE_START =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()})
+        print("turn_seconds =", {name: float(f"{of_500 / 2:.1g}") for name, (of_500, _) in costs.items()})
+        print("start_seconds =", {name: float(f"{start:.2g}") for name, (_, start) in costs.items()})

@@ -22,22 +22,6 @@ from coterie.arrays import Matrix
 from coterie.data.table import Table, canonical_csr
 from coterie.errors import CorruptFile, InvalidInput, MissingData
 
-__all__ = [
-    "Dataset",
-    "a1a",
-    "computer_buyers",
-    "debian_text",
-    "experiment2",
-    "har_stairs",
-    "mnist",
-    "moons",
-    "moons100",
-    "realsim",
-    "school",
-    "text_like",
-    "w8a",
-]
-
 Arrays = dict[str, npt.NDArray[Any]]
 
 

@@ -19,8 +19,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from coterie.report.figures import BLUE, GREEN, GREY, INK, OCHRE, PURPLE, QUIET, SKY, STYLE, VERMILION, colour, rendered
 from papers.study import Curve, Numbers
 
-__all__ = ["DASHED", "DOTTED", "LADDER", "SOLID", "dashed", "house_style", "ladder", "lines", "panels", "themed_svg"]
-
 LADDER = (SKY, BLUE, GREEN, OCHRE, VERMILION, PURPLE, GREY)
 """Hues for what is counted or tuned, in this order, where the method is the same in all curves."""
 PALE = "#e5e7eb"

@@ -21,8 +21,6 @@ from papers.study import Claim, Curve, Numbers, Study, spent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Everything"]
-
 AXES = {"rounds": "rounds", "bits": "bits sent in the rounds", "seconds": "seconds"}
 EVERY = 4
 """Rounds between two certificates."""

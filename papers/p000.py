@@ -16,8 +16,6 @@ from coterie.result import Result
 from coterie.solve import solve
 from papers.study import Curve, spent
 
-__all__ = ["FAMILIES", "PAPER", "ROTATED", "LeastSquares", "label_owner"]
-
 PAPER = "000: Decentralized feature-distributed optimization (Ancelin, Bahmani, Romberg)"
 ROTATED = "the runs, and so the bills, are of the d + 1 rows into which a rotation brings all n: the same errors"
 

@@ -19,8 +19,6 @@ from papers.study import Claim, Curve, Numbers, Study, spent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Bounds"]
-
 LOSSES = ("absolute", "logistic", "huber", "squared")
 BOUND = "bound, "
 

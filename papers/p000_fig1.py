@@ -13,8 +13,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure1"]
-
 OURS = "ours, "
 REMARKS = ("the label owner is the star's hub or a lattice's centre", ROTATED)
 SIMILAR = 0.5

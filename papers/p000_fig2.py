@@ -13,8 +13,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure2", "operations"]
-
 SPARSE = ("Erdős–Rényi 0.1", "geometric")
 OURS = "ours, "
 COMPARABLE = 0.5

@@ -19,25 +19,6 @@ from papers.study import Claim, Curve, Numbers, spent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "CLEAR",
-    "EXACT",
-    "FIXED",
-    "LEARNED",
-    "LINEAR",
-    "LINEAR_LEARNED",
-    "METHODS",
-    "OURS",
-    "PAPER",
-    "SETTLED",
-    "UNSETTLED",
-    "accuracies",
-    "common_claims",
-    "drawn",
-    "fit",
-    "progress",
-]
-
 PAPER = "001: Dada, personalised boosting over a learned graph (Zantedeschi, Bellet, Tommasi)"
 FIXED, LEARNED, LINEAR, OURS = "Dada fixed", "Dada learned", "perso-linear", "ours: Dada learned"
 EXACT = "Dada learned, (3) solved exactly"

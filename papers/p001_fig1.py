@@ -31,8 +31,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure1"]
-
 TRAIN, TEST, BITS, ROWS, TEXT = "training", "test", "test, by bits", "by local rows", "test, random columns"
 SHOWN = (FIXED, LEARNED, EXACT, OURS, LINEAR, "local", "global")
 EARLY = 2

@@ -16,8 +16,6 @@ from papers.study import Claim, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure10", "school_of_students"]
-
 BUYERS, SCHOOL = "Computer Buyers", "School"
 TRAIN, TEST = ", training", ", test"
 SHOWN = {

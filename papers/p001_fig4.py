@@ -25,8 +25,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure4"]
-
 TRAIN, TEST, BITS, NEAR, ROWS = "training", "test", "test, by bits", "the learned graph", "by local rows"
 SHOWN = (LEARNED, EXACT, OURS, LINEAR_LEARNED, "local", "global")
 CLEARLY = 0.05

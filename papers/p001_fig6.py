@@ -35,8 +35,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure6", "best_graph", "h_value", "introduced_agents", "learned_graphs", "prices"]
-
 EXACT, GRADIENT, SENT = "exact block steps", "published steps", ", by bits"
 STEPS = {EXACT: "exact", GRADIENT: "gradient"}
 FLOAT_BITS, USERS, MODERATE = 64, 100, "κ = 10"

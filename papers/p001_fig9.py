@@ -29,8 +29,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure9"]
-
 TRAIN, TEST, BITS, SPARSE, GOOD = "training", "test", "test, by bits", "neighbours by λ", "test accuracy by λ"
 SHOWN = (FIXED, LEARNED, EXACT, OURS, LINEAR, "local", "global")
 

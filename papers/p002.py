@@ -17,20 +17,6 @@ from coterie.solve import solve
 from papers import datasets
 from papers.study import Claim, Curve, Numbers, spent
 
-__all__ = [
-    "EXACT",
-    "LINEARISED",
-    "OURS",
-    "PAPER",
-    "SIMPLER",
-    "best_of",
-    "classification_data",
-    "compared",
-    "family_claims",
-    "gap_curve",
-    "run_rule",
-]
-
 PAPER = "002: CoCoA is ADMM (Wu, Liu, Wang, Wang)"
 EXACT, LINEARISED = ("consensus", "proximal-1"), ("lin-consensus", "proximal-2")
 OVERLAPPING = 0.3

@@ -15,8 +15,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure2"]
-
 RULES = {"proximal-1": ("η₁", "ρ"), "proximal-2": ("η₂", "ρ"), "lin-consensus": ("τ", "β")}
 """Each rule with the parameter that keeps it convergent and the one that is its step."""
 SLIGHTLY = 0.5

@@ -15,8 +15,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure3"]
-
 
 class Figure3(Study):
     """Gap against rounds in Experiment 2."""

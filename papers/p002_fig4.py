@@ -14,8 +14,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure4"]
-
 
 class Figure4(Study):
     """Gap against rounds in Experiment 3."""

@@ -19,8 +19,6 @@ from papers.study import Claim, Curve, Numbers, Study, spent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure3"]
-
 AGENTS = 8
 CURVES, PICTURES = "convergence", "w"
 FULL_GRADIENT, CAREFUL = "full gradient", "small step, J = 1"

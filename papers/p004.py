@@ -13,8 +13,6 @@ from coterie.result import Result
 from coterie.solve import solve
 from papers.study import Curve, spent
 
-__all__ = ["BASELINES", "METHODS", "OURS", "PAPER", "POWERS", "low_rank_data", "objective", "run"]
-
 PAPER = "004: Distributed Frank-Wolfe for low-rank matrices (Zheng, Bellet, Gallinari)"
 OURS = "ours: subspace"
 BASELINES = ("naive", "SVA")

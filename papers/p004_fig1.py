@@ -15,8 +15,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure1"]
-
 LOW, HIGH, SENT = "low dimension", "higher dimension", ", by traffic"
 WELL, CLOSELY, ROUGHLY = 3.0, 1.25, 2.0
 """Factors between objectives that still count as "well", "closely matches" and "roughly the same"."""

@@ -18,8 +18,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure2", "errors_at"]
-
 ERROR = ", top-5 error"
 WELL = 1.1
 """A factor between objectives that still counts as "well"."""

@@ -17,8 +17,6 @@ from papers.study import Claim, Curve, Numbers, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure3", "picture_features"]
-
 EPOCHS, SENT, ERROR = "objective", "objective, by traffic", "top-5 error"
 NEAR = 0.02
 """How far from the error of an unconstrained model still counts as the state of the art."""

@@ -26,8 +26,6 @@ from papers.study import Claim, Curve, Numbers, Study, spent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Figure4"]
-
 EPOCH, OBJECTIVE = "time per epoch", "objective"
 TOTAL, WORK, TRAVEL, REAL = "work and travel", "work of one worker", "travel", "real processes"
 METHOD = "DFW-1"

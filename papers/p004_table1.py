@@ -18,8 +18,6 @@ from papers.study import Claim, Curve, Numbers, Study, spent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Tables"]
-
 SENT, SECONDS, MEMORY = "numbers sent per epoch", "CPU ms per epoch", "memory in kB"
 TIMED = 40
 """Epochs over which one is timed, beyond the first."""

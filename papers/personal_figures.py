@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accuracy_by_rows", "accuracy_by_traffic", "draw_users", "weight_matrix"]
-
 LABELLED_USERS = 120
 SMALLEST, LARGEST = 40.0, 420.0
 """The area of a user's disc, in square points, from the least to the most confident."""

@@ -27,8 +27,6 @@ from coterie.errors import CorruptFile
 from coterie.files import write_atomically
 from papers.study import Numbers, Study
 
-__all__ = ["reproduce", "store", "write_gallery_page"]
-
 PAPER_SIZE = "-paper"
 """What the names of folders and pictures end in at the paper's size."""
 

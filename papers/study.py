@@ -24,8 +24,6 @@ from coterie.result import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Claim", "Curve", "Numbers", "Study", "machine", "spent"]
-
 
 @dataclass(frozen=True)
 class Claim:

@@ -16,8 +16,6 @@ from coterie.kernels.fixed_point import UNIT
 from coterie.losses import Loss
 from coterie.problem import Problem
 
-__all__ = ["Agent", "Facts", "Here", "remembered"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -141,7 +139,7 @@ class Agent:
 
     @property
     def family(self) -> str:
-        """Which kind of proof its problem needs: one of `certificate.FAMILIES`."""
+        """Which kind of proof its problem needs: a module of `certificate`."""
         return self.problem.family
 
     @property

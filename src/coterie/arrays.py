@@ -22,22 +22,6 @@ import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
 
-__all__ = [
-    "CentredDesign",
-    "Design",
-    "FloatArray",
-    "Matrix",
-    "as_number",
-    "digest",
-    "host",
-    "is_sparse",
-    "is_tensor",
-    "product",
-    "sealed",
-    "shared_result",
-    "whole_number",
-]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 FloatArray: TypeAlias = npt.NDArray[np.floating[Any]]

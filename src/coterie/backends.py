@@ -22,8 +22,6 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, is_sparse, is_tensor, product
 
-__all__ = ["NumpyBackend", "TorchBackend", "backend"]
-
 BLOCK = 1 << 16
 """How many numbers are worked on at a time: what several passes over one block find in the cache."""
 

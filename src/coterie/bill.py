@@ -25,8 +25,6 @@ import numpy.typing as npt
 
 from coterie.networks import Network
 
-__all__ = ["PURPOSES", "Bill", "Cost"]
-
 PURPOSES = ("setup", "rounds", "tuning", "proof")
 
 

@@ -27,8 +27,6 @@ from typing import Any, Generic, TypeVar
 
 from coterie.errors import InvalidInput, UnknownName
 
-__all__ = ["EXTENSIONS", "GROUP", "Catalogue", "Entries", "names_in", "register", "unregister"]
-
 GROUP = "coterie.extensions"
 """The group of entry points in which a package says that it has something to register."""
 

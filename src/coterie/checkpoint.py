@@ -19,8 +19,6 @@ from coterie.certificate import Point
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.files import read_archive, readable, write_archive
 
-__all__ = ["Checkpoint", "Snapshot"]
-
 MEMORY = "memory/"
 
 

@@ -28,8 +28,6 @@ from coterie.commands.output import console, print_json
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
 
-__all__ = ["app", "main"]
-
 HELPERS = ("options", "output")
 """Files in `commands/` that are no command."""
 

@@ -10,8 +10,6 @@ from coterie.data import Table
 from coterie.problem import Problem
 from coterie.result import Result
 
-__all__ = ["demo_problem"]
-
 STORY = (
     "[bold]Eight hospitals[/bold] each hold some of 569 tumour biopsies (30 measurements, malignant or benign). "
     "None of them shows its patients to anybody. Together they fit one model that tells the two apart (an "

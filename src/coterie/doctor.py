@@ -20,8 +20,6 @@ from coterie.engines.mpi import Mpi
 from coterie.problem import Problem
 from coterie.solve import solve
 
-__all__ = ["Finding", "diagnose"]
-
 PACKAGES = ("coterie", "numpy", "scipy", "numba", "scikit-learn", "networkx", "narwhals", "pyarrow", "msgspec")
 EXTRAS = {
     "ray": "ray",

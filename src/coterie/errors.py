@@ -5,6 +5,7 @@
     │   ├── InvalidData                    a party's data: names party, column and count
     │   ├── InvalidNetwork                 not connected, asymmetric, negative, ...
     │   ├── InvalidProblem                 settings that do not fit together
+    │   ├── Refused                        a party's policy forbids it; the others hear that, and not which rule
     │   ├── MissingData                    a public data file is not here; says where it is published and what to set
     │   └── UnknownName                    no such loss, method, ...; suggests close names
     ├── MissingExtra (also an ImportError) an optional dependency is not installed
@@ -23,24 +24,6 @@ import difflib
 from collections.abc import Iterable
 
 from coterie.statuses import Status
-
-__all__ = [
-    "CorruptFile",
-    "CoterieError",
-    "InvalidData",
-    "InvalidInput",
-    "InvalidNetwork",
-    "InvalidProblem",
-    "MissingData",
-    "MissingExtra",
-    "NotRegistered",
-    "NumericalError",
-    "PartyLost",
-    "ProtocolError",
-    "UnknownName",
-    "did_you_mean",
-]
-
 
 ELSEWHERE = {
     "admm": "consensus",
@@ -100,6 +83,14 @@ class MissingData(InvalidInput):
     """A public data file is not here; the message says which, where it is published, and what to set."""
 
 
+class Refused(InvalidInput):
+    """A party's policy forbids it; `told` is what the others hear of it."""
+
+    def __init__(self, message: str, told: str = ""):
+        super().__init__(message)
+        self.told = told or message
+
+
 class UnknownName(InvalidInput):
     """No such name in a catalogue; the message lists the close ones, or all with the advice, and what went wrong."""
 
@@ -141,10 +132,10 @@ class NumericalError(CoterieError):
 
 
 class PartyLost(CoterieError):
-    """An agent stopped answering; `party` is its name, where it is known."""
+    """An agent stopped answering; `party` is its name, where it is known, and `told` what the others hear of it."""
 
     status = Status.PARTY_LOST
 
-    def __init__(self, message: str, party: str = ""):
+    def __init__(self, message: str, party: str = "", told: str = ""):
         super().__init__(message)
-        self.party = party
+        self.party, self.told = party, told or message

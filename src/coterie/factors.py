@@ -9,8 +9,6 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 
-__all__ = ["apart", "decomposed", "orthonormal", "stacked", "trace_norm", "within"]
-
 
 def stacked(left: FloatArray, right: FloatArray) -> FloatArray:
     """Both factors as one array."""

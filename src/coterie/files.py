@@ -21,17 +21,6 @@ import numpy.typing as npt
 from coterie.arrays import digest
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered
 
-__all__ = [
-    "csv_text",
-    "plain_cell",
-    "read_archive",
-    "read_bytes",
-    "readable",
-    "staged",
-    "write_archive",
-    "write_atomically",
-]
-
 
 def write_atomically(path: str | Path, content: bytes, *, public: bool = False) -> Path:
     """Write to a temporary file in the same folder, flush it to the disk, and put it in place in one step.

@@ -24,12 +24,10 @@ from coterie.families import family_of, points_of
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.session.tables import count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
-
-__all__ = ["Path", "deal_folds", "path"]
 
 ATTEMPTS = 1000
 """How often folds are dealt until each has rows and leaves rows of every class."""
@@ -95,7 +93,7 @@ def path(
     cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
     problems = [_with_strength(problem, strength) for strength in strengths]
     tables = gather(data, split, agents, seed)
-    rows = tables[0].n if split == "features" else sum(table.n for table in tables)
+    rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
     settings = {"split": split, "seed": seed, **settings}

@@ -28,8 +28,6 @@ from coterie.predictors import Given, Linear, Predictors, Stumps
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["LEARNED", "Personal", "confidence", "margins", "pooled_slope"]
-
 LEARNED = "learned"
 """The name of a collaboration graph that is not given."""
 NAMES = ("linear", "stumps")

@@ -19,26 +19,18 @@ import numpy as np
 from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.engines import engine as find_engine
-from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods.costs import LINK
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.session.tables import gather
+from coterie.session.setup import make_link
+from coterie.session.tables import count_rows, gather
 from coterie.solve import solve
-
-__all__ = ["Plan", "plan"]
 
 PART = 4000
 """Rows that are fitted, of all parties together."""
 PATIENCE_SECONDS = 20.0
 """For one fit of them; a run that is longer is continued by its trend."""
-ENGINE_TURN = {"local": 0.0, "mpi": 1e-4, "ray": 2e-3, "spark": 1e-3, "peers": 1e-3}
-"""Seconds that an engine adds to a hop: half of what a round of one `Sum` (two hops) of 500 numbers takes for 8 agents
-on an idle machine with two cores. `benchmarks/engines.py` prints this line; on a busy machine, many times as much."""
-ENGINE_START = {"local": 0.0, "mpi": 6.6, "ray": 8.4, "spark": 14.0, "peers": 5.0}
-"""Seconds until a tiny fit is done where nothing runs yet, printed there, too. A session or a cluster that is up
-already takes a second or two."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +79,10 @@ def plan(
     data    what `solve` takes, or two whole numbers: so many rows and columns of made-up data
     link    seconds per hop and bits per second
     """
-    latency, bandwidth = link
-    if not (latency >= 0 and bandwidth > 0):
-        raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
+    known = make_link(link)
     seed = whole_number("seed", seed, least=0)
     tables = gather(_made_up(problem, data, seed), split, agents, seed)
-    rows = tables[0].n if split == "features" else sum(table.n for table in tables)
+    rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method
     fits: list[tuple[int, Result, float]] = []
@@ -102,7 +92,7 @@ def plan(
         fit = solve(problem, part, method=chosen, engine="local", **{"max_seconds": PATIENCE_SECONDS, **common})
         spent = time.process_time() - began
         chosen = fit.certificate.settings["method"]["name"] if isinstance(method, str) else method
-        fits.append((part[0].n if split == "features" else sum(table.n for table in part), fit, spent))
+        fits.append((count_rows(part, split), fit, spent))
     fitted, first, spent = fits[0]
     rounds = _rounds(first, tol)
 
@@ -118,7 +108,7 @@ def plan(
     bits = whole(lambda fit, _: np.array([cost.bits for cost in fit.bill.per_agent]) / max(1, fit.rounds))
     turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) / max(1, first.rounds) * rounds
     computing = whole(lambda fit, cpu: cpu / max(1, fit.rounds) / len(tables)) * rounds
-    name = find_engine(engine).name
+    runner = find_engine(engine)
     sent = tuple(int(each) for each in np.ceil(bits * rounds))
     return Plan(
         method=first.certificate.settings["method"]["name"],
@@ -126,9 +116,9 @@ def plan(
         rounds=rounds,
         bits_per_party=sent,
         turns=round(turns),
-        wire_seconds=turns * latency + max(sent) / bandwidth,
+        wire_seconds=turns * known.latency + max(sent) / known.bandwidth,
         computing_seconds=float(computing),
-        engine_seconds=turns * ENGINE_TURN.get(name, 0.0) + ENGINE_START.get(name, 0.0),
+        engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
         basis=f"{fitted:,} of {rows:,} rows fitted here: {first.rounds} rounds, {first.status}",
     )
 
@@ -161,13 +151,8 @@ def _made_up(problem: Problem, data: Any, seed: int) -> Any:
     """Gaussian data of that shape with labels that follow a model and some noise; other data as it is."""
     if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
         return data
-    if problem.family == "low-rank":
-        raise InvalidProblem(
-            f"sizes alone describe data with one label per row, but {problem.task.name} needs other labels. Give data; "
-            "random numbers of the right shape will do."
-        )
     n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
-    return X, np.where(scores > 0, 1.0, -1.0) if family_of(problem).classification(problem) else scores
+    return X, family_of(problem).made_up(problem, scores)

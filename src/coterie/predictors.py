@@ -13,8 +13,6 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, Matrix, is_sparse, whole_number
 from coterie.errors import InvalidProblem
 
-__all__ = ["Given", "Linear", "Predictors", "Stumps"]
-
 
 class Predictors(ABC):
     """n functions of a row, h_j: x ↦ a number; positive speaks for the second class."""

@@ -22,8 +22,6 @@ from coterie.losses import LOSSES, Loss, loss
 from coterie.penalties import PENALTIES, Penalty, Step, penalty
 from coterie.tasks import TASKS, Task, task
 
-__all__ = ["Problem"]
-
 
 @dataclass(frozen=True, init=False)
 class Problem:

@@ -12,8 +12,6 @@ from rich.text import Text
 
 from coterie.verdict import Record
 
-__all__ = ["format_bits", "progress_watch"]
-
 PATIENCE_SECONDS = 1.0
 """Nothing is shown for runs that are over before this."""
 

@@ -32,8 +32,6 @@ else:
 
     M = TypeVar("M")
 
-__all__ = ["History", "Result"]
-
 
 @dataclass(frozen=True)
 class Result(Generic[M]):

@@ -26,8 +26,6 @@ from coterie.tuning import Tuning, tuned
 from coterie.verdict import Record, next_certificate, verdict
 from coterie.words import Publication, Talk
 
-__all__ = ["Keep", "Limits", "Outcome", "Record", "Transport", "Watch", "introduced", "run"]
-
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
 """Is told the round and the newest record after every round and every certificate; True asks to stop."""

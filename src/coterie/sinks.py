@@ -21,8 +21,6 @@ from coterie.errors import MissingExtra
 from coterie.rounds import Watch
 from coterie.verdict import Record
 
-__all__ = ["LOGGER", "Sink", "mlflow", "tensorboard", "with_callback"]
-
 Sink = Callable[[str, float, int], object]
 LOGGER = logging.getLogger("coterie")
 LOGGER.addHandler(logging.NullHandler())

@@ -44,8 +44,6 @@ from coterie.session.setup import (
 from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
-__all__ = ["solve"]
-
 
 @overload
 def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...
@@ -119,7 +117,7 @@ def solve(
     progress    a live line on the terminal (default: only if there is one)
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
-                by default there, if rows are apart and parties are three or more
+                by default there, if data is split by samples over three or more parties
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(

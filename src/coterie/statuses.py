@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Status"]
-
 
 class Status(StrEnum):
     """The outcome of a run. Compares equal to its name; `advice` says what to do next, `exit_code` is the CLI's."""

@@ -18,8 +18,6 @@ else:
 
     S = TypeVar("S")
 
-__all__ = ["Coordinate", "Stateful", "Steps"]
-
 
 class Stateful(Generic[S]):
     """A class whose State is the one that its base names: `class Gram(Method[State])`."""

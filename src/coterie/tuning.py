@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self, TypeVar
 
-__all__ = ["SOURCES", "Origin", "Tuning", "tuned"]
-
 N = TypeVar("N", int, float)
 SOURCES = ("theorem", "paper", "measured", "rounding")
 """How the origin of a constant begins: what proves it, who published it, what was measured, or how numbers round."""

@@ -11,8 +11,6 @@ from coterie.certificate import Bound
 from coterie.statuses import Status
 from coterie.tuning import Tuning, tuned
 
-__all__ = ["Record", "next_certificate", "verdict"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from coterie.agent import Facts
 from coterie.arrays import digest
 from coterie.bill import Bill
-from coterie.certificate import Bound, Certificate, Participant, certify, participants, sentence
+from coterie.certificate import Bound, Certificate, Participant, participants, sentence
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import LinearModel, LowRankModel, PersonalModel
 from coterie.networks import star
 from coterie.problem import Problem
-from coterie.rounds import introduced
+from coterie.session.finish import proven_again
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather, prepare_tables
 from coterie.transport.in_process import InProcess
-
-__all__ = ["Verification", "contradictions", "described", "differences", "verify"]
 
 MACHINES = 1e-12
 """Which share of the unit another machine, or an older version, may round a dual into its domain by."""
@@ -114,18 +112,12 @@ def _verify(certificate: Certificate, model: LinearModel | LowRankModel | Person
     if objections:
         return Verification(tuple(objections))
 
-    transport = InProcess(network, Bill(network), secure_sums=secure)
-    agents = introduced(agents, transport, "proof")
     try:
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
-    radius = certificate.radius
-    talks = [
-        certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)
-        for agent, point in zip(agents, points, strict=True)
-    ]
-    bound, facts = transport.converse(talks, "proof")[0], agents[0].known
+    transport = InProcess(network, Bill(network), secure_sums=secure)
+    bound, facts = proven_again(agents, points, transport, certificate.radius)
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix
 
-__all__ = ["Ask", "Exchange", "Mix", "Publication", "Sum", "Talk", "Word"]
-
 T = TypeVar("T")
 IndexArray: TypeAlias = npt.NDArray[np.intp]
 

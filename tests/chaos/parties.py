@@ -39,7 +39,11 @@ def free_ports(count):
     return ports
 
 
-def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, **settings):
+ANYTHING = "policy.minimum-rows = 0\npolicy.budget = inf"
+"""A policy for a few made-up rows."""
+
+
+def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, policy=ANYTHING, **settings):
     """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of its proxies."""
     folder.mkdir(exist_ok=True)
     if settings.get("split", "features") == "features":
@@ -55,7 +59,7 @@ def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, 
     for name, port in zip(names, ports, strict=True):
         target = 'target = "y"\n' if name == names[0] or settings.get("split") == "samples" else ""
         text = f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience = 60\n{target}'
-        (folder / name / "party.toml").write_text(text + f'listen = "127.0.0.1:{port}"\n')
+        (folder / name / "party.toml").write_text(text + f'listen = "127.0.0.1:{port}"\n{policy}\n')
     return folder
 
 

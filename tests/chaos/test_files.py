@@ -173,7 +173,7 @@ def test_the_older_snapshot_is_used_where_the_newest_is_damaged(tmp_path):
     resumed = fit(30, "resumed")
     for snapshot in (tmp_path / "kept").rglob("round-*.npz"):
         snapshot.unlink()
-    assert (resumed == fit(30, "anew")).all()
+    assert (resumed == fit(30, "again")).all()
 
 
 def test_a_zip_bomb_is_refused_by_its_header(tmp_path):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -106,13 +107,14 @@ def test_files_that_were_split_leave_the_list():
 
 
 def test_every_family_has_a_proof_a_model_and_a_name():
-    """Three rooms, one list: whoever adds a kind of problem to one of them adds it to all."""
-    from coterie.certificate import FAMILIES as PROOFS
+    """One catalogue: whoever adds a kind of problem to it adds its proofs and its model."""
+    from coterie.certificate.best import proof_of
     from coterie.families import FAMILIES
     from coterie.models import MODELS
 
-    assert FAMILIES.keys() == PROOFS.keys() == MODELS.keys()
-    assert all(family.name == name for name, family in FAMILIES.items())
+    assert FAMILIES.keys() == MODELS.keys()
+    for name in FAMILIES:
+        assert {"certify", "dual_at", "introduce"} <= set(vars(proof_of(name)))
 
 
 def test_transports_are_siblings():
@@ -183,9 +185,21 @@ def test_every_module_says_what_it_is_for(name):
     module = importlib.import_module(name)
     assert (module.__doc__ or "").strip()
     exported = getattr(module, "__all__", [])
+    assert hasattr(module, "__path__") or not exported, "only packages list names; in a module an underscore is enough"
     assert list(exported) == sorted(exported, key=lambda n: (not n.isupper(), not n[0].isupper(), n)), f"{name}.__all__"
     for entry in exported:
         assert hasattr(module, entry)
+
+
+def test_the_picture_shows_every_room_at_its_level():
+    picture = ElementTree.parse(ROOT.parents[1] / "docs" / "rooms.svg").getroot()
+    bold = [
+        text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text") if text.get("font-size") == "16"
+    ]
+    drawn = [room for line in bold for room in line.split(" · ")]
+    assert sorted(drawn) == sorted(set(LEVEL) - {"__main__"} - {name.partition(".")[2] for name in OLD_NAMES})
+    levels = [min(LEVEL[room], LEVEL["commands"]) for room in drawn]
+    assert levels == sorted(levels, reverse=True)
 
 
 def test_old_names_are_found_with_a_warning(monkeypatch):

@@ -23,12 +23,13 @@ from matplotlib.image import imread
 
 import coterie as co
 from coterie.errors import CorruptFile, UnknownName
+from coterie.methods import METHODS
 from coterie.networks import erdos_renyi, star
 from coterie.progress import format_bits
 from coterie.report import FORMATS, save_comparison_figures, save_figures, write_comparison, write_report
 from coterie.report.call import solve_call
 from coterie.report.compare import comparison_page
-from coterie.report.figures import COLOURS, INK, accuracies, coefficients, colour, figures, gap_against, network
+from coterie.report.figures import INK, colour, figures, gap_against, network, shown_of
 from coterie.report.page import ELSEWHERE, STATUS_WORDS, page
 from coterie.report.winners import winners
 from coterie.report.words import duration, money, number, one_part_in, plain, text
@@ -381,7 +382,7 @@ def test_gap_charts_show_the_history(against: str, column: str, unit: float) -> 
     np.testing.assert_allclose(curve.get_ydata(), relative)
     np.testing.assert_allclose(best.get_ydata(), [relative.min()])
     assert set(tolerance.get_ydata()) == {result.certificate.tolerance}
-    assert curve.get_color() == COLOURS[result.certificate.settings["method"]["name"]]
+    assert curve.get_color() == colour(result.certificate.settings["method"]["name"])
     assert ax.get_yscale() == "log"
 
 
@@ -407,7 +408,7 @@ def test_the_axis_that_makes_the_curve_straight_is_chosen(falls, scale: str) -> 
 
 def test_bars_are_the_largest_coefficients() -> None:
     result = co.solve(co.Problem("squared", "l2", 0.1), (X, y), agents=3)
-    (ax,) = coefficients(result).axes
+    (ax,) = figures(result)["coefficients"].axes
     coef = result.model.coef_
     order = np.argsort(-np.abs(coef))[:20]
     np.testing.assert_array_equal([bar.get_width() for bar in ax.patches], coef[order])
@@ -434,7 +435,7 @@ def luminance(colour: str) -> float:
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
-@pytest.mark.parametrize("method", [*COLOURS, "a method of yours"])
+@pytest.mark.parametrize("method", [*METHODS, "a method of yours"])
 def test_colours_read_on_light_and_dark_ground(method: str) -> None:
     assert colour(method) == colour(method) != INK
     for ground in ("#ffffff", "#12161c"):
@@ -453,7 +454,7 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
     ],
 )
 def test_methods_that_can_be_compared_differ_in_colour(rivals: tuple[str, ...]) -> None:
-    assert len({COLOURS[name] for name in rivals}) == len(rivals)
+    assert len({colour(name) for name in rivals}) == len(rivals)
 
 
 # -- names and numbers -------------------------------------------------------------------------------------------------
@@ -572,7 +573,7 @@ def test_personal_models_show_what_each_user_gets(tmp_path: Path) -> None:
     users = np.repeat(["ada", "bob", "cyd"], 30)
     likes = np.where(X[:, 0] * np.where(users == "cyd", -1, 1) > 0, "y", "n")
     right = result.model.score_per_user(X[:, :3], likes, users)
-    for name, least in accuracies(result):
+    for name, least in shown_of(result).bars:
         assert 0.4 < least <= right[name], "a bound from below that says something"
         assert f"{name} {least:.1%}" in words
     again = Result.load(result.save(tmp_path))

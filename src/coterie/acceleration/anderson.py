@@ -25,8 +25,6 @@ from coterie.steps import Coordinate
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["Anderson"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

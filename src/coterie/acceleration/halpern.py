@@ -25,8 +25,6 @@ from coterie.arrays import FloatArray, shared_result
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["Halpern", "restarts"]
-
 PDLP = "paper: the three reasons of PDLP to restart (Applegate et al. 2021), kept by Lu and Yang 2024"
 
 

@@ -16,8 +16,6 @@ from coterie.agent import Agent
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["Relaxation"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

@@ -14,8 +14,6 @@ from coterie.certificate import Point
 from coterie.steps import Coordinate, Stateful, Steps
 from coterie.words import Publication, Talk
 
-__all__ = ["Wrapped", "Wrapper", "own_residual", "relaxed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:

@@ -1,16 +1,15 @@
 """The certificate: the only room that proves. Gaps are computed from the data and the iterates, never from running
-values. One file per family of problems holds its two conversations, `introduce` and `certify`; the sums travel as words
-like any other, so a certificate costs messages, and the bill shows them under `proof`.
+values. One file per family of problems, of the same name, holds its two conversations, `introduce` and `certify`, and
+`dual_at`; the sums travel as words like any other, so a certificate costs messages, and the bill shows them under
+`proof`.
 """
 
 from __future__ import annotations
 
 import math
-from types import ModuleType
 
 from coterie.agent import Agent, Facts
-from coterie.certificate import linear, low_rank, personal
-from coterie.certificate.best import Best, as_people_know_it
+from coterie.certificate.best import Best, as_people_know_it, proof_of
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.document import Certificate, Participant, participants, sentence
 from coterie.errors import NumericalError
@@ -30,12 +29,10 @@ __all__ = [
     "sentence",
 ]
 
-FAMILIES: dict[str, ModuleType] = {"linear": linear, "low-rank": low_rank, "personal": personal}
-
 
 def introduce(agent: Agent) -> Talk[Facts]:
     """The first conversation: how much data there is, and the objective and its slope at w = 0."""
-    facts: Facts = yield from FAMILIES[agent.family].introduce(agent)
+    facts: Facts = yield from proof_of(agent.family).introduce(agent)
     return facts
 
 
@@ -45,7 +42,7 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     `target` is the gap that is wanted. Where a claim can only be about models of bounded norm, `radius` is that norm:
     by default what the target leaves room for; None asks for a claim about all models.
     """
-    bound: Bound = yield from FAMILIES[agent.family].certify(agent, point, target, radius)
+    bound: Bound = yield from proof_of(agent.family).certify(agent, point, target, radius)
     if math.isnan(bound.gap):
         raise NumericalError("the gap is not a number. Scale the columns, or use float64.")
     return bound

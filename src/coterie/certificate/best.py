@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
-
-__all__ = ["Best", "as_people_know_it"]
 
 
 @dataclass
@@ -91,6 +92,13 @@ def as_people_know_it(agent: Agent, point: Point) -> Point:
 
 def _dual(agent: Agent, point: Point) -> FloatArray | None:
     """The dual of a point; the slopes at its model where it has none of its own."""
-    if point.v is not None or agent.split == "features" or agent.family != "linear":
+    if point.v is not None:
         return point.v
-    return agent.at(point.w.astype(float, copy=False)).slopes
+    found: FloatArray | None = proof_of(agent.family).dual_at(agent, point.w)
+    return found
+
+
+@cache
+def proof_of(family: str) -> ModuleType:
+    """The proofs for that family of problems: the module of the same name."""
+    return import_module(f"coterie.certificate.{family.replace('-', '_')}")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from coterie.arrays import FloatArray
 
-__all__ = ["ANY", "Bound", "Point"]
-
 ANY = 0.0
 """A radius that is still to be chosen."""
 

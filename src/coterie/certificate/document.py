@@ -18,8 +18,6 @@ from coterie.certificate.bound import Bound
 from coterie.errors import CorruptFile
 from coterie.files import read_bytes, readable, write_atomically
 
-__all__ = ["Certificate", "Participant", "participants", "sentence"]
-
 ROUNDING = 1e-14
 """A gap below this share of the objective says that both are known no better than that."""
 

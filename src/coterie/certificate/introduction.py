@@ -19,8 +19,6 @@ from coterie.errors import InvalidData
 from coterie.losses import Loss
 from coterie.words import Sum, Talk
 
-__all__ = ["introduce"]
-
 T = TypeVar("T")
 
 ROUNDING = 1e-10

@@ -38,12 +38,10 @@ import numpy as np
 from coterie.agent import Agent, Here
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
-from coterie.certificate.introduction import introduce
+from coterie.certificate.introduction import introduce as introduce
 from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
-
-__all__ = ["certify", "introduce"]
 
 EPSILON = 2.0**-53
 SAFE = 1.01
@@ -96,6 +94,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     models all the same; by default it is what the target leaves room for.
     """
     return (yield from (_by_features if agent.split == "features" else _by_samples)(agent, point, target, radius))
+
+
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
+    """The dual that a model has where no other is given: the slopes at it; split by features, nobody knows them all."""
+    return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:

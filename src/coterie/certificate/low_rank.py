@@ -37,8 +37,6 @@ from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.tasks import Information
 from coterie.words import Sum, Talk
 
-__all__ = ["EXACT_SIZE", "certify", "introduce"]
-
 EXACT_SIZE = 1 << 22
 """Up to how many entries of W the gradient is sent as a whole for a proof."""
 EXTRA = 4
@@ -69,6 +67,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     rounding = problem.primal(ROUNDING * (abs(inner) + r * norm) + cut, agent.total, 0.0)
     gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + rounding
     return Bound.of(primal, min(gap, primal), rounding) if inside else Bound(math.inf, max(primal - gap, 0.0))
+
+
+def dual_at(agent: Agent, w: FloatArray) -> None:
+    """None: the gradient at W is computed with each proof."""
+    return
 
 
 def _parts(agent: Agent) -> Iterator[Information]:

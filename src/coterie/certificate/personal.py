@@ -22,8 +22,6 @@ from coterie.kernels.boosting import slope
 from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.words import Ask, Sum, Talk
 
-__all__ = ["certify", "introduce"]
-
 BITS = 40
 """Nobody has 2⁴⁰ rows."""
 ROUNDING = 1e-9
@@ -77,6 +75,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
     sums = yield Sum(np.array([s * loss + 0.25 * mu * apart, _gap(problem, alpha, g)]))
     return Bound.of(float(sums[0]), float(sums[1]), 0.0)
+
+
+def dual_at(agent: Agent, w: FloatArray) -> None:
+    """None: what a point has beside its model is its row of the graph."""
+    return
 
 
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:

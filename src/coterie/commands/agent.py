@@ -18,8 +18,6 @@ from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput
 from coterie.statuses import Status
 
-__all__ = ["agent", "party_files", "predict_with_parties", "rehearsal", "saying"]
-
 EXAMPLE = "Example: coterie agent party.toml"
 
 

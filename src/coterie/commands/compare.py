@@ -14,8 +14,6 @@ from coterie.commands.options import Config, Figures, Json, Question, known, que
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidProblem
 
-__all__ = ["compare", "show_comparison"]
-
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
 
 

@@ -12,8 +12,6 @@ import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, show_result
 
-__all__ = ["demo"]
-
 TOLERANCE = 1e-9
 
 

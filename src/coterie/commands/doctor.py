@@ -12,8 +12,6 @@ import coterie as co
 from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 
-__all__ = ["doctor"]
-
 
 def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Do not start the engines that are installed.")] = False,

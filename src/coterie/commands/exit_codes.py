@@ -8,8 +8,6 @@ from coterie.commands.options import Json
 from coterie.commands.output import console, print_json
 from coterie.statuses import Status
 
-__all__ = ["BUG", "EXIT_CODES", "REFUSED", "USAGE", "VERIFICATION_FAILED", "exit_codes"]
-
 BUG, USAGE, REFUSED, VERIFICATION_FAILED = 1, 2, 3, 4
 EXIT_CODES = (
     *((0, status.value, status.advice) for status in Status if status.success),

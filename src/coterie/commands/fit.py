@@ -12,8 +12,6 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
 
-__all__ = ["fit"]
-
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
 

@@ -16,29 +16,6 @@ import coterie as co
 from coterie.catalogue import names_in
 from coterie.errors import InvalidData, UnknownName
 
-__all__ = [
-    "Columns",
-    "Config",
-    "Data",
-    "Deadline",
-    "Figures",
-    "Id",
-    "Json",
-    "Options",
-    "Question",
-    "Raw",
-    "Target",
-    "Weight",
-    "among",
-    "by_user",
-    "known",
-    "numbered",
-    "pairs",
-    "question",
-    "tables",
-    "taking",
-]
-
 
 def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
     """Take the values of a TOML file as the defaults of this command's flags."""

@@ -12,8 +12,6 @@ from rich.table import Table as RichTable
 
 import coterie as co
 
-__all__ = ["console", "print_json", "show_result", "summary"]
-
 
 def console(*, stderr: bool = False) -> Console:
     """Where text goes, made when it is needed, so that it is the stream of that moment."""

@@ -13,8 +13,6 @@ from coterie.commands.options import Config, Json, Raw, numbered
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["predict"]
-
 EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o predictions.csv"
 
 

@@ -12,8 +12,6 @@ from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
-__all__ = ["provision"]
-
 EXAMPLE = "Example: coterie provision try-out/study.toml --example --all-local"
 
 

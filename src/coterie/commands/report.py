@@ -13,8 +13,6 @@ from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
 from coterie.errors import InvalidInput
 
-__all__ = ["report"]
-
 EXAMPLE = "Example: coterie report coterie-fit --figures pdf"
 
 

@@ -16,8 +16,6 @@ from coterie.commands.options import Config, Json
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput, MissingData
 
-__all__ = ["reproduce"]
-
 EXAMPLE = "Example: coterie reproduce 000 fig1 --quick"
 UNEXPLAINED = 1
 

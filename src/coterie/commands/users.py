@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from coterie.estimators.personalized import Trial
     from coterie.report.users import UserRow
 
-__all__ = ["users"]
-
 EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
     "coterie users --model coterie-fit/model.npz --users phone --target likes --test new.csv -o users.csv"

@@ -19,8 +19,6 @@ from coterie.errors import InvalidInput
 if TYPE_CHECKING:
     from coterie.verify import Verification
 
-__all__ = ["verify"]
-
 EXAMPLE = (
     "Examples: coterie verify coterie-fit/certificate.json coterie-fit/model.npz patients.csv --target ill · "
     "coterie verify party.toml (at every party)"

@@ -21,8 +21,6 @@ from coterie.data.table import Indices, Table, party_error
 from coterie.data.values import is_text, plain_ids
 from coterie.errors import InvalidData, UnknownName
 
-__all__ = ["align", "order_digest", "refuse_mixed_ids"]
-
 
 def align(tables: Sequence[Table], *, duplicates: Literal["error", "first"] = "error") -> tuple[list[Table], str]:
     """The rows whose id occurs at every party, sorted by id, and the digest of that order.

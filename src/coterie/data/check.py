@@ -22,8 +22,6 @@ from coterie.data.table import Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
 
-__all__ = ["SPLITS", "encode_classes", "encode_labels", "validated", "validated_all"]
-
 SPLITS = ("features", "samples", "users")
 
 MOST = 10

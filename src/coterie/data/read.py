@@ -29,8 +29,6 @@ from coterie.data.table import Table, canonical_csr, party_error
 from coterie.data.values import plain, plain_ids
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 
-__all__ = ["read"]
-
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
 

@@ -12,8 +12,6 @@ from coterie.arrays import FloatArray
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
 
-__all__ = ["RemoteTable", "Rows", "Source", "table_of"]
-
 Source = Callable[[], Any]
 """Called where an agent lives, it gives that agent's data, in any form that `read` takes."""
 

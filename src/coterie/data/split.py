@@ -19,8 +19,6 @@ from coterie.data.table import Indices, Table
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
 
-__all__ = ["Agents", "split"]
-
 Agents = int | Sequence[int] | Sequence[Sequence[int]] | Sequence[Sequence[str]] | npt.NDArray[Any]
 """A count, sizes, lists of row or column numbers (or column names), or, by users, one label per row."""
 

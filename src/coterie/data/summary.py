@@ -19,8 +19,6 @@ from coterie.arrays import digest, is_sparse
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
 
-__all__ = ["TableSummary", "check_together", "in_common_shape", "refuse_unequal_rows"]
-
 SAME = "Give every party the same columns in the same order"
 
 

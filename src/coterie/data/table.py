@@ -14,8 +14,6 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse
 from coterie.errors import InvalidData
 
-__all__ = ["Indices", "Table", "canonical_csr", "columns_of", "party_error"]
-
 Indices = npt.NDArray[np.intp]
 
 

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from coterie.data.table import party_error
 
-__all__ = ["are", "is_text", "plain", "plain_ids"]
-
 
 def are(count: int, noun: str) -> str:
     """How many there are: "1 label is", "3 labels are"."""

@@ -16,8 +16,6 @@ from coterie.rounds import Outcome
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 
-__all__ = ["Local", "ctrl_c"]
-
 
 class Local(Engine):
     """All agents in this process."""

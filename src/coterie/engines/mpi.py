@@ -31,8 +31,6 @@ from coterie.statuses import Status
 from coterie.transport.driver import Driver
 from coterie.transport.mpi_collectives import MpiCollectives
 
-__all__ = ["Mpi", "prepare_environment"]
-
 T = TypeVar("T")
 
 EAGER_BYTES = 32768
@@ -47,6 +45,8 @@ class Mpi(Engine):
 
     name: ClassVar[str] = "mpi"
     summary: ClassVar[str] = "one rank of an MPI run per agent, started by mpiexec"
+    turn_seconds: ClassVar[float] = 0.0001
+    start_seconds: ClassVar[float] = 6.6
 
     deadline: float = 30.0
     """Seconds of silence after which a rank is lost; one that computes is waited for ten times as long."""

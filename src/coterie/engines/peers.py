@@ -24,8 +24,6 @@ from coterie.engines.supervisor import Event, report, supervise
 from coterie.errors import MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
-__all__ = ["Peers"]
-
 LAST_SECONDS = 2.0
 """For a process to end by itself, after a run in which all went well."""
 
@@ -36,6 +34,8 @@ class Peers(Engine):
 
     name: ClassVar[str] = "peers"
     summary: ClassVar[str] = "a process per agent on this machine, mutual TLS between them; see `coterie agent`"
+    turn_seconds: ClassVar[float] = 0.001
+    start_seconds: ClassVar[float] = 5.0
     apart: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("cryptography", "grpc")
 

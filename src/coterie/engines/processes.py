@@ -33,21 +33,6 @@ from coterie.transport.point_to_point import PointToPoint
 if TYPE_CHECKING:
     from coterie.transport.grpc_mesh import MutualTLS
 
-__all__ = [
-    "OutcomeStore",
-    "ProcessSpec",
-    "RunSpec",
-    "assigned",
-    "driver_on",
-    "live",
-    "pace_of",
-    "put_together",
-    "root_cause",
-    "unless_error",
-    "with_data",
-    "work",
-]
-
 T = TypeVar("T")
 VERSIONS = 3
 """Snapshots that each process keeps. They are at most one certificate apart, so the newest common one is among them."""

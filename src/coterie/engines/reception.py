@@ -16,8 +16,6 @@ from typing import TypeAlias
 from coterie.engines.processes import OutcomeStore
 from coterie.rounds import Keep, Outcome, Watch
 
-__all__ = ["Door", "at_reception", "reception"]
-
 Door: TypeAlias = tuple[tuple[str, int], bytes]
 """Its address and its key."""
 QUEUE = 128

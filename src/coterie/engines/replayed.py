@@ -24,8 +24,6 @@ from coterie.steps import Steps
 from coterie.transport.in_process import InProcess
 from coterie.words import Talk, Word
 
-__all__ = ["Replayed"]
-
 T = TypeVar("T")
 Errands = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 """One question per agent, answered where its data is."""

@@ -37,8 +37,6 @@ from coterie.engines.replayed import Replayed
 from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
 from coterie.rounds import Outcome
 
-__all__ = ["SETTINGS", "Spark", "prepare_environment"]
-
 T = TypeVar("T")
 
 RESULT = "process int, thing binary"
@@ -61,6 +59,8 @@ class Spark(Engine):
 
     name: ClassVar[str] = "spark"
     summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    turn_seconds: ClassVar[float] = 0.001
+    start_seconds: ClassVar[float] = 14.0
     needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None

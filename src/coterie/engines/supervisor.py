@@ -24,8 +24,6 @@ from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, 
 from coterie.errors import NumericalError, PartyLost
 from coterie.rounds import Outcome, Watch
 
-__all__ = ["Event", "Processes", "report", "supervise"]
-
 Event = tuple[int, Literal["address", "kept", "end", "error", "lost"], Any]
 """Which process, what kind of news, and the news."""
 LISTEN_SECONDS = 0.2

@@ -9,11 +9,10 @@ from typing import Any
 
 from coterie.sinks import Sink
 
-__all__ = ["CallbackSupport", "each_certificate", "with_callbacks"]
-
 try:
-    from sklearn.callback import CallbackSupportMixin as CallbackSupport
-    from sklearn.callback import with_callbacks
+    from sklearn import callback
+
+    CallbackSupport, with_callbacks = callback.CallbackSupportMixin, callback.with_callbacks
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupport:  # type: ignore[no-redef]

@@ -32,8 +32,6 @@ from coterie.result import Result
 from coterie.session.tables import DEFAULT_AGENTS, gather
 from coterie.solve import solve
 
-__all__ = ["Distributed", "explained", "seed_of", "warn_unless_optimal"]
-
 E = TypeVar("E", bound=type[Any])
 SECTIONS = ("Parameters", "Attributes")
 

@@ -18,8 +18,6 @@ from coterie.losses import LOSSES, Loss
 from coterie.penalties import PENALTIES, Penalty
 from coterie.problem import Problem
 
-__all__ = ["LinearClassifier", "LinearRegressor"]
-
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)

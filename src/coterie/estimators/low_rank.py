@@ -17,8 +17,6 @@ from coterie.errors import InvalidProblem
 from coterie.estimators.distributed import Distributed, explained
 from coterie.problem import Problem
 
-__all__ = ["LowRankClassifier", "LowRankRegressor"]
-
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)

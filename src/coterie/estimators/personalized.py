@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Real
 from typing import Any
 
@@ -19,17 +19,18 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
+from coterie.methods import METHODS, Method
 from coterie.path import deal_folds
 from coterie.personal import Personal
 from coterie.result import Result
 from coterie.session.tables import gather
 from coterie.solve import solve
 
-__all__ = ["PersonalizedClassifier", "Trial", "cross_validated"]
-
 GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1.0, 3.0), "lam": (3.0, 10.0, 30.0)}
 """What `cv` tries where a single number is given."""
 
+DEFAULT, ALONE = "dada", "local"
+"""The method where nothing else is asked for, and for a single user."""
 Trial = dict[str, float]
 """Parameters that were tried, and their `score`."""
 
@@ -53,7 +54,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     mu: Any = 1.0
     lam: Any = 10.0
     network: Any = "learned"
-    method: str = "dada"
+    method: str = DEFAULT
     local_steps: int = 10
     sample: int = 10
     alternations: int = 3
@@ -84,8 +85,8 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
         problem = Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam)
         how = {**self._how(), "network": self.network if len(tables) > 1 else "learned"}
-        if len(tables) == 1 and self.method == "dada":
-            how["method"] = "local"
+        if len(tables) == 1 and self.method == DEFAULT:
+            how["method"] = ALONE
         if self.cv is not None:
             grids = {name: _several(getattr(self, name), name) for name in GRIDS}
             problem, self.trials_ = cross_validated(problem, tables, grids, self.cv, **how)
@@ -99,9 +100,9 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def _how(self) -> dict[str, Any]:
-        options = {} if self.method == "global" else {"local_steps": self.local_steps}
-        if self.method in ("auto", "dada", "perso-linear"):
-            options |= {"alternations": self.alternations, "sample": self.sample}
+        entry = _entry(self.method)
+        wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
+        options = {part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted}
         return {
             "split": "users",
             "method": self.method,
@@ -158,12 +159,14 @@ def cross_validated(
     and, for a learned graph, λ are chosen first, then β. Personal linear models keep the β that they have.
     """
     folds = whole_number("cv", folds, least=2)
-    linear = how.get("method") == "perso-linear"
-    problem, trials = problem if linear else problem.on(tables), []
+    entry, trials = _entry(how.get("method", DEFAULT)), []
+    changed: Any = entry().adapted(problem)[1]
+    linear = changed.norm != problem.norm
+    problem = problem if linear else problem.on(tables)
     network = how.get("network", "learned")
     lams = grids["lam"] if isinstance(network, str) and network == "learned" else (problem.lam,)
     stages: list[tuple[tuple[str, ...], list[tuple[float, ...]]]] = []
-    if how.get("method", "dada") in ("auto", "dada", "perso-linear"):
+    if entry.uses_network:
         stages.append((("mu", "lam"), list(itertools.product(grids["mu"], lams))))
     if not linear:
         stages.append((("beta",), [(beta,) for beta in grids["beta"]]))
@@ -199,6 +202,10 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapp
                 right += int((result.model.predict(held.X, table.name) == held.y).sum())
                 rows += kept.size
     return right / rows
+
+
+def _entry(method: str) -> type[Method]:
+    return METHODS[DEFAULT if method == "auto" else method]
 
 
 def _first(value: Any, name: str, cv: int | None) -> float:

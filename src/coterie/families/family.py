@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,22 +13,39 @@ import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, host, is_tensor
-from coterie.certificate import Point
+from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_labels, validated_all
 from coterie.errors import InvalidData, InvalidInput
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["Classes", "Family", "in_one_precision", "on_the_host", "spelt"]
-
 Classes = npt.NDArray[Any] | None
+SHOWN = 20
+"""So many numbers of a model are drawn."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The numbers of a model that are worth a picture, and what it is called."""
+
+    picture: str
+    explanation: str
+    headings: tuple[str, str]
+    bars: Sequence[tuple[str, float]]
+    """The most important first."""
+    shares: bool = False
+    """Whether they are shares of 1."""
 
 
 class Family(ABC):
     """One kind of problem. Its proof is the module of the same name in `certificate`, its model class in `models`."""
 
     name: ClassVar[str]
+    called: ClassVar[str]
+    """What its models are called in a report."""
+    labels_alone: ClassVar[bool] = True
+    """Whether labels can be encoded before the rows are split over agents: then one piece is checked as one."""
 
     # -- data --------------------------------------------------------------------------------------------------------
 
@@ -71,6 +88,10 @@ class Family(ABC):
             return table
         return replace(table, y=np.where(table.y == classes[1], 1.0, -1.0))
 
+    def made_up(self, problem: Problem, scores: FloatArray) -> FloatArray:
+        """Labels that go with these scores, to try a problem out."""
+        return np.where(scores > 0, 1.0, -1.0) if self.classification(problem) else scores
+
     # -- the problem -------------------------------------------------------------------------------------------------
 
     def check_columns(self, problem: Problem, columns: int) -> None:  # noqa: B027
@@ -98,6 +119,14 @@ class Family(ABC):
     @abstractmethod
     def described(self, settings: dict[str, Any]) -> str:
         """What a proof is about, from the `settings()` of a problem."""
+
+    def fitted(self, problem: Problem, data: str) -> str:
+        """What was fitted to that data, in a sentence."""
+        return f"One {self.called} ({self.words(problem)}) was fitted to {data}."
+
+    @abstractmethod
+    def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
+        """The class of a problem in `co`, and the arguments that make it again."""
 
     @abstractmethod
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -132,6 +161,14 @@ class Family(ABC):
     def network(self, model: Any, graph: Network) -> Network:
         """The network that a result shows."""
         return graph
+
+    @abstractmethod
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        """What a report draws of a model."""
+
+    @abstractmethod
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        """What a report says of a model."""
 
     # -- proofs ------------------------------------------------------------------------------------------------------
 

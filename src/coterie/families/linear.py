@@ -9,22 +9,22 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.certificate import Point
+from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.data.table import columns_of, party_error
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import Classes, Family, spelt
+from coterie.families.family import SHOWN, Classes, Family, Shown, spelt
 from coterie.models import LinearModel
+from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
-
-__all__ = ["LinearFamily"]
 
 
 class LinearFamily(Family):
     """A loss and a penalty of a vector."""
 
     name = "linear"
+    called = "linear model"
 
     def classification(self, problem: Problem) -> bool:
         return problem.loss.kind == "classification"
@@ -55,6 +55,11 @@ class LinearFamily(Family):
     def described(self, settings: dict[str, Any]) -> str:
         beside = " with an intercept" if settings["intercept"] else ""
         return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{beside}"
+
+    def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
+        loss, penalty = problem.loss.settings(), problem.penalty.settings()
+        named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
+        return "Problem", {**named, "intercept": True} if problem.intercept else named
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}
@@ -101,3 +106,24 @@ class LinearFamily(Family):
         known = [name for own in names if own is not None for name in own]
         columns = None if None in names else tuple(known[j] for j in np.argsort(places))
         return LinearModel(placed, sum(a.design.offset(p.w) for a, p in held), problem, classes, columns)
+
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        """The largest coefficients."""
+        coef, columns = model.coef_, model.columns
+        order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
+        order = order[(coef[order] != 0) & np.isfinite(coef[order])]
+        bars = [(f"column {j}" if columns is None else columns[j], float(coef[j])) for j in order.tolist()]
+        many = np.count_nonzero(coef) > SHOWN
+        which = f"The {len(bars)} largest coefficients" if many else "All coefficients that are not zero"
+        explanation = (
+            f"{which}, largest first. A positive one raises the prediction as its column grows, a negative one lowers "
+            "it. Their sizes can only be compared if the columns are on the same scale."
+        )
+        if not bars:
+            explanation = "Every coefficient is zero: the model does not use any column."
+        return Shown("coefficients", explanation, ("column", "coefficient"), bars)
+
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        intercept = f"{model.intercept_ + 0.0:.6g}".replace("-", "−", 1) if model.problem.intercept else "none"
+        used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
+        return {"Coefficients": used, "Intercept": intercept}

@@ -10,23 +10,24 @@ import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.certificate import Point
+from coterie.certificate import Participant, Point
 from coterie.data import Table, validated_all
 from coterie.errors import InvalidProblem
 from coterie.factors import apart, stacked
-from coterie.families.family import Classes, in_one_precision, on_the_host
+from coterie.families.family import Classes, Shown, in_one_precision, on_the_host
 from coterie.families.linear import LinearFamily
 from coterie.models import LowRankModel
+from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
-
-__all__ = ["LowRankFamily"]
 
 
 class LowRankFamily(LinearFamily):
     """A task in place of a loss, and a penalty of a matrix, which fits any number of columns."""
 
     name = "low-rank"
+    called = "low-rank model"
+    labels_alone = False
 
     def classification(self, problem: Problem) -> bool | None:  # type: ignore[override]
         return True if problem.task.kind == "classes" else None
@@ -53,6 +54,12 @@ class LowRankFamily(LinearFamily):
     def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
         return problem.task.with_classes(classes).prepared([table])[0][0]
 
+    def made_up(self, problem: Problem, scores: FloatArray) -> FloatArray:
+        raise InvalidProblem(
+            f"sizes alone describe data with one label per row, but {problem.task.name} needs other labels. Give data; "
+            "random numbers of the right shape will do."
+        )
+
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Rows and columns of the matrix."""
         return (len(model.U), len(model.V)), members[0].problem.task.size(members[0].data)
@@ -65,3 +72,15 @@ class LowRankFamily(LinearFamily):
         first = members[0].data
         factors = apart(outcome.points[0].w, problem.task.size(first)[0])
         return LowRankModel.from_factors(*factors, problem, classes, first.columns)
+
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        """The singular values."""
+        explanation = (
+            "The model is a matrix made of few patterns. Its singular values say how much each pattern weighs; where "
+            "they fall steeply, a few patterns explain nearly everything."
+        )
+        bars = [(str(k), float(value)) for k, value in enumerate(model.s, 1) if value > 0]
+        return Shown("singular-values", explanation, ("pattern", "singular value"), bars)
+
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        return {"Shape": f"{len(model.U):,} × {len(model.V):,}", "Rank": f"{model.rank_:,}"}

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.certificate import Point
+from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import Classes, Family, spelt
+from coterie.families.family import SHOWN, Classes, Family, Shown, spelt
 from coterie.kernels.boosting import log_sum
 from coterie.models import PersonalModel
 from coterie.networks import Network
@@ -21,13 +21,13 @@ from coterie.personal import LEARNED, Personal, margins
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-__all__ = ["PersonalFamily"]
-
 
 class PersonalFamily(Family):
     """Log-sum losses of users, in a ball, and near those who are alike."""
 
     name = "personal"
+    called = "model for each of them"
+    labels_alone = False
 
     def classification(self, problem: Problem) -> bool:
         return True
@@ -55,6 +55,15 @@ class PersonalFamily(Family):
     def words(self, problem: Problem) -> str:
         assert isinstance(problem, Personal)
         return f"a model per user, {problem.norm} norm at most {problem.beta:g}"
+
+    def fitted(self, problem: Problem, data: str) -> str:
+        return "A model was fitted for each of them, close to the models of similar users."
+
+    def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
+        own = {name: value for name, value in problem.settings()["personal"].items() if value is not None}
+        named = own["predictors"] if isinstance(own["predictors"], str) else own["predictors"]["name"]
+        chosen = ("count", "beta", "mu", "lam", "delta", "norm")
+        return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
 
     def described(self, settings: dict[str, Any]) -> str:
         _, (_, ball), (_, own) = self.parts(settings)
@@ -106,6 +115,29 @@ class PersonalFamily(Family):
         """The graph of who is alike, learned or given, where the model has all of it."""
         found: Network = model.network if len(model.users) == graph.agents else graph
         return found
+
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        """Every user and the share of its own rows that its model gets right, at least; the lowest first.
+
+        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k).
+        """
+        errors = zip(people, np.exp(model.losses), strict=True)
+        least = [(person.name, max(1.0 - float(wrong) / person.rows, 0.0)) for person, wrong in errors if person.rows]
+        which = f"The {SHOWN} users with the lowest" if len(least) > SHOWN else "For each user, the"
+        explanation = (
+            f"{which} share of its own rows that its model classifies rightly: at least so much, by a bound that the "
+            "loss gives. It says nothing yet of new rows."
+        )
+        bars = sorted(least, key=lambda bar: bar[1])
+        return Shown("accuracies", explanation, ("user", "right, at least"), bars, shares=True)
+
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        return {
+            "Shape": " × ".join(f"{length:,}" for length in model.coef_.shape),
+            "Users": f"{len(model.users):,}",
+            "Links between them": f"{network.n_edges:,}",
+            "Base predictors used": f"{model.coef_.nnz / max(len(model.users), 1):.3g} per user",
+        }
 
     def proof_network(self, model: Any, network: Network) -> Network:
         """The graph, if it was given; the witness has one that was learned."""

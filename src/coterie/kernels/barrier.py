@@ -13,8 +13,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["centre", "move", "pull", "recentre", "smoothed"]
-
 TINY = 1e-300
 
 

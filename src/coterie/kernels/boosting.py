@@ -13,8 +13,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["descent_step", "frank_wolfe_step", "graph_block", "log_sum", "pairwise_step", "slope", "weighted_rows"]
-
 FAST = {"reassoc", "nsz"}
 """Sums in any order, so that they vectorise. No fused operations, and no loop that both stores and sums: of those the
 compiler makes two versions, and where arrays happen to lie would decide about the last bit."""

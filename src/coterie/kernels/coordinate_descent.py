@@ -16,8 +16,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["coordinate_descent"]
-
 FREE_SWEEPS = 10
 """Sweeps over the free coordinates between two over everything."""
 

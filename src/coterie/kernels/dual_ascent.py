@@ -25,8 +25,6 @@ import numpy as np
 
 from coterie.kernels.logistic_prox import scalar_root
 
-__all__ = ["ALL_EVERY", "ROUGH", "dual_ascent", "squared_norms"]
-
 ALL_EVERY = 10
 """Every so many epochs all coordinates are visited, resting or not."""
 ROUGH = 0.03

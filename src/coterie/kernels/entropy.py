@@ -7,8 +7,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["bernoulli_divergence", "divergence", "divergences", "negative_entropy"]
-
 NEAR = 0.1
 """Below this |x|, x − log(1 + x) is summed as a series: the difference would lose its digits."""
 FAR = 1e8

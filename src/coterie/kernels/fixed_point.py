@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 
-__all__ = ["UNIT", "WORDS", "Integers", "accumulate", "add", "misfit", "rounded", "subtract", "sum_of", "zeros"]
-
 Integers: TypeAlias = npt.NDArray[np.uint64]
 
 WORDS = 3

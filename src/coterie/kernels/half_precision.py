@@ -18,8 +18,6 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["column_products", "row_products", "update_softmax"]
-
 ROWS, COLUMNS = 16, 512
 CHUNKS = 1024
 

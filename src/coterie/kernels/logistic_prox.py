@@ -17,8 +17,6 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 
-__all__ = ["logistic_root", "scalar_root"]
-
 MAX_STEPS = 60
 LAST_STEP = 1e-8
 NEGLIGIBLE = -800.0

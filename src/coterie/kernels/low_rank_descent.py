@@ -13,8 +13,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["low_rank_descent"]
-
 FREE_SWEEPS = 8
 """Sweeps over the coefficients that are not 0 between two over everything."""
 LEAST = 1e-3

@@ -27,8 +27,6 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, is_sparse
 
-__all__ = ["Rows", "advance", "numbers", "push", "rows_of"]
-
 Z, OLDER, FIRST, HELD = range(4)
 U, V, LABEL, WEIGHT = range(4)
 KIND, THRESHOLD, AGENTS, STEP, RIDGE, TAU, INTERCEPT, REMEMBERS = range(8)

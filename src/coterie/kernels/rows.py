@@ -7,8 +7,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["entry", "with_entry"]
-
 
 @numba.njit(nogil=True, cache=True)
 def entry(keys: Any, values: Any, key: int, otherwise: float) -> float:

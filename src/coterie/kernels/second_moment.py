@@ -7,8 +7,6 @@ from typing import Any
 import numba
 import numpy as np
 
-__all__ = ["add_second_moment", "add_squares", "pack", "unpack"]
-
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place: Any, moment: Any) -> None:

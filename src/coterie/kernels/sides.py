@@ -10,8 +10,6 @@ from typing import Any
 
 import numba
 
-__all__ = ["sides"]
-
 SPLITTER = 134217729.0
 """2²⁷ + 1: cuts a double into two halves of 26 bits."""
 

@@ -10,8 +10,6 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.losses.piecewise_linear import PiecewiseLinear
 
-__all__ = ["Hinge"]
-
 
 @dataclass(frozen=True)
 class Hinge(PiecewiseLinear):

@@ -12,8 +12,6 @@ from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 from coterie.losses.loss import Loss, Step, towards_zero
 
-__all__ = ["Huber"]
-
 
 @dataclass(frozen=True)
 class Huber(Loss):

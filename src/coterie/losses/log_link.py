@@ -11,8 +11,6 @@ from scipy.special import wrightomega
 from coterie.arrays import FloatArray
 from coterie.losses.loss import Loss, Step
 
-__all__ = ["LogLink", "exponential", "log_root", "more_exact", "root"]
-
 STEEPEST = {8: 600.0, 4: 60.0}
 """Scores up to which e is raised to them, by the bytes of a number; beyond, where no minimum is, go on its tangents."""
 

@@ -22,8 +22,6 @@ from coterie.kernels.entropy import bernoulli_divergence, negative_entropy
 from coterie.kernels.logistic_prox import logistic_root
 from coterie.losses.loss import Loss, Step
 
-__all__ = ["Logistic"]
-
 
 @dataclass(frozen=True)
 class Logistic(Loss):

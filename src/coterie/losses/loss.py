@@ -25,8 +25,6 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem
 
-__all__ = ["Loss", "Step", "towards_zero"]
-
 Step = float | FloatArray
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.losses.loss import Loss, Step
 
-__all__ = ["PiecewiseLinear"]
-
 
 @dataclass(frozen=True)
 class PiecewiseLinear(Loss):

@@ -19,8 +19,6 @@ from coterie.kernels.entropy import divergences
 from coterie.losses.log_link import LogLink, exponential, log_root, more_exact, root
 from coterie.losses.loss import Step
 
-__all__ = ["Poisson"]
-
 
 @dataclass(frozen=True)
 class Poisson(LogLink):

@@ -12,8 +12,6 @@ from coterie.errors import InvalidProblem
 from coterie.losses.loss import towards_zero
 from coterie.losses.piecewise_linear import PiecewiseLinear
 
-__all__ = ["Quantile"]
-
 
 @dataclass(frozen=True)
 class Quantile(PiecewiseLinear):

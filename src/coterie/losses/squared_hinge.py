@@ -10,8 +10,6 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.losses.loss import Loss, Step
 
-__all__ = ["SquaredHinge"]
-
 
 @dataclass(frozen=True)
 class SquaredHinge(Loss):

@@ -24,8 +24,6 @@ from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["Ball", "Barrier", "Bounds", "Intervals", "Norms", "Step", "barrier_of"]
-
 LEAST_ROOM = 1e-14
 """How far from their bounds duals are at least when the path is reached."""
 DEPTH = 0.25

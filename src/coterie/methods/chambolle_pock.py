@@ -18,19 +18,6 @@ from coterie.networks import Network
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = [
-    "block_norms",
-    "block_step",
-    "dual_step",
-    "extreme_eigenvalues",
-    "first_dual_step",
-    "point_at",
-    "pooled_norm",
-    "rebalanced",
-    "told",
-    "traffic",
-]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

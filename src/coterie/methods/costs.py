@@ -16,8 +16,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 
-__all__ = ["LINK", "Link", "Sizes", "products_work", "worth"]
-
 PAPER_2 = "measured: the five rules to 1e-6, docs/papers/002.md"
 
 
@@ -81,25 +79,36 @@ def products_work(sizes: Sizes, width: float) -> float:
     return products + width**3 * TUNING.speed / TUNING.blas_speed
 
 
-def worth(
-    problem: Problem,
-    network: Network,
-    sizes: Sizes,
-    *,
-    rounds: float,
-    sums: float,
-    scalars: float,
-    work: float,
-    what: str,
-) -> tuple[float, str]:
-    """The score of so many rounds of so many `Sum`s and numbers, against a first-order method, and why."""
-    taken = rounds * (_sum_seconds(network, sizes.link, sums, scalars) + work / TUNING.speed)
-    slow = TUNING.smooth_rounds if problem.loss.smooth else TUNING.kinks_rounds
-    sweeps = 2 * TUNING.sweeps * sizes.rows_work
-    first_order = slow * (_sum_seconds(network, sizes.link, 2, sizes.width(problem) + 32) + sweeps / TUNING.speed)
+@dataclass(frozen=True)
+class Outlook:
+    """What a method is expected to take until a relative gap of 1e-6."""
+
+    rounds: float
+    sums: float
+    """`Sum`s in a round."""
+    scalars: float
+    """Numbers that one party says in a round."""
+    work: float
+    """Multiplications of one agent in a round, at `speed`."""
+    what: str = ""
+    """What speaks for it."""
+
+
+def first_order(problem: Problem, sizes: Sizes) -> Outlook:
+    """What a first-order method takes, split by samples."""
+    rounds = TUNING.smooth_rounds if problem.loss.smooth else TUNING.kinks_rounds
+    return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * TUNING.sweeps * sizes.rows_work)
+
+
+def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) -> tuple[float, str]:
+    """The score of a method with that outlook, against a first-order method, and why."""
+    taken, usual = (
+        one.rounds * (_sum_seconds(network, sizes.link, one.sums, one.scalars) + one.work / TUNING.speed)
+        for one in (outlook, first_order(problem, sizes))
+    )
     link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
-    reason = f"{what}: about {taken:.2g} s, against {first_order:.2g} s for a first-order method, at {link}"
-    return TUNING.first_order * first_order / taken, reason
+    reason = f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, at {link}"
+    return TUNING.first_order * usual / taken, reason
 
 
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:

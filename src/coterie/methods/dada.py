@@ -46,8 +46,6 @@ from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Ask, Publication, Talk
 
-__all__ = ["Dada", "State"]
-
 HEAD = 2
 """A message begins with the degree and the weighted loss."""
 

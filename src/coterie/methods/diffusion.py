@@ -65,8 +65,6 @@ from coterie.problem import Problem
 from coterie.steps import S
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["PVRD2", "VRD2", "Diffusion", "DynamicDiffusion", "State"]
-
 SLOPES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}
 """The losses whose slope `kernels/pipeline.py` has, and its number there."""
 

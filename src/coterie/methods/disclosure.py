@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LABELS_FIRST", "SAME", "TOTALS", "WEIGHTED_ROWS", "Disclosure"]
-
 
 @dataclass(frozen=True)
 class Disclosure:

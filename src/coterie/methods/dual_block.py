@@ -23,8 +23,6 @@ from coterie.kernels.dual_ascent import ALL_EVERY, ROUGH, dual_ascent, squared_n
 from coterie.losses import Loss
 from coterie.tuning import Tuning, tuned
 
-__all__ = ["at_rest", "improve", "knows", "shuffled", "solve_block"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

@@ -50,8 +50,6 @@ from coterie.tasks.task import INFORMATION
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["DfwTrace", "FrankWolfe", "NaiveDfw", "State", "Sva", "power_iterations"]
-
 BEGINNINGS = ("random", "previous", "sva")
 
 

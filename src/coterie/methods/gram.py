@@ -23,15 +23,13 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
-
-__all__ = ["Gram", "State"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +59,11 @@ class Gram(Method[State]):
     first_look: ClassVar[int] = 1
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or not problem.loss.quadratic:
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        if not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
-        work = products_work(sizes, d)
-        scalars = d * (d + 3) / 2
-        why = "one message suffices"
-        return worth(problem, network, sizes, rounds=1, sums=1, scalars=scalars, work=work, what=why)
+        return Outlook(1, 1, d * (d + 3) / 2, products_work(sizes, d), "one message suffices")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:

@@ -70,8 +70,6 @@ from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["GraphCP", "State"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

@@ -17,8 +17,6 @@ from coterie.methods import chambolle_pock
 from coterie.methods.chambolle_pock import block_step, dual_step, extreme_eigenvalues, pooled_norm
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["PaperState", "laplacian_ends", "paper_round", "paper_start", "steepness"]
-
 
 @dataclass(frozen=True, slots=True)
 class PaperState:

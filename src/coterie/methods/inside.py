@@ -15,8 +15,6 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.methods.barriers import Barrier, Step
 
-__all__ = ["minimum_inside"]
-
 STEPS, INSIDE, ROUNDING = 60, 0.995, 1e-14
 
 

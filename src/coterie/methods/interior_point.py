@@ -40,7 +40,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import Barrier, Step, barrier_of
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.kinks import Samples
 from coterie.methods.method import Method
@@ -48,8 +48,6 @@ from coterie.methods.quadratic import diagonal, packed, rounded, second_moment, 
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
-
-__all__ = ["InteriorPoint", "State"]
 
 STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 """Trial steps, after the value here."""
@@ -123,16 +121,13 @@ class InteriorPoint(Method[State]):
     tells_labels: ClassVar[bool] = False
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
         fits = problem.loss.conjugate_curvature == 0.0 and _has_barrier(problem)
-        if sizes is None or not fits or sizes.width(problem) > WIDEST:
+        if not fits or sizes.width(problem) > WIDEST:
             return None
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
-        rounds, sums = EXPECTED_ROUNDS, EXPECTED_SUMS
-        return worth(
-            problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds suffice"
-        )
+        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:

@@ -9,8 +9,6 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 
-__all__ = ["Samples", "Way"]
-
 
 class Way(NamedTuple):
     """Where the samples go: to products s p = c and t q = e."""

@@ -16,14 +16,12 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.methods.costs import Sizes
+from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import Coordinate, S, Stateful, Steps
 from coterie.words import Publication, Talk
-
-__all__ = ["Method"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,12 @@ class Method(Stateful[S], ABC):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         """How well this method fits, for `method="auto"`, and why ("chosen because ..."); None: only by name."""
+        outlook = None if sizes is None else cls.outlook(problem, sizes)
+        return None if sizes is None or outlook is None else worth(problem, network, sizes, outlook)
+
+    @classmethod
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        """What it is expected to take; None: as a first-order method, or it cannot solve that problem."""
         return None
 
     def check(self, problem: Problem, network: Network) -> None:

@@ -15,8 +15,6 @@ from coterie.arrays import FloatArray
 from coterie.tuning import Tuning, tuned
 from coterie.words import Mix, Sum, Talk
 
-__all__ = ["chebyshev_filter", "mixing_filter", "power_filter", "response", "safe_step", "spectrum_of"]
-
 ROUNDING = 1e-6
 """An eigenvalue closer to 0 than this, in either precision, is 0."""
 

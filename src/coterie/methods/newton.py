@@ -38,15 +38,13 @@ from coterie.errors import InvalidProblem
 from coterie.losses import Loss
 from coterie.losses.loss import Step
 from coterie.methods import working_set
-from coterie.methods.costs import Sizes, products_work, worth
+from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
-
-__all__ = ["Newton", "State"]
 
 TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 ENOUGH = 0.25
@@ -155,8 +153,8 @@ class Newton(Method[State]):
         whole_number("newton: products", self.products)
 
     @classmethod
-    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or not _has_curvature(problem.loss):
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
+        if not _has_curvature(problem.loss):
             return None
         d = sizes.width(problem)
         mode = _suiting(problem.penalty.name, d)
@@ -170,9 +168,7 @@ class Newton(Method[State]):
         if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short letters in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
-        return worth(
-            problem, network, sizes, rounds=rounds, sums=sums, scalars=scalars, work=work, what="few rounds suffice"
-        )
+        return Outlook(rounds, sums, scalars, work, "few rounds suffice")
 
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):

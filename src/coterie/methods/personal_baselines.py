@@ -20,8 +20,6 @@ from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["Global", "GlobalState", "Local", "PersoLinear"]
-
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):

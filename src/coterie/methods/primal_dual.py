@@ -50,8 +50,6 @@ from coterie.steps import Coordinate, Steps
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-__all__ = ["Admm", "Cocoa", "Consensus", "LinConsensus", "PrimalDual", "Proximal1", "Proximal2", "State"]
-
 Auto = float | Literal["auto"]
 
 

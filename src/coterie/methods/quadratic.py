@@ -29,8 +29,6 @@ from coterie.methods.barriers import barrier_of
 from coterie.methods.inside import minimum_inside
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["diagonal", "minimiser", "packed", "proven", "rounded", "second_moment", "solver", "unpacked"]
-
 T = TypeVar("T")
 
 BLOCK = 1 << 20

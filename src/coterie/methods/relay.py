@@ -30,7 +30,7 @@ from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import costs
-from coterie.methods.costs import Sizes, worth
+from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
@@ -39,8 +39,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
-
-__all__ = ["Relay", "State"]
 
 
 @dataclass(frozen=True)
@@ -87,9 +85,7 @@ class Relay(Method[State]):
         rounds, work = TUNING.expected_laps * sizes.agents * TUNING.parts, sizes.rows_work / TUNING.parts
         if sizes.link.latency > work / costs.TUNING.speed:
             return None  # all would wait for messages most of the time
-        return worth(
-            problem, network, sizes, rounds=rounds, sums=1, scalars=sizes.columns, work=work, what="turns are fast here"
-        )
+        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):

@@ -44,8 +44,6 @@ from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.words import Sum, Talk
 
-__all__ = ["DfwSubspace", "State", "best_in_ball"]
-
 BEGINNINGS = ("auto", "random", "previous")
 NEGLIGIBLE = 1e-13
 """Singular values of S below this part of the largest are dropped."""

@@ -42,8 +42,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-__all__ = ["State", "Tree"]
-
 
 @dataclass(frozen=True, slots=True)
 class State:

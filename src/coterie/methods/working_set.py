@@ -32,8 +32,6 @@ from coterie.kernels.low_rank_descent import low_rank_descent
 from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
 from coterie.words import Sum, Talk
 
-__all__ = ["Target", "target"]
-
 Columns = npt.NDArray[np.intp]
 
 EXACT, MOST, SPARSE = 256, 1500, 0.02

@@ -14,8 +14,6 @@ from coterie.errors import InvalidData
 from coterie.models.model import Model
 from coterie.problem import Problem
 
-__all__ = ["LinearModel"]
-
 
 @dataclass(frozen=True)
 class LinearModel(Model):

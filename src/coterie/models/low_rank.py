@@ -16,8 +16,6 @@ from coterie.models.model import Model
 from coterie.problem import Problem
 from coterie.tasks.completion import Completion
 
-__all__ = ["LowRankModel"]
-
 NEGLIGIBLE = 1e-12
 """Singular values below this part of the largest are rounding, and are dropped."""
 

@@ -16,8 +16,6 @@ from coterie.errors import CorruptFile
 from coterie.files import read_archive, readable, write_archive
 from coterie.problem import Problem
 
-__all__ = ["Model"]
-
 
 class Model:
     """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has: numbers and words."""

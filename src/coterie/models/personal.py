@@ -17,8 +17,6 @@ from coterie.models.model import Model
 from coterie.networks import Network
 from coterie.personal import Personal
 
-__all__ = ["PersonalModel"]
-
 UNKNOWN = ("error", "neighbours")
 
 

@@ -19,8 +19,6 @@ from scipy.sparse import csgraph
 from coterie.arrays import Matrix
 from coterie.errors import InvalidNetwork
 
-__all__ = ["as_mixing", "as_weights", "check_agents", "check_connected", "components"]
-
 SHOWN = 4
 ROUNDING = 1e-12
 ROW_SUM_TOLERANCE = 1e-9

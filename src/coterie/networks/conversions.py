@@ -25,8 +25,6 @@ from coterie.errors import InvalidNetwork
 from coterie.networks.checks import check_agents
 from coterie.networks.network import Network
 
-__all__ = ["from_adjacency", "from_edges", "from_networkx"]
-
 Edge = tuple[int, int, float]
 
 

@@ -22,8 +22,6 @@ from coterie.networks.network import Network
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw"]
-
 SERVER = -1
 
 AGENT = "#4a86c5"

@@ -25,8 +25,6 @@ from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import as_mixing, as_weights, check_connected
 from coterie.networks.spectrum import laplacian_ends
 
-__all__ = ["MIXING_RULES", "Network", "Tree"]
-
 MIXING_RULES = ("laplacian", "laplacian-mixing", "metropolis")
 
 DISTANCES_AT_ONCE = 256

@@ -13,8 +13,6 @@ from scipy.sparse import csgraph
 
 from coterie.arrays import FloatArray, Matrix
 
-__all__ = ["DENSE_LIMIT", "laplacian_ends"]
-
 DENSE_LIMIT = 1500
 LANCZOS_TOLERANCE = 1e-8
 LANCZOS_VECTORS = 64

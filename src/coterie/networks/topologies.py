@@ -25,8 +25,6 @@ from coterie.errors import InvalidNetwork
 from coterie.networks.checks import check_agents
 from coterie.networks.network import Network
 
-__all__ = ["complete", "erdos_renyi", "expander", "geometric", "lattice", "path", "ring", "star"]
-
 MAX_ATTEMPTS = 1000
 
 Pairs = npt.NDArray[np.integer[Any]]

@@ -29,7 +29,8 @@ from coterie.families import family_of
 from coterie.files import staged, write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.disclosure import candidates, check_labels
+from coterie.peers.disclosure import check_labels
+from coterie.peers.policy import Account, agree_on_methods, agree_to_begin
 from coterie.peers.session import (
     Say,
     Session,
@@ -51,8 +52,6 @@ from coterie.session.setup import set_up, sizes_of
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Tag
-
-__all__ = ["fit_together", "predict_together", "read_own"]
 
 BILL = "bill.json"
 RETRY_SECONDS = 1.0
@@ -92,6 +91,7 @@ def fit_together(
 
     def work(session: Session) -> Result:
         unwritten.clear()
+        agree_to_begin(session, table.n)
         result = _fit(session, table, say, watch, stop_wished)
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
@@ -199,7 +199,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
         limits=limits,
         seed=study.seed,
         classes=classes,
-        allowed=candidates(study),
+        allowed=agree_on_methods(session, parts),
         secure_sums=study.has_secure_sums,
     )
     say(setup.explanation)
@@ -213,6 +213,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     folder = session.own.checkpoint
     saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
     transport = transport_of(session)
+    transport.account = Account(session.own.party, session.own.policy.allowance(study, parts, session.me))
     outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
     if outcome.error is None:
         outcome = _compared(session, transport, outcome, saved)

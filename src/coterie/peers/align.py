@@ -30,8 +30,6 @@ from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.links import Tag
 
-__all__ = ["Card", "aligned"]
-
 HASH_BYTES = 16
 
 

@@ -19,8 +19,6 @@ from coterie.errors import InvalidInput, UnknownName
 from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.links import Tag
 
-__all__ = ["Chaos"]
-
 
 @dataclass(frozen=True)
 class Chaos:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.methods import METHODS, Method
-from coterie.peers.study import Study
 
-__all__ = ["candidates", "check_labels", "disclosure"]
+if TYPE_CHECKING:
+    from coterie.peers.study import Study
 
 _PROOF = {
     "features": "its own partial scores, added to those of the others: all learn the score of every row; and from the "
@@ -27,7 +29,11 @@ def candidates(study: Study) -> dict[str, type[Method]]:
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
     family = study.make_problem().family
-    fitting = {name: one for name, one in METHODS.items() if (one.split, one.family) == (study.split, family)}
+    fitting = {
+        name: one
+        for name, one in METHODS.items()
+        if (one.split, one.family) == (study.split, family) and not (study.has_secure_sums and one.one_speaker)
+    }
     return {name: one for name, one in fitting.items() if study.labels_shared or not one.tells_labels} or fitting
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.preprocessing import scale
 
-__all__ = ["PARTIES", "write_example"]
-
 PARTIES = ("clinic", "laboratory", "imaging")
 KEPT = 0.95
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
-from coterie.certificate import Bound, Certificate, Point, certify
+from coterie.certificate import Bound, Certificate, Point
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.errors import CorruptFile, ProtocolError
@@ -32,12 +32,10 @@ from coterie.peers.chaos import Chaos
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, prepare_table, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
-from coterie.rounds import introduced
+from coterie.session.finish import proven_again
 from coterie.session.setup import no_network
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
-
-__all__ = ["verify_together"]
 
 LONGEST = 300
 """The maximum number of characters in an objection."""
@@ -203,7 +201,6 @@ def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
 def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:
     """The bound and the facts, from everybody's data and points: two conversations, as in a run."""
     transport = transport_of(session)
-    (agent,) = introduced([agent], transport, "proof")
-    bound = transport.converse([certify(agent, replace(point, w=agent.lowered(point.w)), radius=radius)], "proof")[0]
+    found = proven_again([agent], [point], transport, radius)
     check_totals(session, transport)
-    return bound, agent.known
+    return found

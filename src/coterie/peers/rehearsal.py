@@ -20,8 +20,6 @@ from coterie.peers.session import MET
 from coterie.peers.study import load_party
 from coterie.statuses import Status
 
-__all__ = ["rehearse"]
-
 Say = Callable[[str, str], None]
 LONGEST_LIFE = 2.0
 """Seconds between the moment when all have met and the death of one of them, where chaos kills."""

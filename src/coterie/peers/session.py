@@ -40,20 +40,6 @@ from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.secure_sums import meet
 
-__all__ = [
-    "MET",
-    "Say",
-    "Session",
-    "check_totals",
-    "in_session",
-    "leave",
-    "matched",
-    "member",
-    "prepare_table",
-    "transport_of",
-    "with_predictors",
-]
-
 T = TypeVar("T")
 Say = Callable[[str], None]
 
@@ -156,7 +142,7 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     protocol = getattr(error, "status", None) is Status.PROTOCOL_ERROR
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
     by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
-    reason = str(error) if isinstance(error, CoterieError) else by_hand
+    reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
     links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
 
 

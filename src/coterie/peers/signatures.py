@@ -17,8 +17,6 @@ from coterie.peers.session import Session
 from coterie.transport.grpc_mesh import MutualTLS
 from coterie.transport.keys import check_signature, known_key, signature
 
-__all__ = ["check_signatures", "signed_by_all"]
-
 
 class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A party's signature, and the TLS certificate with the key that checks it."""

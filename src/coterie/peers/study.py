@@ -42,12 +42,11 @@ from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
+from coterie.peers.policy import Policy
 from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
-
-__all__ = ["Party", "PartyFile", "Study", "load_party", "load_study"]
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
@@ -87,7 +86,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     labels_shared: bool = False
     """Whether the parties agree that the labels become known to all, which some methods need."""
     secure_sums: bool | None = None
-    """Whether sums are masked; by default where rows are apart and parties are three or more."""
+    """Whether sums are masked; by default split by samples and parties are three or more."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
@@ -162,6 +161,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
     """Seconds to wait for the neighbours to come."""
+    policy: Policy = Policy()
+    """What it lets a study ask of it."""
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -219,6 +220,7 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
     study = load_study(own.study)
     study.index(own.party)
+    own.policy.check(path)
     return own, study
 
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from coterie.arrays import FloatArray, Matrix
 
-__all__ = ["Atom", "OneHot", "RankOne"]
-
 
 @dataclass(frozen=True)
 class OneHot:

@@ -18,8 +18,6 @@ from coterie.errors import InvalidProblem
 from coterie.penalties.atoms import Atom
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, Penalty, Step, norm, positive
 
-__all__ = ["Ball"]
-
 
 @dataclass(frozen=True)
 class Ball(Penalty):

@@ -16,8 +16,6 @@ from coterie.errors import InvalidProblem
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE, ROUNDING, Penalty, Step, norm
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["Box"]
-
 
 @dataclass(frozen=True)
 class Box(Penalty):

@@ -14,8 +14,6 @@ from coterie.penalties.l2 import half_square
 from coterie.penalties.penalty import Penalty, Step, ball_supremum, norm, positive
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["ElasticNet"]
-
 
 @dataclass(frozen=True)
 class ElasticNet(Penalty):

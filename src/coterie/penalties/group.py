@@ -16,8 +16,6 @@ from coterie.errors import InvalidProblem
 from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, inside, norm, positive, shrink_factor
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["Group"]
-
 
 @dataclass(frozen=True)
 class Group(Penalty):

@@ -12,8 +12,6 @@ from coterie.arrays import FloatArray
 from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, inside, norm, positive, shrink_factor
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["L1", "l1_norm", "slack", "soft_threshold"]
-
 
 @dataclass(frozen=True)
 class L1(Penalty):

@@ -16,8 +16,6 @@ from coterie.penalties.l1 import l1_norm, slack
 from coterie.penalties.penalty import ROUNDING, Step
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["L1Ball", "onto_l1_ball"]
-
 
 @dataclass(frozen=True)
 class L1Ball(Ball):

@@ -11,8 +11,6 @@ from coterie.arrays import FloatArray
 from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, norm, positive, spread
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["L2", "half_square"]
-
 
 @dataclass(frozen=True)
 class L2(Penalty):

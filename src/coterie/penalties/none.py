@@ -12,8 +12,6 @@ from coterie.arrays import FloatArray
 from coterie.penalties.penalty import Penalty, Step, norm
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["NoPenalty"]
-
 
 @dataclass(frozen=True)
 class NoPenalty(Penalty):

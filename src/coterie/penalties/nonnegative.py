@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from coterie.penalties.box import Box
 
-__all__ = ["NonNegative"]
-
 
 @dataclass(frozen=True)
 class NonNegative(Box):

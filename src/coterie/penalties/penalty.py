@@ -32,8 +32,6 @@ from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
 from coterie.penalties.pieces import Pieces
 
-__all__ = ["ROUNDING", "Penalty", "Step", "ball_supremum", "inside", "norm", "positive", "shrink_factor", "spread"]
-
 Step = float | FloatArray
 """One number, or one per column."""
 

@@ -19,8 +19,6 @@ from coterie.penalties.ball import Ball
 from coterie.penalties.l1ball import onto_l1_ball
 from coterie.penalties.penalty import ROUNDING, Step
 
-__all__ = ["TraceBall", "leading_pair"]
-
 SMALL = 32
 """Matrices with at most this many rows or columns have their singular vectors computed all at once."""
 

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coterie.errors import InvalidInput
+from coterie.families import family_of
 from coterie.networks import TOPOLOGIES, Network
 from coterie.networks import network as find_network
-from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.report.words import plain, shortened
 from coterie.result import Result
 
-__all__ = ["solve_call"]
-
 LONGEST_VALUE = 60
 NAMED_PARTIES = 3
-PERSONAL = ("count", "beta", "mu", "lam", "delta", "norm")
 
 
 def solve_call(result: Result) -> str:
@@ -45,17 +42,9 @@ def solve_call(result: Result) -> str:
 
 
 def _problem(problem: Problem) -> Iterator[str]:
-    if isinstance(problem, Personal):
-        own = problem.settings()["personal"]
-        predictors = own["predictors"]
-        named = predictors if isinstance(predictors, str) else predictors["name"]
-        yield "problem = co.Personal("
-        yield from _arguments({"predictors": named} | {name: own[name] for name in PERSONAL if own[name] is not None})
-    else:
-        loss, penalty = problem.loss.settings(), problem.penalty.settings()
-        yield "problem = co.Problem("
-        yield from _arguments({"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty})
-        yield from _arguments({"intercept": True} if problem.intercept else {})
+    kind, arguments = family_of(problem).call(problem)
+    yield f"problem = co.{kind}("
+    yield from _arguments(arguments)
     yield ")"
 
 

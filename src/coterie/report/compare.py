@@ -27,8 +27,6 @@ from coterie.report.winners import MEASURES, winners
 from coterie.report.words import number, text
 from coterie.result import Result
 
-__all__ = ["comparison_figures", "comparison_page"]
-
 
 def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = True) -> dict[str, Figure]:
     """The gaps of all runs against rounds, bytes and seconds, by the name of the picture."""

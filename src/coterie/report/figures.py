@@ -20,34 +20,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from coterie.arrays import FloatArray
-from coterie.models import PersonalModel
+from coterie.families import SHOWN, Shown, family_of
+from coterie.methods import METHODS
+from coterie.models import Model
 from coterie.networks.draw import draw
 from coterie.progress import format_bits
 from coterie.report.words import number, plain, shortened
 from coterie.result import Result
 
-__all__ = [
-    "COLOURS",
-    "INK",
-    "STRIP",
-    "accuracies",
-    "bars",
-    "coefficients",
-    "colour",
-    "figures",
-    "gap_against",
-    "gaps_against",
-    "largest",
-    "model_figures",
-    "network",
-    "rendered",
-    "singular_values",
-    "straighter_in_log",
-]
-
 INK = "#1f2a37"
 QUIET = "#8b95a3"
-BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET = (
+BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN = (
     "#0f7ac0",
     "#d55e00",
     "#009e73",
@@ -56,35 +39,10 @@ BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET = (
     "#3c9fd6",
     "#7b8794",
     "#7356d8",
+    "#a3592d",
 )
 
-COLOURS = {
-    "consensus": GREEN,
-    "lin-consensus": PURPLE,
-    "proximal-1": SKY,
-    "proximal-2": BLUE,
-    "cocoa": VERMILION,
-    "gram": OCHRE,
-    "newton": GREY,
-    "interior-point": GREY,
-    "relay": VIOLET,
-    "graph-cp": BLUE,
-    "tree": GREEN,
-    "diffusion": GREY,
-    "vrd2": OCHRE,
-    "pvrd2": PURPLE,
-    "dynamic-diffusion": VERMILION,
-    "naive-dfw": GREY,
-    "sva": VERMILION,
-    "dfw-trace": BLUE,
-    "dfw-subspace": GREEN,
-    "dada": BLUE,
-    "perso-linear": PURPLE,
-    "local": VERMILION,
-    "global": GREY,
-}
-"""The colour of each method, the same in every picture; methods that can be compared with each other differ."""
-
+HUES = (GREEN, PURPLE, SKY, BLUE, VERMILION, OCHRE, GREY, VIOLET, BROWN)
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "coterie",
@@ -114,7 +72,6 @@ LABEL_ROOM = 0.28
 STRIP = 1.8
 """A network that is so many times wider than high is drawn across the page."""
 NAMED_AGENTS, NAME_LETTERS, COLUMN_LETTERS = 24, 18, 30
-SHOWN_COEFFICIENTS = 20
 MOST_LABELS = 6
 """On the axis of gaps."""
 DOTS_PER_INCH = {"svg": 144, "pdf": 300, "png": 200}
@@ -131,9 +88,12 @@ AXES: dict[str, tuple[Callable[[Result], FloatArray], str, Callable[[float], str
 
 
 def colour(method: str) -> str:
-    """The colour of a method; one that is not in the table gets one of its hues, always the same."""
-    hues = (BLUE, VERMILION, GREEN, PURPLE, OCHRE)
-    return COLOURS.get(method) or hues[sum(method.encode(errors="replace")) % len(hues)]
+    """The colour of a method, the same in every picture; ours that can be compared with each other differ."""
+    ours = {name: entry for name, entry in METHODS.items() if entry.__module__.startswith("coterie.")}
+    if method not in ours:
+        return HUES[sum(method.encode(errors="replace")) % 5]
+    kind = ours[method].split, ours[method].family
+    return HUES[[name for name, entry in ours.items() if (entry.split, entry.family) == kind].index(method) % len(HUES)]
 
 
 def figures(result: Result) -> dict[str, Figure]:
@@ -306,50 +266,17 @@ def network(result: Result) -> Figure:
     return figure
 
 
-def largest(result: Result) -> list[tuple[str, float]]:
-    """Names and values of the coefficients that are not zero, the largest first, at most twenty."""
-    coef, columns = getattr(result.model, "coef_", None), getattr(result.model, "columns", None)
-    if coef is None or np.ndim(coef) != 1:
-        return []
-    order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN_COEFFICIENTS]
-    order = order[(coef[order] != 0) & np.isfinite(coef[order])]
-    return [(f"column {j}" if columns is None else plain(columns[j]), float(coef[j])) for j in order.tolist()]
+def shown_of(result: Result) -> Shown | None:
+    """What there is to draw of a model; nothing, if it is of no family that is known here."""
+    model = result.model
+    known = isinstance(model, Model)
+    return family_of(model.problem).shown(model, result.certificate.participants) if known else None
 
 
 def model_figures(result: Result) -> dict[str, Figure]:
     """The pictures of the model, by their names: what there is depends on its kind."""
-    singular = getattr(result.model, "singular_values_", None)
-    if singular is not None:
-        return {"singular-values": singular_values(result)} if np.any(singular) else {}
-    if isinstance(result.model, PersonalModel):
-        return {"accuracies": bars(accuracies(result)[:SHOWN_COEFFICIENTS])}
-    return {"coefficients": coefficients(result)} if largest(result) else {}
-
-
-def coefficients(result: Result) -> Figure:
-    """The largest coefficients as bars."""
-    return bars(largest(result))
-
-
-def accuracies(result: Result) -> list[tuple[str, float]]:
-    """Every user and the share of its own rows that its model gets right, at least; the lowest first.
-
-    A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k).
-    """
-    people = result.certificate.participants
-    losses = np.exp(np.asarray(getattr(result.model, "losses"), float))  # noqa: B009
-    least = [
-        (shortened(plain(person.name), COLUMN_LETTERS), max(1.0 - float(loss) / person.rows, 0.0))
-        for person, loss in zip(people, losses, strict=True)
-        if person.rows
-    ]
-    return sorted(least, key=lambda pair: pair[1])
-
-
-def singular_values(result: Result) -> Figure:
-    """The largest singular values of a model that is a matrix, as bars."""
-    values = np.sort(np.asarray(getattr(result.model, "singular_values_"), float))[::-1]  # noqa: B009
-    return bars([(str(k), float(value)) for k, value in enumerate(values[:SHOWN_COEFFICIENTS], 1) if value > 0])
+    shown = shown_of(result)
+    return {shown.picture: bars(shown.bars[:SHOWN])} if shown is not None and shown.bars else {}
 
 
 def bars(shown: Sequence[tuple[str, float]]) -> Figure:
@@ -362,7 +289,7 @@ def bars(shown: Sequence[tuple[str, float]]) -> Figure:
         ax.axvline(0, color=INK, linewidth=0.6)
         places = np.arange(len(shown))
         ax.barh(places, values, height=0.62, color=np.where(values > 0, BLUE, VERMILION).tolist())
-        names = [shortened(name, COLUMN_LETTERS) for name, _ in shown]
+        names = [shortened(plain(name), COLUMN_LETTERS) for name, _ in shown]
         ax.set_yticks(places, names, parse_math=False)
         ax.tick_params(axis="y", length=0)
         ax.xaxis.set_visible(False)

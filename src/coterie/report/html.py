@@ -17,21 +17,6 @@ from coterie.report.figures import colour, rendered
 from coterie.report.inline import inline_svg, on_white
 from coterie.report.words import text
 
-__all__ = [
-    "choice",
-    "count",
-    "definitions",
-    "details",
-    "document",
-    "figure_block",
-    "paragraph",
-    "section",
-    "share",
-    "short_digest",
-    "swatch",
-    "table",
-]
-
 DIGEST_LETTERS = 12
 
 

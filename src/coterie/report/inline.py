@@ -7,8 +7,6 @@ import re
 from coterie.report.figures import INK
 from coterie.report.words import text
 
-__all__ = ["inline_svg", "on_white"]
-
 
 def on_white(drawing: str) -> str:
     """A drawing without a ground, as a file of its own that is read anywhere."""

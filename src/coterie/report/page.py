@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from coterie.families import family_of
-from coterie.models import PersonalModel
 from coterie.progress import format_bits
 from coterie.report.call import solve_call
 from coterie.report.figures import STRIP, gap_against, network, straighter_in_log
@@ -30,12 +29,10 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.model import described, kind_of_model, model_section, problem_facts, written_value
+from coterie.report.model import described, model_section, problem_facts, written_value
 from coterie.report.words import duration, money, number, one_part_in, plain, shortened, text
 from coterie.result import Result
 from coterie.statuses import Status
-
-__all__ = ["ELSEWHERE", "STATUS_WORDS", "described", "elsewhere", "foot", "page", "status_mark"]
 
 STATUS_WORDS = {
     Status.OPTIMAL: "Solved",
@@ -155,11 +152,9 @@ def _story(result: Result) -> str:
         else f"{count(sum(rows), 'row')} with {count(max(columns), 'column')}"
     )
     parties = "One party has" if len(people) == 1 else f"{len(people):,} parties together have"
-    fitted = text(family_of(result.model.problem).words(result.model.problem))
     together = "it" if len(people) == 1 else "all of the data, without pooling it"
-    if isinstance(result.model, PersonalModel):
-        return f"{parties} {held}. A model was fitted for each of them, close to the models of similar users."
-    return f"{parties} {held}. One {kind_of_model(result)} ({fitted}) was fitted to {together}."
+    problem = result.model.problem
+    return f"{parties} {held}. {text(family_of(problem).fitted(problem, together))}"
 
 
 def _meaning(result: Result) -> str:

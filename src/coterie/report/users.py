@@ -14,8 +14,6 @@ from coterie.errors import InvalidInput, UnknownName
 from coterie.files import plain_cell, write_atomically
 from coterie.models import PersonalModel
 
-__all__ = ["FORMATS", "UserRow", "accuracy_by_user", "spread", "write_rows"]
-
 FORMATS = (".csv", ".parquet")
 UserRow: TypeAlias = dict[str, Any]
 """`user`, `rows`, `train` (accuracy), `test_rows`, `test` (accuracy), `neighbours`, `confidence`; None: not known."""

@@ -8,8 +8,6 @@ from coterie.progress import format_bits
 from coterie.report.words import duration
 from coterie.result import Result
 
-__all__ = ["MEASURES", "winners"]
-
 MEASURES: dict[str, tuple[str, Callable[[Result], float], Callable[[float], str]]] = {
     "rounds": ("fewest rounds", lambda result: result.bill.rounds, lambda value: f"{value:,.0f}"),
     "bits": ("least data sent", lambda result: result.bill.total.bits, format_bits),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import math
 
-__all__ = ["duration", "money", "number", "one_part_in", "plain", "shortened", "text"]
-
 SCALES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 
 

@@ -1,20 +1,19 @@
-"""The end of a run, the same wherever it ran: a certificate and a result."""
+"""The end of a run, the same wherever it ran: a certificate and a result; and a proof that is made again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.certificate import Certificate, Participant
+from coterie.agent import Agent, Facts
+from coterie.certificate import Bound, Certificate, Participant, Point, certify
 from coterie.families import family_of
 from coterie.result import History, Result
-from coterie.rounds import Outcome
+from coterie.rounds import Outcome, Transport, introduced
 from coterie.session.setup import Setup
-
-__all__ = ["finish"]
 
 
 def finish(
@@ -36,3 +35,13 @@ def finish(
     history = History(outcome.history)
     ended = (outcome.error, kept, outcome.warnings)
     return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
+
+
+def proven_again(
+    agents: Sequence[Agent], points: Sequence[Point], transport: Transport, radius: float | None
+) -> tuple[Bound, Facts]:
+    """What these points prove, and what all agreed on: the two conversations of a run, from the data as it is now."""
+    agents = introduced(agents, transport, "proof")
+    known = [replace(point, w=agent.lowered(point.w)) for agent, point in zip(agents, points, strict=True)]
+    talks = [certify(agent, point, radius=radius) for agent, point in zip(agents, known, strict=True)]
+    return transport.converse(talks, "proof")[0], agents[0].known

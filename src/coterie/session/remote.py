@@ -22,8 +22,6 @@ from coterie.data.remote import RemoteTable, Source
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 
-__all__ = ["remote_tables", "summary_of"]
-
 Prepare = Callable[[Sequence[Table]], tuple[list[Table], npt.NDArray[Any] | None]]
 
 

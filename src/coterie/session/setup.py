@@ -30,20 +30,6 @@ from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.steps import Steps
 
-__all__ = [
-    "Setup",
-    "choose_method",
-    "make_agent",
-    "make_agents",
-    "make_limits",
-    "make_link",
-    "make_network",
-    "no_network",
-    "set_up",
-    "sizes_of",
-    "wants_secure_sums",
-]
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -124,12 +110,12 @@ def set_up(
     chosen.check(problem, graph)
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
     if secure_sums and graph.agents == 2:
-        explanation += " With two parties, secure sums hide nothing: the total less one's own message is the other's."
+        explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation, secure_sums)
 
 
 def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations whose rows are apart."""
+    """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
     if asked and split == "users":
@@ -252,6 +238,11 @@ def choose_method(
             able = {known: entry for known, entry in able.items() if not entry.one_speaker}
         scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
         liked = {known: score for known, score in scores.items() if score is not None}
+        if not liked and allowed is not None:
+            raise InvalidProblem(
+                f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "
+                "problem. Name one, or change a policy."
+            )
         if not liked:
             raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
         name = max(liked, key=lambda known: liked[known][0])

@@ -14,8 +14,6 @@ from coterie.errors import InvalidData, UnknownName
 from coterie.families import Classes, family_of
 from coterie.problem import Problem
 
-__all__ = ["DEFAULT_AGENTS", "SPLITS", "gather", "prepare_tables", "split_and_prepare"]
-
 SPLITS = ("samples", "features", "users")
 DEFAULT_AGENTS = 8
 
@@ -60,11 +58,16 @@ def split_and_prepare(
     data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
-    if isinstance(data, list) or split not in SPLITS or problem.family != "linear":
+    if isinstance(data, list) or split not in SPLITS or not family_of(problem).labels_alone:
         return prepare_tables(gather(data, split, agents, seed), problem, split)
     whole, parts = _in_one_piece(data, split, agents)
     valid, classes = prepare_tables([whole], problem, split)
     return split_table(valid[0], split, parts, seed=seed), classes
+
+
+def count_rows(tables: Sequence[Table], split: str) -> int:
+    """The rows of all parties together; split by features, all have the same."""
+    return tables[0].n if split == "features" else sum(table.n for table in tables)
 
 
 def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:

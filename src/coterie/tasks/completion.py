@@ -21,8 +21,6 @@ from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.tasks.task import Information, Task, refuse_empty
 
-__all__ = ["Completion"]
-
 
 @dataclass(frozen=True)
 class Completion(Task):

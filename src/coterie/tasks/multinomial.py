@@ -26,8 +26,6 @@ from coterie.backends import backend
 from coterie.data import Table, encode_classes
 from coterie.tasks.task import Information, Task, refuse_empty
 
-__all__ = ["Multinomial"]
-
 Label = str | int | float | bool
 
 

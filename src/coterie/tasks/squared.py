@@ -26,8 +26,6 @@ from coterie.data import Table
 from coterie.errors import InvalidData
 from coterie.tasks.task import Information, Task, refuse_empty
 
-__all__ = ["MultiTask"]
-
 DENSE_SIZE = 1 << 24
 """Dense information is chosen only if its matrices have at most this many entries."""
 

@@ -27,8 +27,6 @@ from coterie.arrays import FloatArray
 from coterie.data import Table
 from coterie.errors import InvalidData
 
-__all__ = ["INFORMATION", "Information", "Task", "refuse_empty"]
-
 INFORMATION = ("auto", "dense", "implicit")
 
 

@@ -30,8 +30,6 @@ from coterie.transport.grpc_mesh import GrpcMesh, MutualTLS
 from coterie.transport.keys import PublicKey, check_signature, known_key, signature
 from coterie.transport.links import Tag
 
-__all__ = ["SignedBroadcast"]
-
 T = TypeVar("T")
 
 

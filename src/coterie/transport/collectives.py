@@ -28,8 +28,6 @@ from coterie.transport.links import Stop, Tag
 from coterie.transport.mixing import Mixing
 from coterie.transport.sums import ExactSums, PlainSums
 
-__all__ = ["Collectives", "OneProcess"]
-
 
 class Collectives(ABC):
     """What the processes of a run do together. Messages are one array for each agent of this process."""

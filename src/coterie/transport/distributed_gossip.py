@@ -32,8 +32,6 @@ from coterie.transport.gossip import Gossip, unfit, wake_ups
 from coterie.transport.links import Tag
 from coterie.words import Ask, Publication
 
-__all__ = ["BetweenProcesses", "DistributedGossip"]
-
 ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
 """An answer begins with so many numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,11 +22,19 @@ from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.transport.sums import sums_of
 from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
 
-__all__ = ["Driver"]
-
 T = TypeVar("T")
 
-HEARD = "heard"
+HEARD, TOLD = "heard", "told"
+
+
+class Account(Protocol):
+    """Counts what is said, and may refuse to go on."""
+
+    told: int
+
+    def say(self, numbers: int) -> None:
+        """That many numbers are about to be said."""
+        ...
 
 
 class Driver:
@@ -46,6 +54,7 @@ class Driver:
             Ask: self._ask,
         }
         self._gossip: Gossip | None = None
+        self.account: Account | None = None
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
@@ -158,13 +167,16 @@ class Driver:
         """The digest of the totals so far, and what the agents of this process have read, if they gossip."""
         transcript = self.collectives.transcript
         heard = {} if transcript is None else {HEARD: np.frombuffer(transcript.digest(), np.uint8)}
-        return heard | ({} if self._gossip is None else self._gossip.memory())
+        told = {} if self.account is None else {TOLD: np.array([self.account.told])}
+        return heard | told | ({} if self._gossip is None else self._gossip.memory())
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Go on from the `memory` of a snapshot."""
         if self.collectives.transcript is not None and HEARD in memory:
             self.collectives.transcript.update(memory[HEARD].tobytes())
-        if read := {name: array for name, array in memory.items() if name != HEARD}:
+        if self.account is not None and TOLD in memory:
+            self.account.told = int(memory[TOLD][0])  # what is said again from here on was said before
+        if read := {name: array for name, array in memory.items() if name not in (HEARD, TOLD)}:
             self._gossiping().recall(read)
 
     # -- one answer per word ------------------------------------------------------------------------------------------
@@ -253,7 +265,9 @@ class Driver:
         return rule
 
     def _check(self, word: str, messages: Sequence[FloatArray]) -> None:
-        """Refuse to send what is not finite, where only this process would know who said it."""
+        """Refuse to send what is not finite, where only this process would know who said it, or one number too many."""
+        if self.account is not None:
+            self.account.say(max(message.size for message in messages))
         if word in self.collectives.checked:
             for message in messages:
                 if not _is_finite(message):

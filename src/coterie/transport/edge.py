@@ -23,8 +23,6 @@ from coterie.statuses import Status
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.links import Stop, Tag
 
-__all__ = ["Edge", "Line", "Mesh", "printable"]
-
 ACKNOWLEDGE_BYTES = 2**20
 
 Line: TypeAlias = "SimpleQueue[bytes | None]"

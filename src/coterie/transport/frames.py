@@ -23,8 +23,6 @@ import numpy.typing as npt
 from coterie.arrays import sealed
 from coterie.errors import ProtocolError
 
-__all__ = ["LARGEST", "Header", "Kind", "decode", "encode"]
-
 MAGIC = b"COT2"
 PREFIX = struct.Struct("<4sIII")
 ALIGNMENT = 64

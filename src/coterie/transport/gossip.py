@@ -35,8 +35,6 @@ from coterie.kernels.boosting import weighted_rows
 from coterie.steps import Steps
 from coterie.words import Ask, Publication
 
-__all__ = ["CLOCKS", "Gossip", "Parcel", "Sight", "unfit", "wake_ups"]
-
 MEMORY = 1_000_000
 """So many publications all agents together remember having read."""
 CLOCKS, DELAYS = 0x11, 0x12

@@ -46,8 +46,6 @@ try:
 except ImportError as missing:
     raise MissingExtra("the transport between processes", "peers") from missing
 
-__all__ = ["GrpcMesh", "MutualTLS", "Restarted", "TrustedCluster", "printable", "server_name"]
-
 METHOD = "/coterie.Links/Converse"
 PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 BEATS_PER_DEADLINE = 8

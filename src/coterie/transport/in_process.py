@@ -10,8 +10,6 @@ from coterie.transport.collectives import OneProcess
 from coterie.transport.driver import Driver
 from coterie.transport.gossip import Gossip
 
-__all__ = ["InProcess"]
-
 
 class InProcess(Driver):
     """Answers the words of all agents of a network, and bills them."""

@@ -28,19 +28,6 @@ try:
 except ImportError as missing:
     raise MissingExtra("`coterie provision`", "peers") from missing
 
-__all__ = [
-    "PublicKey",
-    "check_signature",
-    "fingerprint",
-    "known_key",
-    "load_keys",
-    "make_authority",
-    "make_request",
-    "provide_all",
-    "sign",
-    "signature",
-]
-
 PublicKey = ec.EllipticCurvePublicKey
 
 KEY, REQUEST, CERTIFICATE, AUTHORITY, AUTHORITY_KEY = (

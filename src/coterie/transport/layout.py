@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from coterie.networks import Network
 
-__all__ = ["Layout"]
-
 
 class Layout:
     """One process's view of where everybody lives: `process_of[j]` is the process of agent j."""

@@ -13,8 +13,6 @@ import msgspec
 
 from coterie.arrays import FloatArray
 
-__all__ = ["Links", "Stop", "Tag"]
-
 
 class Tag(msgspec.Struct, frozen=True, gc=False):
     """What a message is for: the purpose on the bill, the step of the conversation counted from 0, and the word."""

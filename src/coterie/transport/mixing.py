@@ -12,8 +12,6 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix
 from coterie.networks import Network
 
-__all__ = ["MIXED_AT_ONCE", "Mixing", "Operator"]
-
 DENSE_ABOVE = 0.2
 """A mixing matrix with a larger share of non-zeros is multiplied by BLAS, one below it as a sparse matrix."""
 LONG, DENSE_ABOVE_IF_LONG = 4096, 0.4

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.transport.layout import Layout
 
-__all__ = ["IntArray", "MpiBuffers", "NeighbourBuffer", "SumBuffer"]
-
 K = TypeVar("K")
 IntArray: TypeAlias = npt.NDArray[np.int64]
 

@@ -37,8 +37,6 @@ from coterie.transport.mixing import MIXED_AT_ONCE
 from coterie.transport.mpi_buffers import SUM_HEADER, IntArray, MpiBuffers, SumBuffer
 from coterie.transport.watchdog import Doing, Watchdog
 
-__all__ = ["MpiCollectives"]
-
 T = TypeVar("T")
 Judge: TypeAlias = Callable[[CoterieError, Sequence[int]], None]
 

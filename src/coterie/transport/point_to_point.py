@@ -25,8 +25,6 @@ from coterie.networks import Network
 from coterie.transport.collectives import Collectives
 from coterie.transport.links import Links, Stop, Tag
 
-__all__ = ["PointToPoint"]
-
 
 class PointToPoint(Collectives):
     """What the processes of a run do together over links."""

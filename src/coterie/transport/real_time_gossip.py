@@ -38,8 +38,6 @@ from coterie.transport.links import Stop, Tag
 from coterie.transport.point_to_point import PointToPoint
 from coterie.words import Ask, Publication
 
-__all__ = ["RealTimeGossip"]
-
 M = TypeVar("M")
 NEWS, NOTES, END = 0.0, 1.0, 2.0
 NAP = 0.005

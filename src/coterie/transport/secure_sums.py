@@ -6,7 +6,7 @@
 Each pair of parties has a secret seed from X25519, with keys that are made for one meeting and signed like all words
 (`broadcast`); the pair confirms it before the first sum. A mask is AES-CTR under the seed, started at the number t of
 the word. So whatever travels, up a tree or to a server, is uniformly random to everybody who lacks a seed of those it
-comes from, and the sum over all is exact. No mask is used twice: t only grows, and a restart meets anew.
+comes from, and the sum over all is exact. No mask is used twice: t only grows, and a restart meets again.
 
 The last number of a message is the sum of the others, so masks that do not cancel are found in every total.
 """
@@ -32,8 +32,6 @@ from coterie.kernels import fixed_point
 from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.links import Tag
 from coterie.transport.sums import ExactSums
-
-__all__ = ["MaskedSums", "keystream", "meet"]
 
 SEED, CONFIRMATION = 16, 32
 """Bytes of a seed, and of the key with which a pair confirms it."""

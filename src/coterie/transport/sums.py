@@ -1,6 +1,6 @@
 """How the messages of a `Sum` are added: plainly, in a fixed order, or as whole numbers, in any order.
 
-With secure sums a message is whole numbers of 192 bits (`kernels/fixed_point`), 24 bytes each, and the total is the
+With secure sums per message is whole numbers of 192 bits (`kernels/fixed_point`), 24 bytes each, and the total is the
 correctly rounded sum of what was said. Between organisations masks are added on top (`secure_sums`), which cancel in
 the total; the arithmetic, and so every bit of the result, is the same without them.
 """
@@ -16,8 +16,6 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.kernels import fixed_point
 from coterie.transport.links import Tag
-
-__all__ = ["ExactSums", "PlainSums", "sums_of"]
 
 LIMIT = 2.0**95
 """What a total must stay below in absolute value."""

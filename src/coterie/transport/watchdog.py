@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 from coterie.errors import CoterieError, PartyLost, ProtocolError
 from coterie.transport.links import Tag
 
-__all__ = ["Doing", "Watchdog"]
-
 QUESTION, ANSWER, VERDICT = 1, 2, 3
 BEATS = 16
 """How often a thread looks up within a deadline."""

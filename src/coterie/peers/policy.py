@@ -1,0 +1,151 @@
+"""A party's own policy, `[policy]` in party.toml: what it lets a study ask of it, checked on its own machine.
+
+    [policy]
+    minimum-rows = 20                   # refuse to take part with fewer rows
+    budget = 0.33                       # numbers told in a run, at most, for each number held
+    methods = ["cocoa", "proximal-2"]   # only these; leave out for all
+    secure-sums = "required"            # refuse a study whose sums are not masked
+
+A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
+names the rule on its own machine; the others hear that it was this party's policy, and no more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from coterie.data.summary import TableSummary
+from coterie.errors import InvalidInput, PartyLost, Refused
+from coterie.methods import METHODS, Method
+from coterie.methods.costs import first_order
+from coterie.peers.disclosure import candidates
+from coterie.session.setup import sizes_of
+
+if TYPE_CHECKING:
+    from coterie.peers.session import Session
+    from coterie.peers.study import Study
+
+SHARE = 1 / 3
+"""Numbers told for each number held, at most, as in DataSHIELD's nfilter.glm."""
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What a party lets a study ask of it."""
+
+    minimum_rows: int = 20
+    budget: float | None = None
+    """Numbers told in a run for each number held. By default a third if the data is split by samples, and no limit
+    otherwise: split by features, every method tells more than that, as its page says."""
+    methods: tuple[str, ...] | None = None
+    """The methods that may run; None: all."""
+    secure_sums: Literal["optional", "required"] = "optional"
+
+    def check(self, path: object) -> None:
+        """Refuse rules that make no sense."""
+        if self.minimum_rows < 0:
+            raise InvalidInput(f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}.")
+        if self.budget is not None and not self.budget > 0:
+            raise InvalidInput(f"{path}: budget is a number above 0, numbers told for each number held; for none: inf.")
+        for name in self.methods or ():
+            METHODS[name]
+
+    def objection(self, study: Study, rows: int) -> str | None:
+        """The rule that this study breaks, as far as one knows alone."""
+        if rows < self.minimum_rows:
+            return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
+        if self.secure_sums == "required" and not study.has_secure_sums:
+            return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
+        if study.method != "auto" and self.methods is not None and study.method not in self.methods:
+            return f"{study.method!r} is not among methods = {list(self.methods)}"
+        return None
+
+    def allowance(self, study: Study, parts: Sequence[TableSummary], me: int) -> float:
+        """How many numbers this party may say in the run."""
+        share = self.budget if self.budget is not None else SHARE if study.split == "samples" else math.inf
+        if math.isinf(share):
+            return share
+        # Of a masked sum only the total is heard, which is about everybody's rows; but of two parties each knows one.
+        masked = study.has_secure_sums and len(parts) > 2
+        return share * sum(_held(part) for part in (parts if masked else [parts[me]]))
+
+    def allows(self, study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, str]:
+        """Every method that may run, with what forbids it, or nothing."""
+        problem, sizes = study.make_problem(), sizes_of(parts, study.split)
+        general = self.objection(study, parts[me].rows)  # once more: rows were matched
+        allowance = self.allowance(study, parts, me)
+
+        def objection(name: str, method: type[Method]) -> str:
+            if general is not None:
+                return general
+            if self.methods is not None and name not in self.methods:
+                return f"{name!r} is not among methods = {list(self.methods)}"
+            if math.isinf(allowance):
+                return ""
+            plan = method.outlook(problem, sizes) or first_order(problem, sizes)
+            said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
+            return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
+
+        return {name: objection(name, method) for name, method in candidates(study).items()}
+
+
+class Account:
+    """Counts what a party says in a run, and ends its part in it before it has said more than its policy allows."""
+
+    def __init__(self, party: str, allowance: float):
+        self.party, self.allowance, self.told = party, allowance, 0
+
+    def say(self, numbers: int) -> None:
+        """That many numbers are about to be said."""
+        if self.told + numbers > self.allowance:
+            many = _too_many(self.told + numbers, self.allowance)
+            raise PartyLost(
+                f"{self.party}'s policy: with the next message it is {many}.", self.party, _refusal([self.party])
+            )
+        self.told += numbers
+
+
+def agree_to_begin(session: Session, rows: int) -> None:
+    """End for all if the policy of one refuses, before anything of anybody's data was told."""
+    mine = session.own.policy.objection(session.study, rows)
+    _refuse(session, session.all_gather(mine is None, "policies", bool), mine)
+
+
+def agree_on_methods(session: Session, parts: Sequence[TableSummary]) -> set[str]:
+    """The methods that all policies allow."""
+    found = session.own.policy.allows(session.study, parts, session.me)
+    told = session.all_gather([name for name, objection in found.items() if not objection], "allowed", list[str])
+    _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
+    common = set.intersection(*map(set, told))
+    if not common:
+        each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
+        raise Refused(f"no method is allowed by all policies: {each}.")
+    return common
+
+
+def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
+    against = [name for name, one in zip(session.study.names, agreed, strict=True) if not one]
+    if session.own.party in against:
+        raise Refused(
+            f"{session.own.party}'s policy: {mine}. Nothing of the data was sent. Change the study, or [policy] in "
+            "party.toml.",
+            _refusal(against),
+        )
+    if against:
+        raise Refused(_refusal(against))
+
+
+def _refusal(parties: Sequence[str]) -> str:
+    return f"refused by {' and '.join(f'{party}{chr(39)}s' for party in parties)} policy"
+
+
+def _too_many(said: float, allowance: float) -> str:
+    return f"{said:.0f} numbers in this run, more than the {allowance:.0f} that its budget allows"
+
+
+def _held(part: TableSummary) -> int:
+    """Numbers in a table, with its labels; zeros of a sparse one do not count."""
+    return part.nonzeros + (0 if part.outputs is None else part.rows * math.prod(part.outputs))
