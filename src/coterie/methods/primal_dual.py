@@ -59,9 +59,7 @@ class _Tuning(Tuning):
     smooth_share: float = tuned(0.5, "... and how far late changes go to the balanced one, in logarithms.", below=1)
     kinks_pace: float = tuned(1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...")
     kinks_share: float = tuned(0.25, "... and how far late changes go there.", below=1)
-    whole_way: int = tuned(
-        80, "With kinks, the way is measured from the start until this round, then since the last look."
-    )
+    whole_way: int = tuned(80, "With kinks, the way is measured from the start until this round, then in stretches.")
     worth_a_change: float = tuned(1.15, "Closer than by this factor, ρ stays as it is.", above=1)
     least_way: float = tuned(0.3, "Of one agent's first guess of the way, at least this share counts as gone.", below=1)
     roughest: float = tuned(0.1, "How exactly local problems are solved at first.", below=1)
@@ -315,48 +313,6 @@ class Proximal2(Proximal1):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "its local steps have a closed form for every loss and penalty"
-
-
-@dataclass(frozen=True)
-class Cocoa(PrimalDual):
-    """CoCoA, equation (5): for strongly convex penalties, ρ = 1/λ and η = σ' without a choice."""
-
-    name: ClassVar[str] = "cocoa"
-    summary: ClassVar[str] = "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty"
-
-    sigma: Auto = "auto"
-    """σ', the subproblem parameter; "auto" is K."""
-    gamma: float = 1.0
-    """γ, the aggregation parameter."""
-
-    def check(self, problem: Problem, network: Network) -> None:
-        if problem.penalty.strong_convexity <= 0 or problem.intercept:
-            has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
-            raise InvalidProblem(
-                f"cocoa needs an l2 or elasticnet penalty on everything; this problem has {has}. "
-                "Use proximal-1, which needs none, or penalty='elasticnet' without intercept."
-            )
-
-    def start(self, agent: Agent) -> Talk[State]:
-        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
-        sigma = float(agent.count if self.sigma == "auto" else self.sigma)
-        yield from ()  # there is nothing to ask
-        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
-
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        total = yield Sum(state.Xv)
-        # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
-        w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
-        v, Xv = self.dual_step(agent, state, w, t)
-        return replace(state, w=w, v=state.v + self.gamma * (v - state.v), Xv=state.Xv + self.gamma * (Xv - state.Xv))
-
-    def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
-        """v alone: w follows from it."""
-        return super().coordinates(agent, state)[1:]
-
-    def accelerated(self, problem: Problem) -> Steps:
-        """Without over-relaxation, for which CoCoA has no theory."""
-        return Anderson(self, alpha=1.0) if problem.loss.smooth else self
 
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:
