@@ -93,7 +93,7 @@ class Dada(Method[State]):
         "graph; and to those it asked, how often their models are wrong on its own rows",
         learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
         "recognised by the predictors that it chose. Anybody can ask anybody",
-        secure="the same: models go to those who are to hear them, and are no sums",
+        secure="the same: models go to those who are to hear them, and are not sums",
     )
     tells_labels: ClassVar[bool] = False
 

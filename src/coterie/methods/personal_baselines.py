@@ -38,7 +38,7 @@ class PersoLinear(Dada):
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
         learned="how the sender's rows are labelled, as well as its model knows it",
-        secure="the same: models go to those who are to hear them, and are no sums",
+        secure="the same: models go to those who are to hear them, and are not sums",
     )
 
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
