@@ -412,6 +412,8 @@ class GrpcMesh(Mesh):
         if header.word in edge.outdated:
             self.rejected["twice"] += 1
             raise ProtocolError(f"{self.name(edge.peer)} was started a second time, and that process has its place.")
+        if isinstance(self.security, MutualTLS):
+            self.check_key(self.security, edge.peer, context.auth_context()["x509_pem_cert"][0])
         return edge
 
     def _meet_oneself(self, context: Any, incarnation: str) -> None:
