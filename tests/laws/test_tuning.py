@@ -27,7 +27,7 @@ SLACK = 1.1
 def modules():
     for room in ROOMS:
         package = importlib.import_module(f"coterie.{room}")
-        for info in pkgutil.iter_modules(package.__path__, f"coterie.{room}."):
+        for info in pkgutil.walk_packages(package.__path__, f"coterie.{room}."):
             yield importlib.import_module(info.name)
     yield importlib.import_module("coterie.rounds")
 
@@ -65,12 +65,16 @@ PROBLEMS = {
     "rare logistic l1": (co.Problem("logistic", "l1", 3e-3, intercept=True), "rare"),
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
+    "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
+    "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")
 RUN = {"agents": 4, "tol": 1e-5, "max_rounds": 6000, "progress": False}
 
+BOUNDED = ("iris hinge in a box", "wine hinge in a ball")
+INTERIOR = [{"method": "interior-point", "problem": p} for p in (*KINKS, *BOUNDED)]
 CASES = {
     "acceleration.anderson": [{"method": m, "problem": p} for p in SMOOTH for m in ("proximal-2", "proximal-1")],
     "acceleration.halpern": [
@@ -79,6 +83,9 @@ CASES = {
     "acceleration.relaxation": [
         {"method": "proximal-2", "problem": p, "acceleration": "relaxation"} for p in ("iris hinge", "wine logistic")
     ],
+    "methods.interior_point": INTERIOR,
+    "methods.central_path": INTERIOR,
+    "methods.barriers.barrier": INTERIOR[::-1],
 }
 """Which runs a `Tuning` steers: the first is the one of the default run."""
 
