@@ -223,6 +223,17 @@ class Agent:
         return known
 
     @cached_property
+    def domain(self) -> tuple[FloatArray, FloatArray]:
+        """The interval of every own dual."""
+        return self.problem.loss.domain(self.exact_labels)
+
+    @cached_property
+    def domain_norm(self) -> float:
+        """√(Σ s b²) for the lengths b of these intervals."""
+        lower, upper = self.domain
+        return math.sqrt(float((upper - lower) @ self.weighted(upper - lower)))
+
+    @cached_property
     def conjugate_at_zero(self) -> float:
         """Σ s ℓ*(0)."""
         y = self.exact_labels

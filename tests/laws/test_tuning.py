@@ -29,7 +29,7 @@ SLACK = 1.1
 def modules():
     for room in ROOMS:
         package = importlib.import_module(f"coterie.{room}")
-        for info in pkgutil.iter_modules(package.__path__, f"coterie.{room}."):
+        for info in pkgutil.walk_packages(package.__path__, f"coterie.{room}."):
             yield importlib.import_module(info.name)
     yield importlib.import_module("coterie.rounds")
     yield importlib.import_module("coterie.verdict")
@@ -80,6 +80,8 @@ PROBLEMS = {
     "users": (co.Personal(beta=5, mu=1.0, count=20), "users"),
     "low rank": (co.Problem("squared", "traceball", radius=4.0), "two"),
     "classes of low rank": (co.Problem("multinomial", "traceball", radius=4.0), "three"),
+    "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
+    "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
@@ -92,6 +94,8 @@ def runs(methods, problems, **options):
     return [{"method": method, "problem": problem, **options} for problem in problems for method in methods]
 
 
+BOUNDED = ("iris hinge in a box", "wine hinge in a ball")
+INTERIOR = runs(["interior-point"], [*KINKS, *BOUNDED])
 CASES = {
     "acceleration.anderson": runs(["proximal-2", "proximal-1"], SMOOTH),
     "acceleration.halpern": [
@@ -112,6 +116,9 @@ CASES = {
     "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
+    "methods.interior_point": INTERIOR,
+    "methods.central_path": INTERIOR,
+    "methods.barriers.barrier": INTERIOR[::-1],
 }
 """Which runs a `Tuning` steers: the first is the one of the default run."""
 
@@ -190,7 +197,7 @@ PLAIN = {
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""
-TO_COME = {"barriers", "inside", "interior_point", "kinks", "newton", "quadratic", "subspace", "working_set"}
+TO_COME = {"barrier", "inside", "interior_point", "newton", "quadratic", "subspace", "working_set"}
 TO_COME |= {"envelope", "lbfgs", "lbfgs_rows", "metrics", "quasi_newton"}
 """Files whose constants have no Tuning yet."""
 
@@ -206,7 +213,7 @@ def constants(path):
 
 def test_every_number_that_steers_is_in_a_tuning():
     root = Path(co.__file__).parent
-    files = [path for room in ROOMS for path in (root / room).glob("*.py")] + [root / "rounds.py", root / "verdict.py"]
+    files = [path for room in ROOMS for path in (root / room).rglob("*.py")] + [root / "rounds.py", root / "verdict.py"]
     found = {
         f"{path.relative_to(root)}: {name}" for path in files for name in constants(path) if path.stem not in TO_COME
     }
