@@ -54,29 +54,23 @@ class Transport(Protocol):
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
-        ...
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
-        ...
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
         """Put a message where others can `Ask` for it."""
-        ...
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one; returns everybody's State."""
-        ...
 
     @property
     def one_process(self) -> bool:
         """Whether all agents of the run live in this process, and go by one clock."""
-        ...
 
     @property
     def free(self) -> bool:
         """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
-        ...
 
     def roam(
         self,
@@ -87,23 +81,18 @@ class Transport(Protocol):
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
         """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
-        ...
 
     def memory(self) -> dict[str, Any]:
         """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
-        ...
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Go on from the `memory` of a snapshot."""
-        ...
 
     def agreed(self, t: int, stop_reason: int) -> int:
         """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
-        ...
 
     def least(self, number: int) -> int:
         """The smallest of the numbers that the processes of the run know."""
-        ...
 
 
 @dataclass(frozen=True)
