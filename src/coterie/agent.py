@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, update_wrapper
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -16,6 +16,22 @@ from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.problem import Problem
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]:
+    """The function of an agent, whose last result stays in that agent's scratch: asked again, it is not computed."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    def last(agent: Agent, *arguments: *Ts) -> T:
+        known: tuple[Any, T] | None = agent.scratch.get(name)
+        if known is None or known[0] != arguments:
+            known = agent.scratch[name] = arguments, function(agent, *arguments)
+        return known[1]
+
+    return update_wrapper(last, function)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,7 @@ class Here:
 
 
 class SoftmaxHere:
-    """The same for several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − p pᵀ."""
+    """The same for several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
 
     def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
         self.w, self.design, self.weights = w, design, weights
@@ -175,6 +191,8 @@ class Agent:
     """The weight of each neighbour in the collaboration graph, split by users."""
     secure_sums: bool = False
     """Whether sums are of whole numbers (see `transport.sums`)."""
+    secret: bytes = field(default=b"", compare=False, repr=False)
+    """Where `private_random` draws from, between organisations; without one, from the seed."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
@@ -198,12 +216,13 @@ class Agent:
         A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
         own dense columns, because the intercept makes good for it.
         """
-        if "design" not in self.scratch:
-            self.scratch["design"] = self._of_outputs(self._design())
-        design: Design = self.scratch["design"]
-        return design
+        return self._design()
 
+    @remembered
     def _design(self) -> Design:
+        return self._of_outputs(self._of_one_output())
+
+    def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
         if self.split != "features" or not intercept:
             return Design(X, intercept)
@@ -293,13 +312,11 @@ class Agent:
         return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
     @property
+    @remembered
     def column_squares(self) -> FloatArray:
         """Σ s x² of every own column as it is stored; split by features, without the weights."""
-        if "column squares" not in self.scratch:
-            weights = None if self.split == "features" else self.data.weights
-            self.scratch["column squares"] = self.design.squares(weights).astype(float, copy=False)
-        squares: FloatArray = self.scratch["column squares"]
-        return squares
+        squares: FloatArray = self.design.squares(None if self.split == "features" else self.data.weights)
+        return squares.astype(float, copy=False)
 
     @cached_property
     def weight(self) -> float:
@@ -346,6 +363,12 @@ class Agent:
     def random(self, round: int) -> np.random.Generator:
         """This agent's own random stream for that round: a function of (seed, agent, round) alone."""
         return np.random.default_rng([self.seed, 1 + self.index, round])
+
+    def private_random(self, round: int) -> np.random.Generator:
+        """A stream that no other agent knows, if this one has a secret: for numbers that multiply private data."""
+        if not self.secret:
+            return self.random(round)
+        return np.random.default_rng([*np.frombuffer(self.secret, np.uint32).tolist(), 1 + self.index, round])
 
     def common_random(self, round: int) -> np.random.Generator:
         """The random stream that all agents share in that round, without a message."""
