@@ -112,7 +112,7 @@ class Here:
 
 
 class SoftmaxHere:
-    """The same for several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
+    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
 
     def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
         self.w, self.design, self.weights = w, design, weights
