@@ -56,6 +56,9 @@ def data(name):
     if name == "rare":
         X = sp.random_array((200, 40), density=0.1, rng=rng, format="csr")
         return X, np.sign(X @ rng.standard_normal(40) + 0.1 * rng.standard_normal(200))
+    if name == "many rare":
+        X = sp.random_array((300, 900), density=0.015, rng=rng, format="csr")
+        return X, np.sign(X @ rng.standard_normal(900) + 0.1 * rng.standard_normal(300))
     raise KeyError(name)
 
 
@@ -63,6 +66,7 @@ PROBLEMS = {
     "heavy huber": (co.Problem("huber", "l2", 1e-2, intercept=True), "heavy"),
     "wine logistic": (co.Problem("logistic", "l2", 1e-2), "wine"),
     "rare logistic l1": (co.Problem("logistic", "l1", 3e-3, intercept=True), "rare"),
+    "many rare l1": (co.Problem("logistic", "l1", 3e-4), "many rare"),
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
     "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
@@ -83,6 +87,10 @@ CASES = {
     "acceleration.relaxation": [
         {"method": "proximal-2", "problem": p, "acceleration": "relaxation"} for p in ("iris hinge", "wine logistic")
     ],
+    "methods.newton": [{"method": "newton", "problem": p} for p in (*SMOOTH, "many rare l1")],
+    "methods.conjugate_gradients": [{"method": "newton", "hessian": "products", "problem": "wine logistic"}],
+    "methods.working_set": [{"method": "newton", "problem": "many rare l1"}],
+    "methods.low_rank_model": [{"method": "newton", "problem": "many rare l1"}],
     "methods.interior_point": INTERIOR,
     "methods.central_path": INTERIOR,
     "methods.barriers.barrier": INTERIOR[::-1],
