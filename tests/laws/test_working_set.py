@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

@@ -55,7 +55,7 @@ STEPS = np.array([0.0, 1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 10
 WIDEST = 1500
 """Columns up to which Hessians are added up: beyond, a message has more than 9 MB."""
 EXPECTED_ROUNDS, EXPECTED_SUMS = 16, 6
-"""What "auto" reckons with."""
+"""What "auto" assumes."""
 GONDZIO = "paper: Gondzio 1996"
 MEASURED = "measured: a1a, w8a, diabetes, breast cancer and digits, all losses with kinks and all penalties"
 

@@ -25,9 +25,9 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import quasi_newton
+from coterie.methods.chambolle_pock import first_dual_step
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.envelope import bend_of, is_smooth, next_width, slopes, step_along
-from coterie.methods.graph_cp import first_dual_step
 from coterie.methods.method import Method
 from coterie.methods.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton import Memory

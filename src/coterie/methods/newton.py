@@ -173,7 +173,7 @@ class Newton(Method[State]):
         pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
         rounds = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces]
         if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
-            # Many of the columns in play are rare: a dozen short letters in place of a triangle.
+            # Many of the columns in play are rare: a dozen short messages in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
         return Outlook(rounds, sums, scalars, work, "few rounds suffice")
 

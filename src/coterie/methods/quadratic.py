@@ -149,20 +149,20 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
     """A message: the upper triangle, row by row, and then more numbers."""
     triangle = len(moment) * (len(moment) + 1) // 2
-    letter = np.empty(triangle + sum(part.size for part in more))
+    message = np.empty(triangle + sum(part.size for part in more))
     write: Any = pack
-    write(moment, letter)
+    write(moment, message)
     for part in more:
-        letter[triangle : triangle + part.size] = part
+        message[triangle : triangle + part.size] = part
         triangle += part.size
-    return letter
+    return message
 
 
-def unpacked(letter: FloatArray, width: int) -> FloatArray:
+def unpacked(message: FloatArray, width: int) -> FloatArray:
     """The symmetric matrix of the upper triangle with which that message begins."""
     matrix = np.empty((width, width))
     read: Any = unpack
-    read(letter, matrix)
+    read(message, matrix)
     return matrix
 
 

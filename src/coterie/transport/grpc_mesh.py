@@ -8,7 +8,7 @@ is heard for so long, no message and no heartbeat, is lost, and whoever finds ou
 so that all name the same party.
 
     what comes in                                             what happens
-    a certificate of nobody, another CA, or out of date       refused by TLS; no code of ours runs
+    a TLS certificate of a stranger, another CA, or expired   refused by TLS; no code of ours runs
     a hello of a stranger, of no neighbour, of another run    refused and counted
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
