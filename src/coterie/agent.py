@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, update_wrapper
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -15,6 +15,22 @@ from coterie.data import Table
 from coterie.kernels.fixed_point import UNIT
 from coterie.losses import Loss
 from coterie.problem import Problem
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]:
+    """The function of an agent, whose last result stays in that agent's scratch: asked again, it is not computed."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    def last(agent: Agent, *arguments: *Ts) -> T:
+        known: tuple[Any, T] | None = agent.scratch.get(name)
+        if known is None or known[0] != arguments:
+            known = agent.scratch[name] = arguments, function(agent, *arguments)
+        return known[1]
+
+    return update_wrapper(last, function)
 
 
 @dataclass(frozen=True)
@@ -138,11 +154,9 @@ class Agent:
         A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
         own dense columns, because the intercept makes good for it.
         """
-        if "design" not in self.scratch:
-            self.scratch["design"] = self._design()
-        design: Design = self.scratch["design"]
-        return design
+        return self._design()
 
+    @remembered
     def _design(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
         if self.split != "features" or not intercept:
@@ -209,19 +223,28 @@ class Agent:
         return known
 
     @cached_property
+    def domain(self) -> tuple[FloatArray, FloatArray]:
+        """The interval of every own dual."""
+        return self.problem.loss.domain(self.exact_labels)
+
+    @cached_property
+    def domain_norm(self) -> float:
+        """√(Σ s b²) for the lengths b of these intervals."""
+        lower, upper = self.domain
+        return math.sqrt(float((upper - lower) @ self.weighted(upper - lower)))
+
+    @cached_property
     def conjugate_at_zero(self) -> float:
         """Σ s ℓ*(0)."""
         y = self.exact_labels
         return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
     @property
+    @remembered
     def column_squares(self) -> FloatArray:
         """Σ s x² of every own column as it is stored; split by features, without the weights."""
-        if "column squares" not in self.scratch:
-            weights = None if self.split == "features" else self.data.weights
-            self.scratch["column squares"] = self.design.squares(weights).astype(float, copy=False)
-        squares: FloatArray = self.scratch["column squares"]
-        return squares
+        squares: FloatArray = self.design.squares(None if self.split == "features" else self.data.weights)
+        return squares.astype(float, copy=False)
 
     @cached_property
     def weight(self) -> float:

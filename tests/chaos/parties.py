@@ -22,8 +22,9 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.errors import CoterieError
 from coterie.peers.agent import fit_together
+from coterie.peers.pinning import pin
 from coterie.peers.study import load_party
-from coterie.transport.keys import provide_all
+from coterie.transport.keys import fingerprint, provide_all
 
 NAMES = ("ada", "bea", "cyd")
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1}
@@ -55,7 +56,10 @@ def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, 
         public = port if through is None else through.open(name, port)
         lines += ["[[party]]", f'name = "{name}"', f'address = "127.0.0.1:{public}"']
     (folder / "study.toml").write_text("\n".join(lines))
-    provide_all(folder, "test", list(names))
+    made = provide_all(folder, "test", list(names))
+    pin(
+        folder / "study.toml", {name: fingerprint((own / "certificate.pem").read_bytes()) for name, own in made.items()}
+    )
     for name, port in zip(names, ports, strict=True):
         target = 'target = "y"\n' if name == names[0] or settings.get("split") == "samples" else ""
         text = f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience = 60\n{target}'

@@ -18,7 +18,7 @@ from coterie.engines.local import Local
 from coterie.engines.processes import RunSpec, driver_on, put_together, work
 from coterie.engines.ray import Ray
 from coterie.methods import METHODS
-from coterie.methods.personal import Dada
+from coterie.methods.dada import Dada
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import disclosure
 from coterie.peers.study import load_study

@@ -166,7 +166,7 @@ class Newton(Method[State]):
         pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
         rounds = EXPECTED_ROUNDS["constant" if problem.loss.name == "squared" else pieces]
         if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
-            # Many of the columns in play are rare: a dozen short letters in place of a triangle.
+            # Many of the columns in play are rare: a dozen short messages in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
         return Outlook(rounds, sums, scalars, work, "few rounds suffice")
 
@@ -247,13 +247,13 @@ class Newton(Method[State]):
         w, n, width = state.w, agent.total, len(state.w)
 
         def aimed() -> Aim:
-            slope, triangle, letter = total[-width - 1 : -1] / n, total[: -width - 1], NOTHING
+            slope, triangle, message = total[-width - 1 : -1] / n, total[: -width - 1], NOTHING
             if _by_pieces(agent.problem.loss):
-                letter = triangle + state.letter if state.letter.size else triangle.copy()
-            H = unpacked(letter if letter.size else triangle, width)
+                message = triangle + state.letter if state.letter.size else triangle.copy()
+            H = unpacked(message if message.size else triangle, width)
             H /= n
             target, firm = minimiser(agent, H, slope, w)
-            return _aim(target, slope, total, letter, state.single and firm)
+            return _aim(target, slope, total, message, state.single and firm)
 
         return shared_result(total, aimed)
 
@@ -316,9 +316,9 @@ def _thinned(curvature: FloatArray, every: int) -> FloatArray:
 
 
 def _aim(
-    target: FloatArray, slope: FloatArray, total: FloatArray, letter: FloatArray = NOTHING, single: bool = False
+    target: FloatArray, slope: FloatArray, total: FloatArray, message: FloatArray = NOTHING, single: bool = False
 ) -> Aim:
-    return Aim(sealed(target), slope, float(total[-1]), float(np.linalg.norm(slope)), letter, single)
+    return Aim(sealed(target), slope, float(total[-1]), float(np.linalg.norm(slope)), message, single)
 
 
 def _penalty(agent: Agent, w: FloatArray) -> float:

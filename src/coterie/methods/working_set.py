@@ -122,13 +122,13 @@ def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
 def _exactly(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
 ) -> Talk[tuple[FloatArray, FloatArray | None]]:
-    letter = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
+    message = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
 
     def minimum() -> FloatArray:
-        H = unpacked(letter, len(columns)) / agent.total
+        H = unpacked(message, len(columns)) / agent.total
         return minimiser(agent, H, slope[columns], w[columns])[0]
 
-    return shared_result(letter, minimum), None
+    return shared_result(message, minimum), None
 
 
 def _step_by_step(
@@ -140,8 +140,8 @@ def _step_by_step(
         curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), FLAT * loss.smoothness)))
     bends = yield Sum(diagonal(design, curvature))
     block = shared_result(bends, _largest, agent, bends)
-    letter = yield Sum(packed(second_moment(design, curvature, block)))
-    model = shared_result(letter, _first, agent, w, slope, columns, bends, block, letter)
+    message = yield Sum(packed(second_moment(design, curvature, block)))
+    model = shared_result(message, _first, agent, w, slope, columns, bends, block, message)
     scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
     duals = [slopes]
     new = np.count_nonzero(w[columns] == 0)
@@ -297,7 +297,7 @@ def _first(
     columns: Columns,
     bends: FloatArray,
     block: Columns,
-    letter: FloatArray,
+    message: FloatArray,
 ) -> _Model:
     n, l1 = agent.total, _threshold(agent)
     ridge, threshold = np.full(len(w), agent.problem.penalty.strong_convexity), np.full(len(w), l1)
@@ -319,7 +319,7 @@ def _first(
         ridge[columns],
         threshold[columns],
         unit,
-        unpacked(letter, len(block)) / n,
+        unpacked(message, len(block)) / n,
         place,
         bends / n,
         enough,

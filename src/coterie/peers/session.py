@@ -77,14 +77,14 @@ def in_session(
     own: PartyFile, study: Study, purpose: str, work: Callable[[Session], T], say: Say, chaos: Chaos | None
 ) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
-    network, me = study.carrying(), study.index(own.party)
+    network, me, pins = study.carrying(), study.index(own.party), study.pins()
     neighbours = study.neighbours(me)
     make = GrpcMesh if chaos is None else chaos.streams
     links = make(
         me,
         neighbours,
         study.run_id,
-        load_keys(own.keys, own.party),
+        load_keys(own.keys, own.party, pins),
         study.deadline,
         names=study.names,
         listen=own.listen or study.party[me].address or "127.0.0.1:0",
@@ -100,7 +100,10 @@ def in_session(
             try:
                 links.wait()
                 say(MET)
-                return work(Session(own, study, links, network, SignedBroadcast(links, network)))
+                broadcast = SignedBroadcast(links, network)
+                broadcast.introduce()
+                say(f"keys: {'; '.join(f'{name} {key}' for name, key in pins.items())}")
+                return work(Session(own, study, links, network, broadcast))
             except Restarted as restarted:
                 say(str(restarted))
                 links.begin_again()
