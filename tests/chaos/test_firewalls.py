@@ -73,7 +73,9 @@ def test_neighbours_of_whom_none_can_be_reached_are_refused(tmp_path):
     rewrite(tmp_path, lambda text: re.sub('address = ".*"', "", text))
     with pytest.raises(InvalidInput, match=r"ada and bea are neighbours, and bea has no address"):
         load_study(tmp_path / "study.toml")
-    write_study(tmp_path, dials=[["ada", "bea"], ["bea", "ada"]], **SETTINGS)
+    write_study(tmp_path, **SETTINGS)
+    both = 'dials = [["ada", "bea"], ["bea", "ada"]]'
+    rewrite(tmp_path, lambda text: text.replace("[problem]", f"{both}\n[problem]", 1))
     with pytest.raises(InvalidInput, match="one dials the other, not both"):
         load_study(tmp_path / "study.toml")
 
