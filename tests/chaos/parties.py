@@ -20,8 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import coterie as co
+from coterie.engines.local import Local
 from coterie.errors import CoterieError
 from coterie.peers.agent import fit_together
+from coterie.peers.nonce import secret
 from coterie.peers.pinning import pin
 from coterie.peers.study import load_party
 from coterie.transport.keys import fingerprint, provide_all
@@ -76,6 +78,11 @@ def data(split="features", classification=False, dtype=float, sparse=False, n=60
     X = sp.csr_array(X * (random.random((n, d)) < 0.4)) if sparse else X
     tables = co.data.split(co.read((X, y), columns=[f"x{j}" for j in range(d)]), split, len(names))
     return [replace(table, name=name, cols=None, rows=None) for table, name in zip(tables, names, strict=True)]
+
+
+def same_secrets(folder, names=NAMES):
+    """The embedded engine, drawing from the secrets of these parties: to compare bits with."""
+    return Local(secrets=[secret(*load_party(folder / name / "party.toml")) for name in names])
 
 
 def write_data(folder, tables):

@@ -69,7 +69,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
-        "  - a SHA-256 digest of the data, and in the end one of its own model; both go into the certificate",
+        "  - a commitment to the data, which tells nothing without nonce.txt, and that stays here",
+        "  - in the end a digest of its own model; both go into the certificate",
     ]
     if study.id is not None:
         how = (
