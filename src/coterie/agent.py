@@ -131,6 +131,8 @@ class Agent:
     """The weight of each neighbour in the collaboration graph, split by users."""
     secure_sums: bool = False
     """Whether sums are of whole numbers (see `transport.sums`)."""
+    secret: bytes = field(default=b"", compare=False, repr=False)
+    """Where `private_random` draws from, between organisations; without one, from the seed."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
@@ -291,6 +293,12 @@ class Agent:
     def random(self, round: int) -> np.random.Generator:
         """This agent's own random stream for that round: a function of (seed, agent, round) alone."""
         return np.random.default_rng([self.seed, 1 + self.index, round])
+
+    def private_random(self, round: int) -> np.random.Generator:
+        """A stream that no other agent knows, if this one has a secret: for numbers that multiply private data."""
+        if not self.secret:
+            return self.random(round)
+        return np.random.default_rng([*np.frombuffer(self.secret, np.uint32).tolist(), 1 + self.index, round])
 
     def common_random(self, round: int) -> np.random.Generator:
         """The random stream that all agents share in that round, without a message."""

@@ -20,8 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import coterie as co
+from coterie.engines.local import Local
 from coterie.errors import CoterieError
 from coterie.peers.agent import fit_together
+from coterie.peers.nonce import secret
 from coterie.peers.pinning import pin
 from coterie.peers.study import load_party
 from coterie.transport.keys import fingerprint, provide_all
@@ -78,6 +80,11 @@ def data(split="features", classification=False, dtype=float, sparse=False, n=60
     return [replace(table, name=name, cols=None, rows=None) for table, name in zip(tables, names, strict=True)]
 
 
+def same_secrets(folder, names=NAMES):
+    """The embedded engine, drawing from the secrets of these parties: to compare bits with."""
+    return Local(secrets=[secret(*load_party(folder / name / "party.toml")) for name in names])
+
+
 def write_data(folder, tables):
     for table in tables:
         labels = [] if table.y is None else ["y"]
@@ -107,6 +114,7 @@ class Party:
     def __init__(self, folder, name, *arguments, prefix=()):
         self.folder, self.name = folder, name
         self.command = [*prefix, sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
+        self.command += ["--yes"]
         self.command += arguments
         self.start()
 

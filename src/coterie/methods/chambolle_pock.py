@@ -1,7 +1,7 @@
-"""Chambolle–Pock on columns that are apart: what `graph-cp`, in both variants, and `tree` share.
+"""Chambolle–Pock on data split by features: what `graph-cp`, in both variants, and `tree` share.
 
 How a block of the model and the dual move, how steps are balanced when Halpern's iteration begins a new epoch, and
-where to start. The table of `graph_cp.py` says what the letters mean.
+where to start. The table of `graph_cp.py` says what the symbols mean.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def block_norms(agent: Agent) -> FloatArray:
 def pooled_norm(agent: Agent, scale: FloatArray) -> Talk[float]:
     """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers."""
     design = agent.design
-    vector = agent.random(0).standard_normal(design.shape[1]).astype(design.dtype)
+    vector = agent.private_random(0).standard_normal(design.shape[1]).astype(design.dtype)
     previous, beta, top = np.zeros_like(vector), 0.0, 0.0
     length = math.sqrt((yield Sum(np.array([float(vector @ vector)])))[0])
     vector /= length or 1.0

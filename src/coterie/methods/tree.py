@@ -83,8 +83,8 @@ class Tree(Method[State]):
         learned="the labels, from the dual. And how the scores of a leaf, or of a whole branch, move: after as many "
         "rounds as it has columns, these up to a rotation (who resembles whom, to 2e-9)",
         secure="the labels, from the dual; and how the scores of all other parties together move",
-        setup="before the first round a few products of its own columns with known random vectors, one number per "
-        "row, added up: with one column this is the column",
+        setup="before the first round a few products of its own columns with secret random vectors, one number per "
+        "row, added up: with one column this is the column up to its length",
     )
     tells_labels: ClassVar[bool] = True
 

@@ -28,6 +28,7 @@ from coterie.families import family_of
 from coterie.networks import Network
 from coterie.peers.align import aligned
 from coterie.peers.chaos import Chaos
+from coterie.peers.nonce import secret
 from coterie.peers.study import PartyFile, Study
 from coterie.problem import Problem
 from coterie.session.setup import make_agent
@@ -194,4 +195,5 @@ def member(session: Session, table: Table, parts: Sequence[TableSummary], proble
     start = sum(part.columns for part in parts[: session.me])
     columns = np.arange(start, start + table.d)
     study = session.study
-    return make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
+    agent = make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
+    return replace(agent, secret=secret(session.own, study))
