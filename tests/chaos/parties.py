@@ -114,6 +114,7 @@ class Party:
     def __init__(self, folder, name, *arguments, prefix=()):
         self.folder, self.name = folder, name
         self.command = [*prefix, sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
+        self.command += ["--yes"]
         self.command += arguments
         self.start()
 

@@ -43,6 +43,7 @@ def provision(
     """Make keys and TLS certificates. Private keys are never copied."""
     if not (all_local or party is not None or sign or expiry or renew or remove):
         raise typer.BadParameter("give one of --party, --sign, --list, --renew, --remove and --all-local")
+    from coterie.peers.disclosure import most_curious
     from coterie.peers.example import write_example
     from coterie.peers.pinning import pin
     from coterie.peers.pinning import remove as remove_party
@@ -100,6 +101,9 @@ def provision(
     for name, digits in keys_of.items():
         out.print(f"The key of {name} has SHA-256 {digits}", markup=False, highlight=False, soft_wrap=True)
     out.print(text)
+    if not (expiry or remove):
+        short = f"In this study the most curious party could compute: {most_curious(known)}."
+        out.print(f"{short} See `coterie agent --show`.", markup=False)
 
 
 def _last_days(folder: Path, parties: list[str]) -> dict[str, str]:

@@ -53,7 +53,7 @@ def users(
         str | None, typer.Option(help="Weight of the agreement between neighbours. With --cv, also a list.")
     ] = None,
     lam: Annotated[str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.")] = None,
-    method: Annotated[str, among(*names_in("methods", "personal"))] = "dada",
+    method: Annotated[str, among(*names_in("methods", "dada"), *names_in("methods", "personal_baselines"))] = "dada",
     network: Annotated[
         str, among("learned", *names_in("networks"), also=", or a file of edges: which users are similar")
     ] = "learned",

@@ -1,7 +1,7 @@
-"""Chambolle–Pock on columns that are apart: what `graph-cp`, in both variants, and `tree` share.
+"""Chambolle–Pock on data split by features: what `graph-cp`, in both variants, and `tree` share.
 
 How a block of the model and the dual move, how steps are balanced when Halpern's iteration begins a new epoch, and
-where to start. The table of `graph_cp.py` says what the letters mean.
+where to start. The table of `graph_cp.py` says what the symbols mean.
 """
 
 from __future__ import annotations

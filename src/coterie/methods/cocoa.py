@@ -1,4 +1,4 @@
-"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of `primal_dual.py`, whose table explains the letters."""
+"""CoCoA, equation (5) of "CoCoA Is ADMM": the fifth rule of `primal_dual.py`, whose table explains the symbols."""
 
 from __future__ import annotations
 

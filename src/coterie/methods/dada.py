@@ -250,15 +250,15 @@ class Dada(Method[State]):
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
             return replace(state, changed=0, told=None)
-        letters = np.array([theirs[peer] for peer in peers.tolist()])
+        messages = np.array([theirs[peer] for peer in peers.tolist()])
         now = np.array([entry(state.peers, state.weights, peer, 0.0) for peer in peers.tolist()])
-        price, trials = self.price(agent, state, peers, letters)
+        price, trials = self.price(agent, state, peers, messages)
         lam, delta = problem.lam, problem.delta
         if self.graph_step == "exact":
-            w = graph_block(price, letters[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
+            w = graph_block(price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
         else:
             # w ← max(0, w − ∇h(w)/L_κ),   L_κ = 2μ((κ + 1)/δ² + λ), both divided by μ                  (4), (5)
-            v = 1 / (state.x[0] + delta) + 1 / (letters[:, 0] + delta)
+            v = 1 / (state.x[0] + delta) + 1 / (messages[:, 0] + delta)
             smoothness = 2 * ((peers.size + 1) / delta**2 + lam)
             w = np.maximum(0.0, now - (price - v + 2 * lam * now) / smoothness)
         if self.nearest is not None:
@@ -272,16 +272,16 @@ class Dada(Method[State]):
         return State(x, keys, values, state.heard, state.views, 0, told, state.together)
 
     def price(
-        self, agent: Agent, state: State, peers: npt.NDArray[np.intp], letters: FloatArray
+        self, agent: Agent, state: State, peers: npt.NDArray[np.intp], messages: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """The linear part of h divided by μ, for each of these peers, and how their models did on its own rows."""
         problem = agent.problem
         assert isinstance(problem, Personal)
-        models = letters[:, HEAD:]
+        models = messages[:, HEAD:]
         if self.likeness == "models":
             apart = models - state.x[HEAD:]
             # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
-            return (state.x[1] + letters[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart), np.zeros(
+            return (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart), np.zeros(
                 len(peers)
             )
         scores = models @ margins(agent).T

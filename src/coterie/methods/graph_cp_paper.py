@@ -1,6 +1,6 @@
 """`graph-cp` as it was published: equations (9) to (14) with the steps of Theorem 1, two exchanges an iteration.
 
-The table of `graph_cp.py` says what the letters mean.
+The table of `graph_cp.py` says what the symbols mean.
 """
 
 from __future__ import annotations

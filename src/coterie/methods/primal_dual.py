@@ -56,12 +56,12 @@ Auto = float | Literal["auto"]
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    smooth_first: int = tuned(4, "The first round after which ρ may change by itself, ...")
+    smooth_first: int = tuned(4, "The first round after which ρ may change by itself, ...", costs=2.5)
     smooth_share: float = tuned(0.5, "... and how far late changes go to the balanced one, in logarithms.", below=1)
-    kinks_pace: float = tuned(1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...")
+    kinks_pace: float = tuned(1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...", costs=2.0)
     kinks_share: float = tuned(0.25, "... and how far late changes go there.", below=1)
     whole_way: int = tuned(80, "With kinks, the way is measured from the start until this round, then in stretches.")
-    worth_a_change: float = tuned(1.15, "Closer than by this factor, ρ stays as it is.", above=1)
+    worth_a_change: float = tuned(1.15, "Closer than by this factor, ρ stays as it is.", above=1, costs=2.5)
     least_way: float = tuned(0.3, "Of one agent's first guess of the way, at least this share counts as gone.", below=1)
     roughest: float = tuned(0.1, "How exactly local problems are solved at first.", below=1)
     exact_from: float = tuned(10.0, "The round from which they are solved better.")

@@ -43,7 +43,7 @@ from coterie.words import Sum, Talk
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    parts: int = tuned(2, "How often an agent speaks in a lap.")
+    parts: int = tuned(2, "How often an agent speaks in a lap.", costs=2.0)
     resting: int = tuned(16, "Rows at a bound of their dual are looked at every so many laps.")
     settled: int = tuned(4, "Laps after which it makes sense to say that a row rests.")
     expected_laps: int = tuned(40, "Laps to a relative gap of 1e-6, for choosing.")
