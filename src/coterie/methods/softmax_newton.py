@@ -54,6 +54,9 @@ class _Tuning(Tuning):
     exact: float = tuned(
         0.1, "How exactly the first quadratics are solved, relatively.", "measured: 26 made classes, digits", below=1.0
     )
+    least: float = tuned(
+        1e-10, "Share of the largest curvature that every column has at least.", "rounding: of nearly constant columns"
+    )
     rounding: float = tuned(
         1e-13, "Values of P that differ by less, relatively, are equal.", "rounding: of sums in double precision"
     )
@@ -136,7 +139,7 @@ class SoftmaxNewton(Method[State]):
         n, penalty, width = agent.total, agent.problem.penalty, len(state.w)
         first = yield Sum(np.concatenate([_diagonal(here), here.adjoint, [here.losses]]))
         scale, slope = first[:width] / n, first[width:-1] / n
-        scale = np.maximum(scale, scale.max(initial=0.0) * LEAST)
+        scale = np.maximum(scale, scale.max(initial=0.0) * TUNING.least)
         solve = _conjugate_gradients if penalty.quadratic or penalty.is_zero else _proximal_gradients
         exact = TUNING.exact
         if state.steepest:
@@ -147,8 +150,6 @@ class SoftmaxNewton(Method[State]):
 
 BLOCK = 1 << 20
 """Numbers of long rows that are multiplied out at a time."""
-LEAST = 1e-10
-"""Columns that are nearly constant get at least this share of the largest curvature."""
 
 
 def _from_hessian(agent: Agent, here: SoftmaxHere) -> Talk[tuple[FloatArray, FloatArray, float]]:
