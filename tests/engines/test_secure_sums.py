@@ -22,7 +22,7 @@ from coterie.networks import from_edges
 from coterie.peers.agent import read_own
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_party
-from coterie.transport import secure_sums
+from coterie.transport import point_to_point, secure_sums
 from coterie.transport.links import Tag
 from coterie.transport.secure_sums import MaskedSums
 
@@ -93,6 +93,15 @@ def test_float32_too(kind):
     found = co.solve(co.Problem(**RIDGE), tables, engine=Threads(), **settings)
     assert found.model.coef_.dtype == np.float32
     assert_same(found, local)
+
+
+@pytest.mark.parametrize("kind", ["star", "tree"])
+def test_long_messages_travel_in_pieces(monkeypatch, kind):
+    monkeypatch.setattr(point_to_point, "PIECE", 240)
+    tables = data("samples", classification=True, names=NAMES[:5], d=8)
+    settings = {"method": "newton", "network": network(kind, 5), "progress": False}
+    local = co.solve(co.Problem(**LOGISTIC), tables, secure_sums=True, **settings)
+    assert_same(co.solve(co.Problem(**LOGISTIC), tables, engine=Threads(), **settings), local)
 
 
 def test_columns_apart_when_asked_for(tmp_path):

@@ -59,6 +59,9 @@ def data(name):
     if name == "rare":
         X = sp.random_array((200, 40), density=0.1, rng=rng, format="csr")
         return X, np.sign(X @ rng.standard_normal(40) + 0.1 * rng.standard_normal(200))
+    if name == "many rare":
+        X = sp.random_array((300, 900), density=0.015, rng=rng, format="csr")
+        return X, np.sign(X @ rng.standard_normal(900) + 0.1 * rng.standard_normal(300))
     if name == "users":
         X, y = data("iris")
         return X, y, rng.integers(0, 6, len(y))
@@ -74,6 +77,7 @@ PROBLEMS = {
     "heavy huber": (co.Problem("huber", "l2", 1e-2, intercept=True), "heavy"),
     "wine logistic": (co.Problem("logistic", "l2", 1e-2), "wine"),
     "rare logistic l1": (co.Problem("logistic", "l1", 3e-3, intercept=True), "rare"),
+    "many rare l1": (co.Problem("logistic", "l1", 3e-4), "many rare"),
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
     "wine squared": (co.Problem("squared", "l2", 1e-2), "wine"),
@@ -103,6 +107,10 @@ CASES = {
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
+    "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
+    "methods.working_set": runs(["newton"], ["many rare l1"]),
+    "methods.low_rank_model": runs(["newton"], ["many rare l1"]),
     "acceleration.relaxation": runs(["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"),
     "methods.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
     "methods.costs": runs(["auto"], PROBLEMS),
