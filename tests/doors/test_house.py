@@ -29,7 +29,7 @@ LAYERS = [
     {"models", "result"},
     {"families"},
     {"session"},
-    {"plan", "progress", "sinks", "solve", "verify", "path"},
+    {"plan", "progress", "sinks", "solve", "verify", "path", "inference"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
