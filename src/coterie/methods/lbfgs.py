@@ -25,6 +25,7 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import quasi_newton
+from coterie.methods.couriers import Blocks, Sums
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.envelope import bend_of, is_smooth, next_width, slopes, step_along
 from coterie.methods.graph_cp import first_dual_step
@@ -114,7 +115,7 @@ class QuasiNewton(Method[State]):
 
     @property
     def states(self) -> tuple[type, ...]:
-        return State, Memory
+        return self.state, Memory
 
     def _pairs(self, agent: Agent) -> int:
         """How many pairs to remember."""
@@ -161,14 +162,18 @@ class Lbfgs(QuasiNewton):
     first_look: ClassVar[int] = 4
 
     def start(self, agent: Agent) -> Talk[State]:
-        return (yield from self._started(agent, agent.first_model().astype(float), None))
+        return (yield from self._started(agent, agent.first_model().astype(float), None, Sums()))
 
     def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
-        return (yield from self._started(agent, point.w.astype(float), point.v))
+        return (yield from self._started(agent, point.w.astype(float), point.v, Sums()))
 
-    def _started(self, agent: Agent, w: FloatArray, dual: FloatArray | None) -> Talk[State]:
+    def courier(self, agent: Agent, state: State) -> Sums | Blocks:
+        """How scores and slopes travel."""
+        return Sums()
+
+    def _started(self, agent: Agent, w: FloatArray, dual: FloatArray | None, courier: Sums | Blocks) -> Talk[State]:
         """At w; with kinks, around that dual."""
-        scores = (yield Sum(_message(agent, agent.design.forward(w)))).astype(float)
+        scores, _ = yield from courier.scores(agent, w)
         v, centre = NOTHING, NOTHING
         width = bend = 0.0
         if agent.data.y is not None:
@@ -176,30 +181,32 @@ class Lbfgs(QuasiNewton):
             width = 0.0 if is_smooth(agent) else 1.0 / first_dual_step(agent)
             v = slopes(agent, scores, centre, width)
             bend = bend_of(agent, scores, v, width)
-        heard = yield Sum(_message(agent, _told(agent, v, len(scores), bend)))
-        bend, ridge = float(heard[-1]) / agent.total, ridge_of(agent)
+        adjoint, (bend,) = yield from courier.slopes(agent, v, (bend,))
+        bend, ridge = float(bend) / agent.total, ridge_of(agent)
         lengths = agent.design.squared_lengths().astype(float)
         base = bend * lengths + ridge
         base[lengths == 0] = base.max(initial=0.0) or 1.0
-        slope = agent.design.adjoint(heard[:-1].astype(float)) / agent.total + ridge * w
         mine = scores if agent.data.y is not None else NOTHING
-        none = Memory.empty(len(w), 2)
+        none, slope = Memory.empty(len(w), 2), adjoint / agent.total + ridge * w
         return State(w, slope, none, base, bend, mine, v, centre, width, 0, math.inf, 1.0, 0.0)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        courier = self.courier(agent, state)
         way = yield from self._way(agent, state, _metrics(agent, state), t, _summed)
-        heard = yield Sum(_message(agent, np.append(agent.design.forward(way.p), way[2:])))
-        after, decided = self._decided(agent, state, heard.astype(float)) if state.v.size else (state, (0.0, 0.0, 0.0))
-        told = yield Sum(_message(agent, _told(agent, after.v, len(heard) - len(way[2:]), *decided)))
-        step, keeps, stretch = map(float, told[-3:])
+        image, numbers = yield from courier.scores(agent, way.p, way[2:])
+        after, decided = self._decided(agent, state, image, numbers) if state.v.size else (state, (0.0, 0.0, 0.0))
+        adjoint, told = yield from courier.slopes(agent, after.v, decided)
+        step, keeps, stretch = map(float, told)
         w = state.w + step * way.p
-        slope = agent.design.adjoint(told[:-3].astype(float)) / agent.total + ridge_of(agent) * w
+        slope = adjoint / agent.total + ridge_of(agent) * w
         memory = self._after(agent, way.memory, step * way.p, slope - state.slope, keeps)
         return replace(after, w=w, slope=slope, memory=memory, stretch=stretch)
 
-    def _decided(self, agent: Agent, state: State, heard: FloatArray) -> tuple[State, tuple[float, float, float]]:
+    def _decided(
+        self, agent: Agent, state: State, image: FloatArray, numbers: FloatArray
+    ) -> tuple[State, tuple[float, float, float]]:
         """Where the agent with the labels goes: the step, whether to remember the pair, and the next stretch."""
-        image, (linear, quadratic, chord, steep) = heard[:-4], map(float, heard[-4:])
+        linear, quadratic, chord, steep = map(float, numbers)
         most = 1.0 if has_threshold(agent) else math.inf
         place = state.scores, image, state.centre, state.width
         step = step_along(agent, *place, (linear + chord, quadratic), most)
@@ -228,20 +235,6 @@ class Lbfgs(QuasiNewton):
 
 
 # -- what is said ------------------------------------------------------------------------------------------------------
-
-
-def _message(agent: Agent, numbers: FloatArray) -> FloatArray:
-    """Numbers in the precision of the data."""
-    said: FloatArray = numbers.astype(agent.design.dtype, copy=False)
-    return said
-
-
-def _told(agent: Agent, v: FloatArray, rows: int, *numbers: float) -> FloatArray:
-    """What the agent with the labels says of every row, and some numbers; all others are silent."""
-    said: FloatArray = np.zeros(rows + len(numbers))
-    if agent.data.y is not None:
-        said[:rows], said[rows:] = agent.weighted(v), numbers
-    return said
 
 
 def _summed(x: FloatArray) -> Talk[FloatArray]:
