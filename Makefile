@@ -3,11 +3,14 @@
 # make test   installs what the tests need into .venv, then checks style, types and behaviour (this is what CI runs)
 # make gallery   runs every study in its quick size and redraws docs/gallery.md
 # make docs   builds the documentation as a website into site/
+# make sbom   writes sbom.json: what an installed Coterie is made of (CycloneDX)
+# make constraints   writes the versions that are installed, once the tests have passed, to constraints.txt
+# TESTED=1    with any of them: installs the versions of constraints.txt, with which the tests have passed
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TESTED),--constraint constraints.txt)
 BENCH := .venv-bench
 PEERS := celer skglm snapml rehline cyanure copt dask-glm decent-bench 'pyspark>=4.0'
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -16,7 +19,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
 export COTERIE_DATA
 
-.PHONY: demo docs gallery test check test-slow lint types bench bench-quick format clean help
+.PHONY: demo docs sbom constraints gallery test check test-slow lint types bench bench-quick format clean help
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -45,6 +48,13 @@ gallery: $(VENV)/.installed
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html"
+
+sbom: $(VENV)/.installed
+	$(BIN)/python scripts/sbom.py $(EXTRAS) > sbom.json
+
+constraints: $(VENV)/.installed-dev
+	@{ head -2 constraints.txt; $(BIN)/python -m pip freeze --exclude-editable | grep -v '@'; } > constraints.new
+	@mv constraints.new constraints.txt
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

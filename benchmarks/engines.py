@@ -239,8 +239,9 @@ class BareStreams:
 
 
 def _bare_place(place: int, inbox: Any, outbox: Any) -> None:
-    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh
     from coterie.transport.links import Tag
+    from coterie.transport.security import TrustedCluster
 
     links = GrpcMesh(place, range(AGENTS), "bare", TrustedCluster(), 60.0)
     outbox.put((place, links.address))

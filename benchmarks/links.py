@@ -27,10 +27,11 @@ from coterie.bill import Bill
 from coterie.networks import Network, complete, expander, star
 from coterie.transport.driver import Driver
 from coterie.transport.frames import Header, Kind, decode, encode
-from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
+from coterie.transport.security import TrustedCluster
 from coterie.words import Exchange, Sum
 
 

@@ -23,7 +23,15 @@ ORDER = {
     "Engines": "engines",
     "Papers": "papers",
     "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
-    "Extend": ["add-a-loss.md", "add-a-method.md", "add-an-engine.md", "contributing.md", "decisions", "changelog.md"],
+    "Extend": [
+        "add-a-loss.md",
+        "add-a-method.md",
+        "add-an-engine.md",
+        "add-a-report-section.md",
+        "contributing.md",
+        "decisions",
+        "changelog.md",
+    ],
     "Reference": ["reference.md", "examples.md"],
 }
 ESTIMATORS, REST = "<!-- estimators -->", "<!-- the rest -->"

@@ -55,9 +55,10 @@ class Bill:
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
         self._apart: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
-        self._rounds: list[tuple[int, int]] = []
-        self._scalars, self._bits = 0, 0
-        """Of the rounds so far."""
+        self._rounds: list[list[int]] = []
+        """Rounds in a row that sent alike: how many, and how many numbers each; most runs have few such rows."""
+        self._scalars, self._bits, self._before = 0, 0, 0
+        """Numbers and bits of the rounds so far, and the numbers of those that are over."""
 
     # -- counting, called by transports -------------------------------------------------------------------------------
 
@@ -108,7 +109,11 @@ class Bill:
 
     def end_round(self) -> None:
         """A round is over."""
-        self._rounds.append((self._scalars, self._bits))
+        sent, self._before = self._scalars - self._before, self._scalars
+        if self._rounds and self._rounds[-1][1] == sent:
+            self._rounds[-1][0] += 1
+        else:
+            self._rounds.append([1, sent])
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -120,7 +125,7 @@ class Bill:
     @property
     def rounds(self) -> int:
         """How many rounds were run."""
-        return len(self._rounds)
+        return sum(count for count, _ in self._rounds)
 
     @property
     def messages(self) -> int:
@@ -168,8 +173,7 @@ class Bill:
     @property
     def per_round(self) -> list[int]:
         """How many numbers each round sent."""
-        cumulated = [0, *(scalars for scalars, _ in self._rounds)]
-        return [after - before for before, after in itertools.pairwise(cumulated)]
+        return [sent for count, sent in self._rounds for _ in range(count)]
 
     @property
     def per_edge(self) -> dict[tuple[int, int], int]:
@@ -261,15 +265,18 @@ class Bill:
         return {
             "alike": [[*key, *entry] for key, entry in sorted(self._alike.items())],
             "apart": [[*key, table.tolist()] for key, table in sorted(self._apart.items())],
-            "rounds": [list(pair) for pair in self._rounds],
+            "rows": [list(row) for row in self._rounds],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue counting from what `state()` gave."""
         self._alike = {(purpose, word): list(entry) for purpose, word, *entry in state["alike"]}
         self._apart = {(purpose, word): np.array(table, np.int64) for purpose, word, table in state["apart"]}
-        self._rounds = [(scalars, bits) for scalars, bits in state["rounds"]]
-        self._scalars, self._bits = self.scalars, self.bits
+        self._rounds = [[count, sent] for count, sent in state["rows"]] if "rows" in state else []
+        # Of before there were rows: the numbers sent until the end of each round.
+        ends = [0, *(scalars for scalars, _ in state.get("rounds", ()))]
+        self._rounds += [[1, after - before] for before, after in itertools.pairwise(ends)]
+        self._scalars, self._bits, self._before = self.scalars, self.bits, self.scalars
 
     def _cost(self, *purposes: str, word: str | None = None) -> Cost:
         messages = scalars = bits = 0

@@ -11,6 +11,7 @@ Every command has `--json` with stable keys, and `--config` (a TOML file) if it 
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import pkgutil
 import sys
@@ -87,6 +88,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 def main() -> None:
     """Run the command line; errors that name their fix are printed without a traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
     sys.exit(_guarded(app))
 
 

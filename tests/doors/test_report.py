@@ -30,7 +30,8 @@ from coterie.report import FORMATS, save_comparison_figures, save_figures, write
 from coterie.report.call import solve_call
 from coterie.report.compare import comparison_page
 from coterie.report.figures import INK, colour, figures, gap_against, network, shown_of
-from coterie.report.page import ELSEWHERE, STATUS_WORDS, page
+from coterie.report.page import STATUS_WORDS, page
+from coterie.report.sections.bill import ELSEWHERE
 from coterie.report.winners import winners
 from coterie.report.words import duration, money, number, one_part_in, plain, text
 from coterie.result import History, Result

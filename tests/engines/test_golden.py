@@ -17,7 +17,7 @@ import coterie as co
 from coterie.arrays import digest
 from coterie.files import read_archive
 from coterie.models import PersonalModel
-from coterie.report.model import problem_facts
+from coterie.report.sections.settings import problem_facts
 
 rng = np.random.default_rng(0)
 X = rng.integers(-4, 5, (24, 5)).astype(float)

@@ -191,7 +191,8 @@ def polled(links, tag):
 
 @needs("peers")
 def test_links_are_looked_at_without_waiting():
-    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh
+    from coterie.transport.security import TrustedCluster
 
     ends = [GrpcMesh(place, range(2), "run", TrustedCluster(), 5.0) for place in range(2)]
     for end in ends:

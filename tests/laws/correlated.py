@@ -1,4 +1,4 @@
-"""Columns that are nearly dependent, across parties or inside one: what methods of first order are slow on."""
+"""Columns that are nearly dependent, across parties or inside one: what first-order methods are slow on."""
 
 from __future__ import annotations
 

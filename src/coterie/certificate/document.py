@@ -172,7 +172,7 @@ class Certificate:
 
 def sentence(primal: float, gap: float, relative_gap: float, radius: float | None, settings: Mapping[str, Any]) -> str:
     """What a gap means, in one sentence."""
-    against = "what the best constant loses" if _has_constant(settings) else "its value at w = 0"
+    against = unit_of(settings)
     claim = (
         f"is within {gap:.3g} of the best possible objective ({relative_gap:.2g} of {against})"
         if gap > ROUNDING * abs(primal)
@@ -181,9 +181,10 @@ def sentence(primal: float, gap: float, relative_gap: float, radius: float | Non
     return f"This model {claim}{'' if radius is None else f' among all models of norm at most {radius:.3g}'}."
 
 
-def _has_constant(settings: Mapping[str, Any]) -> bool:
-    """Whether the unit is that of the best constant: with an intercept, unless the certificate is an old one."""
-    return bool(settings["problem"].get("intercept")) and settings.get("unit") != "zeros"
+def unit_of(settings: Mapping[str, Any]) -> str:
+    """What a relative gap is a share of: the best constant's loss with an intercept, unless the certificate is old."""
+    constant = settings["problem"].get("intercept") and settings.get("unit") != "zeros"
+    return "what the best constant loses" if constant else "its value at w = 0"
 
 
 def _seal(content: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ from coterie.transport.links import Links
 from coterie.transport.point_to_point import PointToPoint
 
 if TYPE_CHECKING:
-    from coterie.transport.grpc_mesh import MutualTLS
+    from coterie.transport.security import MutualTLS
 
 T = TypeVar("T")
 VERSIONS = 3
@@ -173,7 +173,8 @@ def live(
     meet    is handed the address of this process, and gives those of all processes once everybody has one
     keys    for mutual TLS; without them nothing is encrypted: for one trusted cluster only
     """
-    from coterie.transport.grpc_mesh import GrpcMesh, TrustedCluster
+    from coterie.transport.grpc_mesh import GrpcMesh
+    from coterie.transport.security import TrustedCluster
 
     process, everybody = own.process, range(spec.processes)
     # Who may wake up alone may ask anybody.

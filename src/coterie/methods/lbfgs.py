@@ -1,12 +1,12 @@
-"""L-BFGS over blocks of columns: far fewer rounds than methods of first order, for messages as long.
+"""L-BFGS over blocks of columns: far fewer rounds than first-order methods, for messages as long.
 
     p   = −H ∇P(w), or the way to the minimum of the model with the l1 penalty        `quasi_newton.py`: a few numbers
     t   = argmin P(w + t p), for l1 with the chord of the penalty in place of it
     w⁺  = w + t p
 
-A round with columns apart says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; and one in which
-the agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers. Rows
-apart are in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
+A round on data split by features says `Sum`s of inner products of each agent's blocks; one of X p, n numbers; one in
+which the agent with the labels, after an exact search along X p, tells the slope of the loss at every row, n numbers.
+Data split by samples is in `lbfgs_rows.py`. The loss may have kinks: `envelope.py`.
 
 For l1 the way ends at a point with zeros, so that t ≤ 1. Where it would be more, the first guess of the Hessian is made
 twice as soft for the next round, and where it is less than a half, twice as stiff.
@@ -53,7 +53,7 @@ NOTHING: FloatArray = np.empty(0)
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where one agent stands between two rounds. With columns apart, what is said of rows is at the labels only."""
+    """Where one agent stands between two rounds. Split by features, what is said of rows is at the labels only."""
 
     w: FloatArray
     slope: FloatArray
@@ -75,7 +75,7 @@ class State:
     """What the envelope cost around the last centre."""
     stretch: float
     value: float
-    """P(w), where rows are apart."""
+    """P(w), split by samples."""
 
 
 class Way(NamedTuple):
@@ -145,7 +145,7 @@ class QuasiNewton(Method[State]):
 
 @dataclass(frozen=True)
 class Lbfgs(QuasiNewton):
-    """L-BFGS with columns apart: two `Sum`s of n numbers a round and small ones."""
+    """L-BFGS on data split by features: two `Sum`s of n numbers per round and small ones."""
 
     name: ClassVar[str] = "lbfgs"
     split: ClassVar[str] = "features"

@@ -1,4 +1,4 @@
-"""L-BFGS with rows apart, for smooth losses and many columns: `lbfgs.py` has the text that both splits share.
+"""L-BFGS on data split by samples, for smooth losses and many columns: `lbfgs.py` has the text that both splits share.
 
 A round is one `Sum` of ∇f(w + p) and its value, d + 1 numbers. Where P does not fall enough there, and in the first
 round, a `Sum` of values at trial steps says how far to go, and another one ∇f there.
@@ -32,7 +32,7 @@ SUFFICIENT, ROUNDING = 1e-4, 1e-13
 
 @dataclass(frozen=True)
 class LbfgsRows(QuasiNewton):
-    """L-BFGS with rows apart: one `Sum` of d + 1 numbers in most rounds."""
+    """L-BFGS on data split by samples: one `Sum` of d + 1 numbers in most rounds."""
 
     name: ClassVar[str] = "lbfgs-rows"
     split: ClassVar[str] = "samples"

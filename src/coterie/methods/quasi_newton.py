@@ -9,7 +9,7 @@
     H⁻¹ = D/γ − Uᵀ M⁻¹ U,  U = [S D/γ; Y],  M = [ S D Sᵀ/γ   L ]          L what is left below the diagonal of S Yᵀ
                                                 [    Lᵀ     −E ]
 
-Of the whole only inner products of rows are needed: where columns are apart, a `Sum` of a few numbers, of which those
+Of the whole only inner products of rows are needed: split by features, a `Sum` of a few numbers, of which those
 among older pairs are known. With a threshold (l1), the next point is the minimum of the model with H⁻¹ and the penalty:
 the root of 2k equations in α (Becker and Fadili, 2012), found by Newton's method with one more small `Sum` a step:
 

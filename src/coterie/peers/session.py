@@ -36,7 +36,6 @@ from coterie.transport.broadcast import SignedBroadcast
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import GrpcMesh, Restarted
 from coterie.transport.keys import load_keys
-from coterie.transport.layout import Layout
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.secure_sums import meet
 
@@ -79,9 +78,7 @@ def in_session(
 ) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
     network, me = study.carrying(), study.index(own.party)
-    everybody = range(network.agents)
-    layout = Layout(network, everybody, me)
-    neighbours = layout.others if study.split == "users" else layout.partners
+    neighbours = study.neighbours(me)
     make = GrpcMesh if chaos is None else chaos.streams
     links = make(
         me,
@@ -90,14 +87,15 @@ def in_session(
         load_keys(own.keys, own.party),
         study.deadline,
         names=study.names,
-        listen=own.listen or study.party[me].address,
+        listen=own.listen or study.party[me].address or "127.0.0.1:0",
         agreement=f"{study.agreement}\npurpose = {purpose}",
         patience=own.patience,
+        dials=study.dialled_by(me, neighbours),
     )
     try:
-        links.connect([party.address for party in study.party])
-        waiting = [study.names[j] for j in neighbours]
-        say(f"waiting for {', '.join(waiting)}")
+        links.connect([party.address or "" for party in study.party])
+        waiting = ", ".join(study.names[j] for j in neighbours)
+        say(f"waiting for {waiting}, for up to {own.patience:g} seconds (patience in party.toml)")
         while True:
             try:
                 links.wait()

@@ -14,8 +14,8 @@ import msgspec
 from coterie.certificate import Certificate
 from coterie.errors import ProtocolError
 from coterie.peers.session import Session
-from coterie.transport.grpc_mesh import MutualTLS
 from coterie.transport.keys import check_signature, known_key, signature
+from coterie.transport.security import MutualTLS
 
 
 class Signed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

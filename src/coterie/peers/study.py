@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -47,16 +48,21 @@ from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
+from coterie.transport.layout import Layout
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
+
+LONGEST_DEADLINE, LONGEST_PATIENCE = 86_400.0, 30 * 86_400.0
+"""Seconds: a day, and a month."""
 
 
 class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who takes part, and where it listens."""
 
     name: str
-    address: str
+    address: str | None = None
+    """host:port where the others reach it; without one it dials all its neighbours, and nobody dials it."""
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -85,6 +91,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     duplicates: Literal["error", "first"] = "error"
     labels_shared: bool = False
     """Whether the parties agree that the labels become known to all, which some methods need."""
+    dials: tuple[tuple[str, str], ...] = ()
+    """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
     secure_sums: bool | None = None
     """Whether sums are masked; by default split by samples and parties are three or more."""
     deadline: float = 30.0
@@ -125,9 +133,28 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
             return from_edges(edges, len(self.party), connected=False) if self.split == "users" else from_edges(edges)
         return make_network(self.network, self.split, len(self.party), self.seed)
 
+    def neighbours(self, party: int) -> list[int]:
+        """Whom that party talks to."""
+        network = self.carrying()
+        layout = Layout(network, range(network.agents), party)
+        return list(layout.others if self.split == "users" else layout.partners)
+
     def carrying(self) -> Network:
         """Who can reach whom: split by users everybody, as if through a server."""
         return star(len(self.party), server=True) if self.split == "users" else self.make_network()
+
+    def dialled_by(self, party: int, neighbours: Iterable[int]) -> set[int]:
+        """Which of its neighbours that party dials."""
+        chosen = {(self.index(one), self.index(other)) for one, other in self.dials}
+
+        def dials(one: int, other: int) -> bool:
+            if (one, other) in chosen or (other, one) in chosen:
+                return (one, other) in chosen
+            if None in (self.party[one].address, self.party[other].address):
+                return self.party[one].address is None
+            return one > other
+
+        return {other for other in neighbours if dials(party, other)}
 
     @property
     def agreement(self) -> str:
@@ -177,12 +204,11 @@ def load_study(path: str | Path) -> Study:
     for party in study.party:
         if not NAME.fullmatch(party.name):
             raise InvalidInput(f"{path}: {party.name!r} is not a valid party name; use letters, digits and dashes.")
-        if not ADDRESS.fullmatch(party.address):
+        if party.address is not None and not ADDRESS.fullmatch(party.address):
             raise InvalidInput(f"{path}: the address of {party.name} is host:port, not {party.address!r}.")
     if len({name.lower() for name in names}) < len(names):
         raise InvalidInput(f"{path}: two parties have the same name ({', '.join(names)}).")
-    if not study.deadline > 0:
-        raise InvalidInput(f"{path}: the deadline is a number of seconds above 0, not {study.deadline}.")
+    _check_seconds(path, "deadline", study.deadline, LONGEST_DEADLINE)
     pace_of(study.clock, study.pace)
     if study.clock == "real" and study.split != "users":
         raise InvalidInput(f"{path}: clock = 'real' needs split = 'users'.")
@@ -196,7 +222,28 @@ def load_study(path: str | Path) -> Study:
     network = study.make_network()
     if network.agents != len(names):
         raise InvalidInput(f"{path}: the network is of {network.agents} agents, but there are {len(names)} parties.")
+    _check_dials(path, study)
     return study
+
+
+def _check_seconds(path: str | Path, name: str, value: float, most: float) -> None:
+    if not 0 < value <= most:
+        raise InvalidInput(f"{path}: {name} is a number of seconds above 0 and at most {most:g}, not {value:g}.")
+
+
+def _check_dials(path: str | Path, study: Study) -> None:
+    """Refuse neighbours of which neither can reach the other."""
+    if wrong := [pair for pair in study.dials if (pair[1], pair[0]) in study.dials]:
+        raise InvalidInput(f"{path}: dials: of {wrong[0][0]} and {wrong[0][1]}, one dials the other, not both.")
+    everybody = range(len(study.party))
+    for one in everybody:
+        neighbours = study.neighbours(one)
+        for other in study.dialled_by(one, neighbours):
+            if study.party[other].address is None:
+                raise InvalidInput(
+                    f"{path}: {study.names[one]} and {study.names[other]} are neighbours, and {study.names[other]} has "
+                    "no address to dial: see docs/firewalls.md, or choose another network."
+                )
 
 
 def _check_method(path: str | Path, study: Study) -> None:
@@ -221,6 +268,7 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     study = load_study(own.study)
     study.index(own.party)
     own.policy.check(path)
+    _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
     return own, study
 
 

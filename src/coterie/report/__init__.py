@@ -22,14 +22,17 @@ __all__ = ["FORMATS", "save_comparison_figures", "save_figures", "write_comparis
 FORMATS = ("svg", "pdf", "png")
 
 
-def write_report(result: Result, path: str | Path, *, notes: Sequence[str] = ()) -> Path:
+def write_report(
+    result: Result, path: str | Path, *, notes: Sequence[str] = (), sections: Sequence[Callable[[Result], str]] = ()
+) -> Path:
     """Write one self-contained HTML page about the run: what is proven, how it went, what it cost, how to repeat it.
 
-    `notes` are paragraphs for the head of the page, such as whose data this was.
+    `notes` are paragraphs for the head of the page, such as whose data this was. `sections` are functions that make
+    HTML of the result, for the end of the page.
     """
     from coterie.report.page import page
 
-    return write_atomically(path, page(result, notes).encode(), public=True)
+    return write_atomically(path, page(result, notes, sections).encode(), public=True)
 
 
 def save_figures(result: Result, folder: str | Path, format: str = "svg") -> list[Path]:

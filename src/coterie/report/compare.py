@@ -21,8 +21,10 @@ from coterie.report.html import (
     swatch,
     table,
 )
-from coterie.report.model import problem_facts
-from coterie.report.page import AXES, elsewhere, foot, status_mark
+from coterie.report.page import foot, status_mark
+from coterie.report.sections.bill import elsewhere
+from coterie.report.sections.progress import AXES
+from coterie.report.sections.settings import problem_facts
 from coterie.report.winners import MEASURES, winners
 from coterie.report.words import number, text
 from coterie.result import Result

@@ -59,3 +59,8 @@ def one_part_in(share: float) -> str:
         if parts >= scale:
             return f"one part in {math.floor(10 * parts / scale) / 10:g} {word}"
     return f"one part in {math.floor(parts)}"
+
+
+def written_value(value: object) -> str:
+    """A setting or label, short."""
+    return shortened(number(value, 12) if isinstance(value, float) else plain(value), 60)

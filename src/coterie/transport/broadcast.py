@@ -26,9 +26,10 @@ import msgspec
 
 from coterie.errors import ProtocolError
 from coterie.networks import Network
-from coterie.transport.grpc_mesh import GrpcMesh, MutualTLS
+from coterie.transport.grpc_mesh import GrpcMesh
 from coterie.transport.keys import PublicKey, check_signature, known_key, signature
 from coterie.transport.links import Tag
+from coterie.transport.security import MutualTLS
 
 T = TypeVar("T")
 

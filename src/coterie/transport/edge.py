@@ -24,6 +24,11 @@ from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.links import Stop, Tag
 
 ACKNOWLEDGE_BYTES = 2**20
+WINDOW = 64 * 2**20
+"""Bytes of messages that may wait to be read, or to be heard, on each side of an edge; a single one may be larger."""
+OVERHEAD = 256
+"""Bytes that a message takes beside its numbers."""
+ROOM_SECONDS = 0.05
 
 Line: TypeAlias = "SimpleQueue[bytes | None]"
 """Frames on their way into a connection; None ends it."""
@@ -65,6 +70,10 @@ class Edge:
         self._line: Line | None = None
         self._cut: Callable[[], object] = lambda: None
         self.incarnation = ""
+        self.outdated: set[str] = set()
+        """Processes of this party whose place another one took."""
+        self._latest = ""
+        self._room = threading.Condition()
         self.forget()
 
     def forget(self) -> None:
@@ -73,10 +82,11 @@ class Edge:
             self.detach()
             self.heard, self._sent, self._unacknowledged = 0, 0, 0
             self._kept: list[tuple[int, bytes]] = []
+            self._kept_bytes, self._unread, self._full = 0, 0, False
             self._inbox: SimpleQueue[tuple[Tag, Any, Stop] | Exception] = SimpleQueue()
             self._answers: SimpleQueue[Any] = SimpleQueue()
             self._failure: Exception | None = None
-            self._questions = 0
+            self._questions, self._answered = 0, 0
             self.left = False
             self.incarnation = ""
             self._greeted.clear()
@@ -87,8 +97,8 @@ class Edge:
 
     @property
     def silence(self) -> float:
-        """Seconds since something was heard."""
-        return time.monotonic() - self.last_heard
+        """Seconds since something was heard; whoever is not listened to is not silent."""
+        return 0.0 if self._full else time.monotonic() - self.last_heard
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -97,10 +107,18 @@ class Edge:
             self._sent += 1
             frame = self._frame(kind, self._sent, payload, tag, note)
             self._kept.append((self._sent, frame))
+            self._kept_bytes += len(frame)
             self._unacknowledged = 0
             if self._line is not None and not self.lose_next:
                 self._line.put(frame)
             self.lose_next = False
+
+    def wait_for_room(self) -> None:
+        """Until the other side has heard so much that little is kept for it; it may be slow, but not silent."""
+        while self._kept_bytes > WINDOW and self._failure is None:
+            if self._time_left() <= 0:
+                raise self._lost()
+            time.sleep(0.002)
 
     def beat(self) -> None:
         with self._lock:
@@ -115,6 +133,13 @@ class Edge:
         return encode(what, payload)
 
     # -- the connection of the moment ----------------------------------------------------------------------------------
+
+    def known_as(self, incarnation: str) -> None:
+        """Remember which process speaks for this party; the one before it is out."""
+        with self._lock:
+            if self._latest not in ("", incarnation):
+                self.outdated.add(self._latest)
+            self._latest = incarnation
 
     def greet(self, hello: Header) -> None:
         with self._lock:
@@ -153,6 +178,7 @@ class Edge:
     def listen(self, frames: Iterator[bytes], line: Line) -> None:
         """Take in what this connection brings, until it ends or brings something that cannot be."""
         for frame in frames:
+            self._wait_until_read(line)
             with self._lock:
                 if self._line is not line:
                     return
@@ -161,6 +187,15 @@ class Edge:
                 except ProtocolError as error:
                     self.trouble = str(error)
                     raise
+
+    def _wait_until_read(self, line: Line) -> None:
+        """Leave what comes with the sender, as long as too much of what came waits to be read."""
+        with self._room:
+            while self._unread > WINDOW and self._line is line:
+                self._full = True
+                self._room.wait(ROOM_SECONDS)
+            if self._full:
+                self._full, self.last_heard = False, time.monotonic()
 
     def _take(self, frame: bytes) -> None:
         s = self.mesh
@@ -196,12 +231,21 @@ class Edge:
         s = self.mesh
         tag = Tag(header.purpose, header.step, header.word)
         if header.kind is Kind.MESSAGE:
+            with self._room:
+                self._unread += payload.nbytes + OVERHEAD
             self._inbox.put((tag, payload, Stop(header.stop_at, header.stop_reason)))
         elif header.kind is Kind.QUESTION:
+            if self._kept_bytes > WINDOW:
+                s.rejected["flood"] += 1
+                raise ProtocolError("more questions than answers were heard.")
             message = s.published.get(header.step)
             word = "nothing" if message is None else "message"
             self.post(Kind.ANSWER, np.empty(0) if message is None else message, Tag(header.purpose, header.step, word))
         elif header.kind is Kind.ANSWER:
+            self._answered += 1
+            if self._answered > self._questions:
+                s.rejected["flood"] += 1
+                raise ProtocolError("an answer to no question.")
             self._answers.put((tag, payload))
         elif header.kind is Kind.LEAVE:
             self.left = True
@@ -218,12 +262,18 @@ class Edge:
 
     def _forget_up_to(self, heard: int) -> None:
         known = next((k for k, (number, _) in enumerate(self._kept) if number > heard), len(self._kept))
+        self._kept_bytes -= sum(len(frame) for _, frame in self._kept[:known])
         del self._kept[:known]
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     def next_message(self, patience: float | None = None) -> Any:
-        return self._wait_for(self._inbox, patience)
+        found = self._wait_for(self._inbox, patience)
+        if found is not None:
+            with self._room:
+                self._unread -= found[1].nbytes + OVERHEAD
+                self._room.notify_all()
+        return found
 
     def ask(self, agent: int, patience: float | None = None) -> FloatArray | None:
         if patience is not None and not self.linked:

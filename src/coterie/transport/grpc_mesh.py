@@ -1,6 +1,7 @@
 """A mesh of gRPC streams: one connection per edge, frames both ways, mutual TLS unless the code says "trusted cluster".
 
-The process with the higher number dials, the other one listens. A connection begins with a hello from both sides; then
+Of two neighbours the process with the higher number dials and the other one listens, unless `dials` says otherwise. A
+connection begins with a hello from both sides; then
 each side resends what the other has not heard, so a dropped connection costs nothing but time: messages are numbered,
 kept until the other side has heard them, and taken exactly once. There is one deadline: a neighbour from whom nothing
 is heard for so long, no message and no heartbeat, is lost, and whoever finds out tells its neighbours before it leaves,
@@ -13,6 +14,10 @@ so that all name the same party.
     a study that differs                                      both sides fail, with the lines that differ
     a message twice                                           dropped and counted
     a message too early, changed, too large, of another epoch refused and counted; the connection begins again
+    a connection that falls silent, before or after the hello given up within half a deadline, and dialled again
+    more than is read                                         left with the sender, until there is room (`edge.WINDOW`)
+    idle connections of strangers                             shut out (`gate`)
+    this party a second time                                  refused, and both are told
 
 A neighbour that was restarted has forgotten the conversation. Then `receive` raises `Restarted` in every process, one
 after the other, and after `begin_again` all talk in a new *epoch*: no message of the old one counts.
@@ -21,25 +26,33 @@ after the other, and after `begin_again` all talk in a new *epoch*: no message o
 from __future__ import annotations
 
 import contextlib
-import difflib
-import re
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray, digest, sealed
+from coterie.arrays import FloatArray, sealed
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
 from coterie.transport.edge import Edge, Line, Mesh, printable
 from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
+from coterie.transport.gate import Gate
 from coterie.transport.links import Stop, Tag
+from coterie.transport.security import (
+    BEATS_PER_DEADLINE,
+    MutualTLS,
+    TrustedCluster,
+    difference,
+    grpc_options,
+    server_name,
+    stranger,
+)
 
 try:
     import grpc
@@ -47,40 +60,19 @@ except ImportError as missing:
     raise MissingExtra("the transport between processes", "peers") from missing
 
 METHOD = "/coterie.Links/Converse"
-PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
-BEATS_PER_DEADLINE = 8
 SUSPICIOUS_BEATS = 3
 """After so many missed heartbeats a connection is given up and dialled again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two attempts to reach a neighbour: doubled from the one to the other."""
 UNTRUSTED = ("handshake failed", "verification check failed")
 """What gRPC says, somewhere in its details, when the other side's certificate does not hold."""
+LOGGER = logging.getLogger("coterie")
 MOST_UNTRUSTED = 3
 """After so many such attempts in a row a neighbour that has never been there is given up."""
 
 
 class Restarted(PartyLost):
     """A neighbour was started again, or heard of one: everybody has to begin again from the last common state."""
-
-
-@dataclass(frozen=True)
-class TrustedCluster:
-    """No encryption and no names: for processes of one owner on one machine or in one closed cluster."""
-
-
-@dataclass(frozen=True)
-class MutualTLS:
-    """Both sides show a certificate of the same authority, and each is known by the name in it."""
-
-    key: bytes = field(repr=False)
-    certificate: bytes = field(repr=False)
-    authority: bytes = field(repr=False)
-
-
-def server_name(party: str) -> str:
-    """The name in a party's certificate: its own, or a digest of it if TLS could not read it."""
-    label = party if PLAIN_NAME.fullmatch(party) else f"x{digest(party)[:40]}"
-    return f"{label}.coterie"
 
 
 class GrpcMesh(Mesh):
@@ -99,6 +91,7 @@ class GrpcMesh(Mesh):
         agreement: str = "",
         patience: float | None = None,
         largest: int = LARGEST,
+        dials: Iterable[int] | None = None,
     ):
         """Begin to listen.
 
@@ -109,6 +102,7 @@ class GrpcMesh(Mesh):
         agreement   a text that must be the same in all processes; a difference is shown line by line
         patience    seconds to wait for a neighbour's first sign of life; the deadline if not given
         largest     bytes of the largest message
+        dials       the neighbours that this process dials; without it, those with lower numbers
         """
         if isinstance(security, MutualTLS) and names is None:
             raise InvalidInput("mutual TLS knows processes by their names; give names=.")
@@ -119,9 +113,11 @@ class GrpcMesh(Mesh):
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._edges = {peer: Edge(self, peer) for peer in sorted(set(neighbours) - {me})}
+        self._dials = {peer for peer in self._edges if peer < me} if dials is None else set(dials) & self._edges.keys()
+        self._hello_seconds = max(self.deadline / 2, 1.0)
         self._threads: list[threading.Thread] = []
         self._pool = ThreadPoolExecutor(4 * len(self._edges) + 8, "coterie-links")
-        self._server = grpc.server(self._pool, options=self._options())
+        self._server = grpc.server(self._pool, options=grpc_options(self.largest, self.deadline))
         _, service, call = METHOD.split("/")
         offered = {call: grpc.stream_stream_rpc_method_handler(self._accept)}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, offered),))
@@ -140,15 +136,22 @@ class GrpcMesh(Mesh):
         if port == 0:
             raise InvalidInput(f"cannot listen on {listen}: check the address, the key and the TLS certificate.")
         self.address = f"{listen.rpartition(':')[0]}:{port}"
+        self.gate = Gate(port)
         self._server.start()
 
     def connect(self, addresses: Sequence[str]) -> None:
-        """Begin to dial the neighbours with lower numbers, in the background; `send` and `receive` need not wait."""
+        """Begin to dial neighbours, in the background; `send` and `receive` need not wait."""
+        address = addresses[self.me] if isinstance(self.security, MutualTLS) else ""
+        elsewhere = address not in ("", self.address)
+        if elsewhere and self._is_oneself(address) is False:
+            return
         for edge in self._edges.values():
             edge.last_heard = time.monotonic()
-            if edge.peer < self.me:
+            if edge.peer in self._dials:
                 self._spawn(partial(self._dial, edge, addresses[edge.peer]), f"coterie-dial-{edge.peer}")
         self._spawn(self._beat, "coterie-heartbeat")
+        if isinstance(self.security, MutualTLS):
+            self._spawn(partial(self.gate.watch, self._closing), "coterie-gate")
 
     def wait(self) -> None:
         """Until all neighbours are there; whoever does not come within the patience is lost."""
@@ -163,7 +166,9 @@ class GrpcMesh(Mesh):
             raise InvalidInput(
                 f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
             )
-        self._edge(to).post(Kind.MESSAGE, message, tag)
+        edge = self._edge(to)
+        edge.wait_for_room()
+        edge.post(Kind.MESSAGE, message, tag)
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
         """The next message of that neighbour; see `Links`."""
@@ -255,24 +260,10 @@ class GrpcMesh(Mesh):
         thread.start()
         self._threads.append(thread)
 
-    def _options(self) -> list[tuple[str, Any]]:
-        limit = self.largest + 2**16
-        return [
-            ("grpc.max_send_message_length", limit),
-            ("grpc.max_receive_message_length", limit),
-            ("grpc.so_reuseport", 0),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 1000),
-            ("grpc.max_reconnect_backoff_ms", 1000),
-            ("grpc.enable_http_proxy", 0),
-        ]
-
-    def _hello(self, edge: Edge) -> bytes:
+    def _hello(self, heard: int) -> bytes:
         """Who speaks, in which epoch, which one it knows to be next, and what it has heard."""
-        header = Header(
-            Kind.HELLO, self.run_id, self.epoch, self.me, 0, edge.heard, step=self._wanted_epoch, word=self._incarnation
-        )
+        who = (Kind.HELLO, self.run_id, self.epoch, self.me, 0, heard)
+        header = Header(*who, step=self._wanted_epoch, word=self._incarnation)
         return encode(header, np.frombuffer(self.agreement.encode(), np.uint8))
 
     def _beat(self) -> None:
@@ -296,14 +287,16 @@ class GrpcMesh(Mesh):
         pause, untrusted = FIRST_PAUSE, 0
         while not self._closing.is_set():
             line: Line = SimpleQueue()
-            line.put(self._hello(edge))
-            channel = self._channel(edge, address)
+            line.put(self._hello(edge.heard))
+            channel = self._channel(edge.peer, address)
             try:
                 call = channel.stream_stream(METHOD)(iter(line.get, None))
                 with contextlib.ExitStack() as stack:
                     stack.callback(call.cancel)
                     frames = iter(call)
-                    self._check_hello(edge, next(frames))
+                    with self._impatience(call.cancel):
+                        first = next(frames)
+                    self._check_hello(edge, first)
                     edge.attach(line, call.cancel)
                     pause = FIRST_PAUSE
                     edge.listen(frames, line)
@@ -317,7 +310,7 @@ class GrpcMesh(Mesh):
                 if code is grpc.StatusCode.PERMISSION_DENIED:
                     edge.fail(ProtocolError(f"{self.name(edge.peer)} refused the connection: {edge.trouble}"))
                 elif untrusted >= MOST_UNTRUSTED and not self.connections[edge.peer]:
-                    edge.fail(ProtocolError(_stranger(self.name(edge.peer), address, edge.trouble)))
+                    edge.fail(ProtocolError(stranger(self.name(edge.peer), address, edge.trouble)))
             finally:
                 line.put(None)
                 edge.detach(line)
@@ -325,40 +318,66 @@ class GrpcMesh(Mesh):
             self._closing.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _channel(self, edge: Edge, address: str) -> Any:
+    @contextlib.contextmanager
+    def _impatience(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """What happens inside is waited for no longer than a hello may take."""
+        timer = threading.Timer(self._hello_seconds, cancel)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _is_oneself(self, address: str) -> bool | None:
+        """Whether this process answers at the party's public address; if another one does, this one is not to run."""
+        with contextlib.closing(self._channel(self.me, address)) as channel:
+            call = channel.stream_stream(METHOD)(iter([self._hello(0)]))
+            try:
+                with self._impatience(call.cancel):
+                    next(iter(call), None)
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.ALREADY_EXISTS:
+                    for edge in self._edges.values():
+                        edge.fail(ProtocolError(str(error.details())))
+                    return False
+                return True if error.code() is grpc.StatusCode.ABORTED else None
+        return None
+
+    def _channel(self, peer: int, address: str) -> Any:
         if isinstance(self.security, TrustedCluster):
-            return grpc.insecure_channel(address, self._options())
+            return grpc.insecure_channel(address, grpc_options(self.largest, self.deadline))
         tls = grpc.ssl_channel_credentials(self.security.authority, self.security.key, self.security.certificate)
-        expected = ("grpc.ssl_target_name_override", server_name(self.name(edge.peer)))
-        return grpc.secure_channel(address, tls, [*self._options(), expected])
+        expected = ("grpc.ssl_target_name_override", server_name(self.name(peer)))
+        return grpc.secure_channel(address, tls, [*grpc_options(self.largest, self.deadline), expected])
 
     def _accept(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """A neighbour dialled: check who it is before anything else, then talk."""
         if isinstance(self.security, MutualTLS):
             # Before a single frame is taken: only neighbours that dial are listened to.
-            dialling = {server_name(self.name(peer)).encode() for peer in self._edges if peer > self.me}
+            callers = {self.me, *self._edges} - self._dials
+            dialling = {server_name(self.name(peer)).encode() for peer in callers}
             if dialling.isdisjoint(context.auth_context().get("x509_subject_alternative_name", [])):
                 self.rejected["no neighbour"] += 1
                 refusal = f"{self.name(self.me)} does not expect this caller's TLS certificate."
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal)
-        impatience = threading.Timer(self.deadline, context.cancel)
-        impatience.start()
+            self.gate.know(context.peer())
         try:
-            edge = self._who(context, first := next(frames))
-        except (ProtocolError, StopIteration) as error:
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+            with self._impatience(context.cancel):
+                first = next(frames)
         except Exception:  # gRPC's own, bare: the connection broke before anything was said
             return
-        finally:
-            impatience.cancel()
+        try:
+            edge = self._who(context, first)
+        except ProtocolError as error:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         line: Line = SimpleQueue()
         try:
             self._check_hello(edge, first)
         except ProtocolError:
             # The other side gets this side's hello too, and so comes to the same conclusion.
-            yield self._hello(edge)
+            yield self._hello(edge.heard)
             return
-        yield self._hello(edge)
+        yield self._hello(edge.heard)
         edge.attach(line, context.cancel)
         self._pool.submit(self._read, edge, frames, line)
         yield from iter(line.get, None)
@@ -380,16 +399,29 @@ class GrpcMesh(Mesh):
         except ProtocolError:
             self.rejected["malformed"] += 1
             raise
+        shown = context.auth_context().get("x509_subject_alternative_name", [])
+        if header.sender == self.me and server_name(self.name(self.me)).encode() in shown:
+            self._meet_oneself(context, header.word)
         edge = self._edges.get(header.sender)
-        if edge is None or header.kind is not Kind.HELLO or header.sender < self.me:
+        if edge is None or header.kind is not Kind.HELLO or header.sender in self._dials:
             self.rejected["no neighbour"] += 1
             raise ProtocolError(f"{self.name(self.me)} does not expect this caller: only neighbours connect here.")
-        if isinstance(self.security, MutualTLS):
-            shown = context.auth_context().get("x509_subject_alternative_name", [])
-            if server_name(self.name(header.sender)).encode() not in shown:
-                self.rejected["wrong name"] += 1
-                raise ProtocolError(f"the TLS certificate is not that of {self.name(header.sender)}.")
+        if isinstance(self.security, MutualTLS) and server_name(self.name(header.sender)).encode() not in shown:
+            self.rejected["wrong name"] += 1
+            raise ProtocolError(f"the TLS certificate is not that of {self.name(header.sender)}.")
+        if header.word in edge.outdated:
+            self.rejected["twice"] += 1
+            raise ProtocolError(f"{self.name(edge.peer)} was started a second time, and that process has its place.")
         return edge
+
+    def _meet_oneself(self, context: Any, incarnation: str) -> None:
+        """A process with this party's own certificate calls."""
+        if incarnation == self._incarnation:
+            context.abort(grpc.StatusCode.ABORTED, "this is the same process")
+        self.rejected["twice"] += 1
+        name = self.name(self.me)
+        LOGGER.warning("%s was started a second time (%s): that process is refused", name, context.peer())
+        context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{name} is already running, at its address in the study.")
 
     def _check_hello(self, edge: Edge, frame: bytes) -> None:
         """Whether both sides are in the same run, study and epoch; where they stand is noted in the edge."""
@@ -400,13 +432,12 @@ class GrpcMesh(Mesh):
         theirs = printable(payload.tobytes().decode(errors="replace"))
         if theirs != self.agreement:
             self.rejected["other study"] += 1
-            raise edge.fail(
-                ProtocolError(_difference(self.agreement, theirs, self.name(self.me), self.name(edge.peer)))
-            )
+            raise edge.fail(ProtocolError(difference(self.agreement, theirs, self.name(self.me), self.name(edge.peer))))
         if header.run != self.run_id:
             self.rejected["other run"] += 1
             raise edge.fail(ProtocolError(f"{self.name(edge.peer)} is in run {header.run}, not in {self.run_id}."))
         edge.last_heard = time.monotonic()
+        edge.known_as(header.word)
         if header.step > self._wanted_epoch:
             self._want_epoch(header.step, f"{self.name(edge.peer)} says that a party was started again")
         elif header.epoch == self.epoch and edge.incarnation not in ("", header.word):
@@ -414,16 +445,3 @@ class GrpcMesh(Mesh):
         if not header.step == header.epoch == self.epoch == self._wanted_epoch:
             raise ProtocolError("one side has yet to begin again.")
         edge.greet(header)
-
-
-def _stranger(name: str, address: str, details: str) -> str:
-    return (
-        f"the party at {address} cannot prove that it is {name}: its TLS certificate is refused. Compare "
-        f"authority.pem and the certificates' dates at both parties ({details})."
-    )
-
-
-def _difference(ours: str, theirs: str, us: str, them: str) -> str:
-    lines = difflib.unified_diff(ours.splitlines(), theirs.splitlines(), us, them, lineterm="", n=0)
-    shown = [line for line in lines if not line.startswith("@@")]
-    return "\n".join([f"{us} and {them} do not agree on the study:", *shown[:60]])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from coterie.errors import CorruptFile, InvalidInput, MissingExtra, ProtocolError
 from coterie.files import write_atomically
-from coterie.transport.grpc_mesh import MutualTLS, server_name
+from coterie.transport.security import MutualTLS, server_name
 
 try:
     from cryptography import x509

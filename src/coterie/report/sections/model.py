@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,13 @@ from coterie.families import family_of
 from coterie.models import Model
 from coterie.report.figures import model_figures, shown_of
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
-from coterie.report.words import number, plain, shortened, text
+from coterie.report.words import number, text, written_value
 from coterie.result import Result
 
+ORDER = 50
 
-def model_section(result: Result) -> str:
+
+def render(result: Result) -> str:
     """The model: its picture, its facts, and its largest numbers as a table."""
     facts, shown = definitions(_facts(result)), shown_of(result)
     if shown is None or not shown.bars:
@@ -47,20 +49,3 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "Classes", " and ".join(labels) + f": a positive score means {labels[-1]}"
     elif model.classes_ is not None:
         yield "Classes", f"{len(model.classes_):,}"
-
-
-def written_value(value: object) -> str:
-    """A setting or label, short."""
-    return shortened(number(value, 12) if isinstance(value, float) else plain(value), 60)
-
-
-def problem_facts(result: Result) -> list[tuple[str, str]]:
-    """What was minimised: headings and their contents."""
-    family = family_of(result.model.problem)
-    return [(name, described(part)) for name, part in family.parts(result.certificate.settings["problem"])]
-
-
-def described(part: Mapping[str, Any]) -> str:
-    """A name with its parameters: "l2 (strength = 0.01)"."""
-    parameters = ", ".join(f"{name} = {written_value(value)}" for name, value in part.items() if name != "name")
-    return text(part["name"]) + (f' <span class="muted">({text(parameters)})</span>' if parameters else "")

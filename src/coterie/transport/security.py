@@ -1,0 +1,72 @@
+"""Who is at the other end of a connection: keys and names, what differs, and what gRPC is told about strangers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from coterie.arrays import digest
+from coterie.transport.gate import MOST, PATIENCE
+
+BEATS_PER_DEADLINE = 8
+PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class TrustedCluster:
+    """No encryption and no names: for processes of one owner on one machine or in one closed cluster."""
+
+
+@dataclass(frozen=True)
+class MutualTLS:
+    """Both sides show a certificate of the same authority, and each is known by the name in it."""
+
+    key: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+    authority: bytes = field(repr=False)
+
+
+def server_name(party: str) -> str:
+    """The name in a party's certificate: its own, or a digest of it if TLS could not read it."""
+    label = party if PLAIN_NAME.fullmatch(party) else f"x{digest(party)[:40]}"
+    return f"{label}.coterie"
+
+
+def grpc_options(largest: int, deadline: float) -> list[tuple[str, Any]]:
+    """Sizes, pauses and signs of life, for both ends of a connection."""
+    limit = largest + 2**16
+    beat = max(1000, int(1000 * min(deadline, 3600) / BEATS_PER_DEADLINE))
+    return [
+        ("grpc.max_send_message_length", limit),
+        ("grpc.max_receive_message_length", limit),
+        ("grpc.so_reuseport", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 1000),
+        ("grpc.max_reconnect_backoff_ms", 1000),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.keepalive_time_ms", 2 * beat),
+        ("grpc.keepalive_timeout_ms", 2 * beat),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.server_handshake_timeout_ms", int(1000 * PATIENCE)),
+        ("grpc.max_allowed_incoming_connections", MOST),
+    ]
+
+
+def stranger(name: str, address: str, details: str) -> str:
+    """What to say of a party whose TLS certificate does not hold."""
+    return (
+        f"the party at {address} cannot prove that it is {name}: its TLS certificate is refused. Compare "
+        f"authority.pem and the certificates' dates at both parties ({details})."
+    )
+
+
+def difference(ours: str, theirs: str, us: str, them: str) -> str:
+    """Two parties' agreements, line by line where they differ."""
+    lines = difflib.unified_diff(ours.splitlines(), theirs.splitlines(), us, them, lineterm="", n=0)
+    shown = [line for line in lines if not line.startswith("@@")]
+    return "\n".join([f"{us} and {them} do not agree on the study:", *shown[:60]])
