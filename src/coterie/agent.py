@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,6 +119,8 @@ class Agent:
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
+    secret: int | None = field(default=None, compare=False, repr=False)
+    """Between organisations, a number that no other party knows."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
 
@@ -268,6 +271,12 @@ class Agent:
     def random(self, round: int) -> np.random.Generator:
         """This agent's own random stream for that round: a function of (seed, agent, round) alone."""
         return np.random.default_rng([self.seed, 1 + self.index, round])
+
+    def secret_bytes(self, purpose: str) -> bytes:
+        """32 bytes that others cannot guess, one draw a purpose. Agents of one owner have no secrets from each other:
+        theirs follow the seed, and every engine draws the same."""
+        source = f"seed {self.seed}" if self.secret is None else f"secret {self.secret}"
+        return hashlib.sha256(f"{source}, agent {self.index}: {purpose}".encode()).digest()
 
     def common_random(self, round: int) -> np.random.Generator:
         """The random stream that all agents share in that round, without a message."""

@@ -12,7 +12,6 @@ The way is a tree of shortest paths. A block that passes through others is encry
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,10 +28,12 @@ from coterie.certificate import Point
 from coterie.errors import ProtocolError
 from coterie.methods import couriers
 from coterie.methods.disclosure import Disclosure
-from coterie.methods.lbfgs import Lbfgs
+from coterie.methods.lbfgs import Lbfgs, has_threshold
 from coterie.methods.lbfgs import State as LbfgsState
 from coterie.words import Ask, Sum, Talk
 
+FEW_PAIRS = 10
+"""Beside l1, pairs to remember: messages of 2 k² numbers would be most of what rounds send."""
 KEY_BYTES = 32
 NONCE = bytes(12)
 """Every key encrypts one message."""
@@ -76,6 +77,10 @@ class Blocks(Lbfgs):
         setup="who is how many hops from the label party; a public key of the label party",
     )
     tells_labels: ClassVar[bool] = False
+    moves_columns: ClassVar[bool] = True
+
+    def _pairs(self, agent: Agent) -> int:
+        return min(super()._pairs(agent), FEW_PAIRS) if has_threshold(agent) else super()._pairs(agent)
 
     def start(self, agent: Agent) -> Talk[State]:
         rotation = rotation_of(agent)
@@ -110,19 +115,18 @@ class Blocks(Lbfgs):
         return super().point(agent, state)
 
 
-def draw_seed() -> int:
-    """A secret from which a rotation is drawn; a test that compares engines bit by bit replaces it."""
-    return secrets.randbits(256)
-
-
 def rotation_of(agent: Agent) -> FloatArray:
     """A random rotation of its columns, uniform among all; the agent with the labels needs none."""
     d = agent.data.d
     if agent.data.y is not None:
         return np.eye(d)
-    Q, R = np.linalg.qr(np.random.default_rng([draw_seed(), agent.index]).standard_normal((d, d)))
+    Q, R = np.linalg.qr(_stream(agent).standard_normal((d, d)))
     rotation: FloatArray = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
     return rotation
+
+
+def _stream(agent: Agent) -> np.random.Generator:
+    return np.random.default_rng(int.from_bytes(agent.secret_bytes("rotation"), "big"))
 
 
 # -- the columns' way --------------------------------------------------------------------------------------------------
@@ -134,18 +138,18 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Talk[tuple[int, FloatArray]
     widths = (yield Sum(agent.one_hot(0 if here else len(rotation)))).astype(int)
     place, width = int(widths[: agent.index].sum()), int(widths.sum())
     way = yield from _found(agent)
-    key = X25519PrivateKey.generate() if here else None
-    public = yield from _public_key(agent, key)
+    key = _private_key(agent)
+    public = yield from _public_key(agent, key if here else None)
     bundle: FloatArray = np.empty(0, dtype)
     if not here and len(rotation):
         block = np.column_stack([agent.design.forward(column) for column in rotation.T]).astype(dtype)
-        bundle = _packed(agent.index, block, public if way.distance > 1 else None)
+        bundle = _packed(agent.index, block, (key, public) if way.distance > 1 else None)
     for distance in range(way.depth, 0, -1):
         tells = bundle if way.distance == distance else np.empty(0, dtype)
         asked = way.children if way.distance == distance - 1 else ()
         heard = yield Ask(asked, tell=tells)
         bundle = np.concatenate([bundle, *(heard[child] for child in sorted(heard))])
-    if key is None:
+    if not here:
         return place, np.empty((0, width), dtype)
     found = _unpacked(bundle, widths, n, key)
     blocks = [found[index] for index in range(agent.count) if widths[index]]
@@ -186,15 +190,20 @@ def _public_key(agent: Agent, key: X25519PrivateKey | None) -> Talk[bytes]:
     return public
 
 
-def _packed(index: int, block: FloatArray, public: bytes | None) -> FloatArray:
-    """A block for its way: who sent it, how many numbers follow, and these, encrypted if there is a key."""
+def _private_key(agent: Agent) -> X25519PrivateKey:
+    """For this run: its secret is drawn when the parties meet, so that no key serves twice."""
+    return X25519PrivateKey.from_private_bytes(agent.secret_bytes("key"))
+
+
+def _packed(index: int, block: FloatArray, keys: tuple[X25519PrivateKey, bytes] | None) -> FloatArray:
+    """A block for its way: who sent it, how many numbers follow, and these, encrypted if there are keys."""
     numbers = block.ravel()
-    if public is not None:
-        own = X25519PrivateKey.generate()
+    if keys is not None:
+        own, public = keys
         secret = own.exchange(X25519PublicKey.from_public_bytes(public))
         sealed = ChaCha20Poly1305(_key(secret)).encrypt(NONCE, numbers.tobytes(), None)
         numbers = np.frombuffer(own.public_key().public_bytes_raw() + sealed, block.dtype)
-    return np.concatenate([np.array([index, float(public is not None), numbers.size], block.dtype), numbers])
+    return np.concatenate([np.array([index, float(keys is not None), numbers.size], block.dtype), numbers])
 
 
 def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: X25519PrivateKey) -> dict[int, FloatArray]:

@@ -191,4 +191,5 @@ def member(session: Session, table: Table, parts: Sequence[TableSummary], proble
     start = sum(part.columns for part in parts[: session.me])
     columns = np.arange(start, start + table.d)
     study = session.study
-    return make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
+    agent = make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
+    return replace(agent, secret=secrets.randbits(256))
