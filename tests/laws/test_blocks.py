@@ -15,6 +15,7 @@ from coterie.losses import LOSSES, loss
 from coterie.methods import METHODS, blocks
 from coterie.networks import network, path, ring, star
 from coterie.rounds import Limits, introduced, run
+from coterie.session import setup
 from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
 
@@ -25,6 +26,13 @@ NUMBERS = X @ RNG.standard_normal(D) / 2 + RNG.standard_normal(N)
 SIGNS = np.where(NUMBERS - NUMBERS.mean() > 0, 1.0, -1.0)
 APART = {"split": "features", "agents": M, "method": "blocks"}
 NETWORKS = ["ring", "star", "path", "lattice", "complete", "erdos-renyi"]
+
+
+@pytest.fixture(autouse=True)
+def secrets_at_every_agent(monkeypatch):
+    """As between organisations: agents of one owner have no secrets, and would not rotate."""
+    made = setup.make_agent
+    monkeypatch.setattr(setup, "make_agent", lambda index, *more: replace(made(index, *more), secret=100 + index))
 
 
 def agents_on(graph, problem, labels_at=0):
@@ -102,7 +110,8 @@ def test_the_rotation_is_secret_and_keeps_distances_only():
     np.testing.assert_allclose(R.T @ R, np.eye(len(R)), atol=1e-12)
     np.testing.assert_allclose(pdist(one.data.X @ R), pdist(one.data.X), rtol=1e-9)
     assert np.abs(R - np.eye(len(R))).max() > 0.1
-    np.testing.assert_array_equal(R, blocks.rotation_of(one))  # agents of one owner have no secrets
+    np.testing.assert_array_equal(R, blocks.rotation_of(one))
+    np.testing.assert_array_equal(blocks.rotation_of(replace(one, secret=None)), np.eye(len(R)))
     hidden = [blocks.rotation_of(replace(one, secret=secret)) for secret in (1, 2)]
     assert np.abs(hidden[0] - hidden[1]).max() > 0.1
     assert len(blocks.rotation_of(other)) == other.data.d

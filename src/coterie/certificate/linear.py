@@ -201,13 +201,13 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         everybodys = yield Sum(agent.weighted(v) if has_labels else silence)
         slopes, size = agent.design.adjoint(everybodys), float(np.linalg.norm(everybodys))
     else:
-        # Columns were rotated: rounding of one is rounding of all, and a number per column comes back.
-        norms, rotated = np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
+        if courier.rotated:
+            norms, rotated = np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
         slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
     adjoint = problem.coefficients(slopes, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
-    roundings = 2 * (agent.design.roundings[1] + 4 + rotated)
+    roundings = 2 * (agent.design.roundings[1] + 4) + rotated
     cut = math.sqrt(agent.data.n) * agent.cut
     lost = SAFE * roundings * EPSILON * float(size) + cut
     off = norms * (lost / agent.total)
@@ -321,7 +321,7 @@ def _score_error(agent: Agent, w: FloatArray) -> float:
 
 def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
     """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
-    return SAFE * 2 * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
+    return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:

@@ -27,9 +27,13 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import ProtocolError
 from coterie.methods import couriers
+from coterie.methods.column_costs import cheaper, is_dense, numbers_sent
+from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
-from coterie.methods.lbfgs import Lbfgs, has_threshold
+from coterie.methods.lbfgs import SCORE, Lbfgs, has_threshold
 from coterie.methods.lbfgs import State as LbfgsState
+from coterie.networks import Network
+from coterie.problem import Problem
 from coterie.words import Ask, Sum, Talk
 
 FEW_PAIRS = 10
@@ -79,6 +83,18 @@ class Blocks(Lbfgs):
     tells_labels: ClassVar[bool] = False
     moves_columns: ClassVar[bool] = True
 
+    @classmethod
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        other = Lbfgs.score(problem, network, sizes)
+        if other is None or sizes is None or not is_dense(sizes):
+            return None
+        sent = numbers_sent(problem, network, sizes)
+        each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
+        return SCORE + cheaper(sent, "blocks", "lbfgs"), (
+            f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
+            f"{each['lbfgs']} for lbfgs, which leaves them where they are"
+        )
+
     def _pairs(self, agent: Agent) -> int:
         return min(super()._pairs(agent), FEW_PAIRS) if has_threshold(agent) else super()._pairs(agent)
 
@@ -116,9 +132,9 @@ class Blocks(Lbfgs):
 
 
 def rotation_of(agent: Agent) -> FloatArray:
-    """A random rotation of its columns, uniform among all; the agent with the labels needs none."""
+    """A random rotation of its columns, uniform among all; agents of one owner, and the labels' own, need none."""
     d = agent.data.d
-    if agent.data.y is not None:
+    if agent.data.y is not None or agent.secret is None:
         return np.eye(d)
     Q, R = np.linalg.qr(_stream(agent).standard_normal((d, d)))
     rotation: FloatArray = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
@@ -142,7 +158,7 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Talk[tuple[int, FloatArray]
     public = yield from _public_key(agent, key if here else None)
     bundle: FloatArray = np.empty(0, dtype)
     if not here and len(rotation):
-        block = np.column_stack([agent.design.forward(column) for column in rotation.T]).astype(dtype)
+        block = np.column_stack([agent.design.forward(column.astype(dtype)) for column in rotation.T])
         bundle = _packed(agent.index, block, (key, public) if way.distance > 1 else None)
     for distance in range(way.depth, 0, -1):
         tells = bundle if way.distance == distance else np.empty(0, dtype)

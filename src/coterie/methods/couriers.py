@@ -42,6 +42,11 @@ class Blocks:
         """R_j; where its columns begin among those of all who have no labels; and at the labels these, rotated."""
 
     @property
+    def rotated(self) -> bool:
+        """Whether its columns were, so that rounding of one is rounding of all."""
+        return not np.array_equal(self.rotation, np.eye(len(self.rotation)))
+
+    @property
     def _mine(self) -> slice:
         return slice(self.place, self.place + len(self.rotation))
 
