@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.methods.graph_cp import steepness
+from coterie.methods.graph_cp_paper import steepness
 from coterie.networks import Network, complete, ring, star
 from coterie.problem import Problem
 from coterie.solve import solve

@@ -20,7 +20,7 @@ from coterie.bill import Bill
 from coterie.data import Table
 from coterie.data import split as split_table
 from coterie.kernels.boosting import log_sum
-from coterie.methods.personal import Dada, Phase, State
+from coterie.methods.dada import Dada, Phase, State
 from coterie.networks import star
 from coterie.personal import Personal, confidence, margins
 from coterie.rounds import introduced

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, update_wrapper
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -16,6 +15,22 @@ from coterie.data import Table
 from coterie.kernels.fixed_point import UNIT
 from coterie.losses import Loss
 from coterie.problem import Problem
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]:
+    """The function of an agent, whose last result stays in that agent's scratch: asked again, it is not computed."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    def last(agent: Agent, *arguments: *Ts) -> T:
+        known: tuple[Any, T] | None = agent.scratch.get(name)
+        if known is None or known[0] != arguments:
+            known = agent.scratch[name] = arguments, function(agent, *arguments)
+        return known[1]
+
+    return update_wrapper(last, function)
 
 
 @dataclass(frozen=True)
@@ -116,11 +131,11 @@ class Agent:
     """The weight of each neighbour in the collaboration graph, split by users."""
     secure_sums: bool = False
     """Whether sums are of whole numbers (see `transport.sums`)."""
+    secret: bytes = field(default=b"", compare=False, repr=False)
+    """Where `private_random` draws from, between organisations; without one, from the seed."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
-    secret: int | None = field(default=None, compare=False, repr=False)
-    """Between organisations, a number that no other party knows."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
 
@@ -141,11 +156,9 @@ class Agent:
         A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
         own dense columns, because the intercept makes good for it.
         """
-        if "design" not in self.scratch:
-            self.scratch["design"] = self._design()
-        design: Design = self.scratch["design"]
-        return design
+        return self._design()
 
+    @remembered
     def _design(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
         if self.split != "features" or not intercept:
@@ -212,19 +225,28 @@ class Agent:
         return known
 
     @cached_property
+    def domain(self) -> tuple[FloatArray, FloatArray]:
+        """The interval of every own dual."""
+        return self.problem.loss.domain(self.exact_labels)
+
+    @cached_property
+    def domain_norm(self) -> float:
+        """√(Σ s b²) for the lengths b of these intervals."""
+        lower, upper = self.domain
+        return math.sqrt(float((upper - lower) @ self.weighted(upper - lower)))
+
+    @cached_property
     def conjugate_at_zero(self) -> float:
         """Σ s ℓ*(0)."""
         y = self.exact_labels
         return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
     @property
+    @remembered
     def column_squares(self) -> FloatArray:
         """Σ s x² of every own column as it is stored; split by features, without the weights."""
-        if "column squares" not in self.scratch:
-            weights = None if self.split == "features" else self.data.weights
-            self.scratch["column squares"] = self.design.squares(weights).astype(float, copy=False)
-        squares: FloatArray = self.scratch["column squares"]
-        return squares
+        squares: FloatArray = self.design.squares(None if self.split == "features" else self.data.weights)
+        return squares.astype(float, copy=False)
 
     @cached_property
     def weight(self) -> float:
@@ -272,11 +294,11 @@ class Agent:
         """This agent's own random stream for that round: a function of (seed, agent, round) alone."""
         return np.random.default_rng([self.seed, 1 + self.index, round])
 
-    def secret_bytes(self, purpose: str) -> bytes:
-        """32 bytes that others cannot guess, one draw a purpose. Agents of one owner have no secrets from each other:
-        theirs follow the seed, and every engine draws the same."""
-        source = f"seed {self.seed}" if self.secret is None else f"secret {self.secret}"
-        return hashlib.sha256(f"{source}, agent {self.index}: {purpose}".encode()).digest()
+    def private_random(self, round: int) -> np.random.Generator:
+        """A stream that no other agent knows, if this one has a secret: for numbers that multiply private data."""
+        if not self.secret:
+            return self.random(round)
+        return np.random.default_rng([*np.frombuffer(self.secret, np.uint32).tolist(), 1 + self.index, round])
 
     def common_random(self, round: int) -> np.random.Generator:
         """The random stream that all agents share in that round, without a message."""

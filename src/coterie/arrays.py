@@ -21,6 +21,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
+from coterie.kernels.products import add_by_columns, add_by_rows
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -57,12 +58,13 @@ def sealed(x: FloatArray) -> FloatArray:
 class _Shared:
     """What one function made of one message; whoever holds the lock computes it."""
 
-    def __init__(self, message: weakref.ref[FloatArray], key: object):
-        self.message, self.key, self.lock = message, key, RLock()
+    def __init__(self, code: CodeType, message: weakref.ref[FloatArray], key: object):
+        self.code, self.message, self.key, self.lock = code, message, key, RLock()
         self.results: list[Any] = []
 
 
-_shared: dict[CodeType, _Shared] = {}
+_shared: dict[int, _Shared] = {}
+"""By the identity of the function's code, which its entry keeps alive: to hash code takes as long as many a result."""
 _door = RLock()
 """Held for looking up and storing, never for computing; reentrant, because garbage collection forgets messages."""
 
@@ -78,22 +80,25 @@ def shared_result(message: FloatArray, function: Callable[[*Ts], T], *arguments:
     if message.flags.writeable:
         return function(*arguments)
     code: CodeType = function.__code__
-    with _door:
-        known = _shared.get(code)
-        if known is None or known.message() is not message or known.key != key:
-            known = _shared[code] = _Shared(weakref.ref(message, partial(_forget, code)), key)
-    with known.lock:
-        if not known.results:
-            known.results.append(function(*arguments))
+    place = id(code)
+    known = _shared.get(place)
+    if known is None or known.message() is not message or known.key != key or not known.results:
+        with _door:
+            known = _shared.get(place)
+            if known is None or known.message() is not message or known.key != key:
+                known = _shared[place] = _Shared(code, weakref.ref(message, partial(_forget, place)), key)
+        with known.lock:
+            if not known.results:
+                known.results.append(function(*arguments))
     result: T = known.results[0]
     return result
 
 
-def _forget(code: CodeType, message: weakref.ref[FloatArray]) -> None:
+def _forget(place: int, message: weakref.ref[FloatArray]) -> None:
     """Drop what was computed from a message that nobody holds any more."""
     with _door:
-        if code in _shared and _shared[code].message is message:
-            del _shared[code]
+        if place in _shared and _shared[place].message is message:
+            del _shared[place]
 
 
 def as_number(value: object) -> float:
@@ -162,16 +167,10 @@ class Design:
         self.X, self.intercept = X, intercept
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
         self.dtype: np.dtype[Any] = X.dtype
-        self._transposed: Matrix = None
         self._dense = not is_sparse(X)
+        self._by_rows = not self._dense and X.format == "csr"
+        self._parts: tuple[npt.NDArray[Any], ...] | None = None
         self._roundings: tuple[int, int] | None = None
-
-    @property
-    def transposed(self) -> Matrix:
-        """Xᵀ as a view, made once: scipy takes longer for it than for a short product."""
-        if self._transposed is None:
-            self._transposed = self.X.T
-        return self._transposed
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
@@ -180,11 +179,26 @@ class Design:
             return np.concatenate(blocks)
         scores: FloatArray
         if self.intercept:
-            scores = product(self.X, w[:-1])
+            scores = self._product(w[:-1])
             scores += w[-1]
         else:
-            scores = product(self.X, w)
+            scores = self._product(w)
         return scores
+
+    def _product(self, w: FloatArray) -> FloatArray:
+        """X w."""
+        return product(self.X, w) if self._dense else self._sparse_product(w, self.X.shape[0], self._by_rows)
+
+    def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
+        """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""
+        if self._parts is None:
+            data = self.X.data
+            self._parts = data[:0] if (data == 1).all() else data, self.X.indices, self.X.indptr
+        same = vector.dtype is self.dtype
+        result: FloatArray = np.zeros(length, self.dtype if same else np.result_type(self.dtype, vector.dtype))
+        add: Any = add_by_rows if by_rows else add_by_columns
+        add(*self._parts, vector, result)
+        return result
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         """X̃ᵀ v: one number per column, in the finer of the two precisions."""
@@ -205,9 +219,11 @@ class Design:
 
     def _summed(self, v: FloatArray) -> FloatArray:
         """Xᵀ v, of dense rows block by block."""
+        if not self._dense:
+            return self._sparse_product(v, self.X.shape[1], not self._by_rows)
         blocks = self.shape[0] // SUMMED_ROWS
-        if blocks < 2 or not (self._dense and self.X.flags.c_contiguous) or self.dtype != np.float64:
-            return product(self.transposed, v)
+        if blocks < 2 or not self.X.flags.c_contiguous or self.dtype != np.float64:
+            return product(self.X.T, v)
         whole = blocks * SUMMED_ROWS
         stacked = self.X[:whole].reshape(blocks, SUMMED_ROWS, -1)
         result: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))

@@ -173,7 +173,7 @@ def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
 
 
 class TorchBackend:
-    """torch tensors, on the device of the data. On a GPU the passes over large arrays are compiled into one kernel."""
+    """The same for torch tensors, on the device of the data. On a GPU, passes over large arrays are compiled."""
 
     def __init__(self, X: Any):
         import torch
@@ -191,30 +191,24 @@ class TorchBackend:
         return v.to(self.device, self.summed)
 
     def to_numpy(self, x: Any) -> FloatArray:
-        """x as a numpy array that can travel."""
         array: FloatArray = x.to("cpu", self.torch.float64 if self.dtype == np.float64 else self.torch.float32).numpy()
         return array
 
     def labels(self, y: Any) -> Any:
-        """Class numbers as indices."""
         tensor = y if is_tensor(y) else self.torch.from_numpy(np.asarray(y).astype(np.int64))
         return tensor.to(self.device, self.torch.int64)
 
     def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
-        """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
         kind = self.stored if stored else self.summed
         return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
 
     def widened(self, X: Any) -> Any:
-        """X in float64."""
         return X.to(self.torch.float64)
 
     def beside(self, one: Any, other: Any) -> Any:
-        """The columns of both."""
         return self.torch.hstack([one, other])
 
     def gram(self, X: Any, Y: Any) -> Any:
-        """Xᵀ Y as a dense array."""
         if self.stored == self.summed:
             return X.T @ Y
         total = self.torch.zeros((X.shape[1], Y.shape[1]), dtype=self.summed, device=self.device)
@@ -228,7 +222,6 @@ class TorchBackend:
         return float(self.torch.linalg.norm(self.gram(X, R))) ** 2
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
-        """diag(factors) X."""
         return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
 
     def product(self, M: Any, v: Any) -> Any:
@@ -248,25 +241,20 @@ class TorchBackend:
         return self.gram(M, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
-        """Hᵀ z for the indicator matrix H of the labels."""
         return self.torch.zeros((classes, *z.shape[1:]), dtype=z.dtype, device=self.device).index_add_(0, labels, z)
 
     def less_one(self, P: Any, labels: Any) -> Any:
-        """P − H in the precision of sums."""
         residual = P.to(self.summed, copy=True)
         residual[self.torch.arange(len(labels), device=self.device), labels] -= 1.0
         return residual
 
     def total(self, x: Any, y: Any) -> float:
-        """⟨x, y⟩."""
         return float((x * y).sum())
 
     def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        """R ← (1 − γ) R − γ Y + (γ·scale) x vᵀ."""
         R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
 
     def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of its rows."""
         if self.fast and self.stored != self.summed:
             self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
             return
@@ -274,19 +262,16 @@ class TorchBackend:
         self._compiled(_softmax_into)(A, P)
 
     def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
-        """A ← image rightᵀ, and P ← softmax of its rows."""
         self.torch.matmul(image, right.T, out=A)
         self._compiled(_softmax_into)(A, P)
 
     def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
-        """Σ_i s_i (log Σ_l exp A_il − A_i,y)."""
         losses = self._compiled(_log_sums)(A) - A.gather(1, labels[:, None])[:, 0]
         return float(self.torch.dot(weights.to(self.torch.float64), losses.to(self.torch.float64)))
 
     def softmax_slopes(
         self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
     ) -> FloatArray:
-        """First and second derivative, at γ, of the cross entropy along A + γ D with D = scale·x vᵀ − A."""
         at = self.torch.tensor(gamma, dtype=self.summed, device=self.device)
         mean, square = self._compiled(_row_slopes)(A, at, x, v * scale)
         picked = scale * x * v[labels] - A.gather(1, labels[:, None])[:, 0]

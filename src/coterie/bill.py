@@ -6,6 +6,7 @@ What a word costs follows from the network:
 |------------------|--------------------------------------|-----------------------------------------------------------|
 | `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                  |
 | `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                 |
+| secure `Sum`     | as `Sum`, with 24 bytes a number up and as usual down                                            |
 | `Ask` p peers    | p published messages                 | p published messages                                      |
 
 The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept separate: `scalars`,
@@ -51,7 +52,9 @@ class Bill:
         self._network = network
         self._links = _links(network)
         self._copies = {word: int(links.sum()) for word, links in self._links.items()}
-        # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents send alike
+        self._back = _back(network)
+        # (purpose, word) -> [utterances, scalars, bits, bits spared on the way back] of one agent, for words in which
+        # all agents send alike
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
         self._apart: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
@@ -62,18 +65,20 @@ class Bill:
 
     # -- counting, called by transports -------------------------------------------------------------------------------
 
-    def say(self, purpose: str, word: str, size: int, itemsize: int) -> None:
-        """All agents said `word` with `size` numbers each."""
+    def say(self, purpose: str, word: str, size: int, itemsize: int, back: int | None = None) -> None:
+        """All agents said `word` with `size` numbers of so many bytes each; a total may come back in fewer."""
         entry = self._alike.get((purpose, word))
         if entry is None:
-            entry = self._alike[purpose, word] = [0, 0, 0]
+            entry = self._alike[purpose, word] = [0, 0, 0, 0]
         entry[0] += 1
         entry[1] += size
         entry[2] += 8 * itemsize * size
+        spared = 0 if back is None else 8 * (itemsize - back) * size
+        entry[3] += spared
         if purpose == "rounds":
             sent = self._copies[word] * size
             self._scalars += sent
-            self._bits += 8 * itemsize * sent
+            self._bits += 8 * itemsize * sent - int(self._back.sum()) * spared
 
     def send(self, purpose: str, word: str, agent: int, messages: int, scalars: int, bits: int) -> None:
         """One agent sent so much with `word`."""
@@ -164,8 +169,9 @@ class Bill:
         """What each agent sent; with a server, its own account is the last."""
         accounts = self._network.agents + self._network.server
         sent = np.zeros((accounts, 3), np.int64)
-        for (_, word), (utterances, scalars, bits) in self._alike.items():
+        for (_, word), (utterances, scalars, bits, spared) in self._alike.items():
             sent += self._links[word][:, None] * np.array([utterances, scalars, bits])
+            sent[:, 2] -= self._back * spared
         for table in self._apart.values():
             sent[: len(table)] += table
         return [Cost(*map(int, row)) for row in sent]
@@ -195,17 +201,18 @@ class Bill:
         def carry(i: int, j: int, bits: int) -> None:
             carried[i, j] = carried.get((i, j), 0) + bits
 
-        sums = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word == "Sum")
-        mixes = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word != "Sum")
+        sums = sum(bits for (_, word), (_, _, bits, _) in self._alike.items() if word == "Sum")
+        totals = sums - sum(spared for _, _, _, spared in self._alike.values())
+        mixes = sum(bits for (_, word), (_, _, bits, _) in self._alike.items() if word != "Sum")
         if self._network.server:
             for agent in range(self._network.agents):
                 carry(agent, -1, sums)
-                carry(-1, agent, sums)
+                carry(-1, agent, totals)
         else:
             for child, parent in enumerate(self._network.tree().parents):
                 if parent >= 0:
                     carry(child, int(parent), sums)
-                    carry(int(parent), child, sums)
+                    carry(int(parent), child, totals)
             each = self._exchanged_bits()
             for i, j in self._network.edges.tolist():
                 carry(i, j, mixes + each[i])
@@ -225,9 +232,7 @@ class Bill:
         once; the busiest sender sets the pace.
         """
         hops = 2 * self._network.tree().depth
-        turns = sum(
-            utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, _, _) in self._alike.items()
-        )
+        turns = sum(utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, *_) in self._alike.items())
         for (_, word), table in self._apart.items():
             at_once = np.maximum(self._links.get(word, 1), 1) if word == "Exchange" else 1
             turns += int((table[:, 0] // at_once).max())
@@ -270,7 +275,8 @@ class Bill:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue counting from what `state()` gave."""
-        self._alike = {(purpose, word): list(entry) for purpose, word, *entry in state["alike"]}
+        # A snapshot of an older version has no fourth number: nothing was spared.
+        self._alike = {(purpose, word): [*entry, 0][:4] for purpose, word, *entry in state["alike"]}
         self._apart = {(purpose, word): np.array(table, np.int64) for purpose, word, table in state["apart"]}
         self._rounds = [[count, sent] for count, sent in state["rows"]] if "rows" in state else []
         # Of before there were rows: the numbers sent until the end of each round.
@@ -280,19 +286,27 @@ class Bill:
 
     def _cost(self, *purposes: str, word: str | None = None) -> Cost:
         messages = scalars = bits = 0
-        for (purpose, said), (utterances, size, bits_each) in self._alike.items():
+        for (purpose, said), (utterances, size, bits_each, spared) in self._alike.items():
             if purpose in purposes and word in (None, said):
                 links = self._copies[said]
                 messages, scalars, bits = (
                     messages + links * utterances,
                     scalars + links * size,
-                    bits + links * bits_each,
+                    bits + links * bits_each - int(self._back.sum()) * spared,
                 )
         for (purpose, said), table in self._apart.items():
             if purpose in purposes and word in (None, said):
                 sent = table.sum(axis=0)
                 messages, scalars, bits = messages + int(sent[0]), scalars + int(sent[1]), bits + int(sent[2])
         return Cost(messages, scalars, bits)
+
+
+def _back(network: Network) -> npt.NDArray[np.int64]:
+    """How many totals each account hands on in a `Sum`."""
+    if network.server:
+        return np.array([0] * network.agents + [network.agents])
+    parents = network.tree().parents
+    return np.bincount(parents[parents >= 0], minlength=network.agents)
 
 
 def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coterie.agent import Agent
+from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
@@ -173,14 +173,11 @@ def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
     return X.min(axis=0), X.max(axis=0)
 
 
+@remembered
 def margins(agent: Agent) -> FloatArray:
-    """A_k, computed once."""
-    if "margins" not in agent.scratch:
-        assert isinstance(agent.problem, Personal)
-        values = agent.problem.base.values(agent.data.X)
-        agent.scratch["margins"] = np.ascontiguousarray(agent.labels.astype(float)[:, None] * values)
-    A: FloatArray = agent.scratch["margins"]
-    return A
+    """A_k."""
+    assert isinstance(agent.problem, Personal)
+    return np.ascontiguousarray(agent.labels.astype(float)[:, None] * agent.problem.base.values(agent.data.X))
 
 
 def confidence(agent: Agent) -> float:

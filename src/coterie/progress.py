@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from coterie.rounds import Record
+from coterie.verdict import Record
 
 PATIENCE_SECONDS = 1.0
 """Nothing is shown for runs that are over before this."""

@@ -20,8 +20,8 @@ from coterie.errors import CorruptFile, CoterieError, UnknownName
 from coterie.files import read_bytes, readable, staged, write_atomically
 from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
-from coterie.rounds import Record
 from coterie.statuses import Status
+from coterie.verdict import Record
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

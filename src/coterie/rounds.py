@@ -8,7 +8,6 @@ share, so all processes decide alike without another message.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,8 @@ from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
 from coterie.steps import Steps
+from coterie.tuning import Tuning, tuned
+from coterie.verdict import Record, next_certificate, verdict
 from coterie.words import Publication, Talk
 
 T = TypeVar("T")
@@ -30,17 +31,20 @@ Watch = Callable[[int, "Record | None"], object]
 """Is told the round and the newest record after every round and every certificate; True asks to stop."""
 Keep = Callable[["Outcome"], None]
 
-GENEROUS = 1.5
-"""By how much a round and a proof may cost more than the most expensive so far, as accelerations' messages grow."""
-FIRST_FEW = 10
-"""Where the first certificate waits for longer than so many rounds, the next ones wait as long."""
-STILL, SAME = 8, 1e-14
-"""So many certificates with the same primal and dual, up to this share of them, and the next will be the same, too."""
-SHARE_WORTH_A_PROOF = 0.5
-"""A pair from different rounds is certified at the end if it promises a gap of at most this share of the best."""
-PROOF_SHARE_INVERSE = 20
-FREE_PROOFS = 8
-"""Certificates may cost one twentieth of the rounds' traffic, after the first eight."""
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    generous: float = tuned(
+        1.5,
+        "By how much a round and a proof may cost more than the costliest so far.",
+        "theorem: a memory of m grows a message by less than 1 + 1/m",
+    )
+    worth_a_proof: float = tuned(
+        0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
+    )
+
+
+TUNING = _Tuning()
 
 
 class Transport(Protocol):
@@ -50,29 +54,23 @@ class Transport(Protocol):
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end."""
-        ...
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
-        ...
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
         """Put a message where others can `Ask` for it."""
-        ...
 
     def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """A round of agents that wake up one by one; returns everybody's State."""
-        ...
 
     @property
     def one_process(self) -> bool:
         """Whether all agents of the run live in this process, and go by one clock."""
-        ...
 
     @property
     def free(self) -> bool:
         """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
-        ...
 
     def roam(
         self,
@@ -83,23 +81,18 @@ class Transport(Protocol):
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
         """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
-        ...
 
     def memory(self) -> dict[str, Any]:
         """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
-        ...
 
     def recall(self, memory: dict[str, Any]) -> None:
         """Go on from the `memory` of a snapshot."""
-        ...
 
     def agreed(self, t: int, stop_reason: int) -> int:
         """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
-        ...
 
     def least(self, number: int) -> int:
         """The smallest of the numbers that the processes of the run know."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -112,18 +105,6 @@ class Limits:
     max_bits: float | None = None
     check_every: int | None = None
     """Rounds between two certificates; None: as the trend suggests, for about 5 % of the traffic."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One line of the history: what was proven after that round, and what had been spent until then."""
-
-    round: int
-    seconds: float
-    bits: int
-    primal: float
-    dual: float
-    gap: float
 
 
 @dataclass
@@ -242,8 +223,8 @@ class RunLoop:
             if self.history:
                 self.certified_at = self.history[-1].round
                 self.began -= self.history[-1].seconds
-        self.next_certificate = _next_certificate(
-            self.history, self.bill, self.unit, self.limits, self.steps.first_look
+        self.next_certificate = next_certificate(
+            self.history, self.bill, self.limits.tol * self.unit, self.limits.check_every, self.steps.first_look
         )
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
             self.next_certificate = snapshot.next_look
@@ -272,7 +253,7 @@ class RunLoop:
             # A stretch is as long as what is left will pay for.
             sent = self.bill.total.bits
             left = self.limits.max_bits - sent
-            end = min(end, self.t + max(1, int(left * self.t / (GENEROUS * sent)) if self.t and sent else 1))
+            end = min(end, self.t + max(1, int(left * self.t / (TUNING.generous * sent)) if self.t and sent else 1))
         span = self.t, end
         stop_reason = partial(self._stop_reason, stop_wished)
         self.states, self.t = self.transport.roam(self.agents, self.states, self.steps, span, stop_reason)
@@ -304,8 +285,8 @@ class RunLoop:
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
         self.certified_at = self.t
-        self.next_certificate = _next_certificate(
-            self.history, self.bill, self.unit, self.limits, self.steps.first_look
+        self.next_certificate = next_certificate(
+            self.history, self.bill, self.limits.tol * self.unit, self.limits.check_every, self.steps.first_look
         )
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
@@ -323,7 +304,7 @@ class RunLoop:
 
     def end(self) -> None:
         """Before a run ends without success: is the best pair of all rounds better than the best of one?"""
-        if self.best.bound is not None and self.best.promise < SHARE_WORTH_A_PROOF * self.best.bound.gap:
+        if self.best.bound is not None and self.best.promise < TUNING.worth_a_proof * self.best.bound.gap:
             self._certify_pair()
 
     def outcome(self, status: Status, error: Exception | None = None) -> Outcome:
@@ -338,7 +319,7 @@ class RunLoop:
         if self.t < self.steps.settles_after:
             return None
         bound = self.best.bound
-        return None if bound is None else _verdict(self.history, bound, self.unit, self.limits.tol)
+        return None if bound is None else verdict(self.history, bound, self.unit, self.limits.tol)
 
     def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
         """Which limit forbids another round, if one does."""
@@ -363,7 +344,7 @@ class RunLoop:
         sent = self.bill.total.bits
         self.costliest = max(self.costliest, sent - self.sent)
         self.sent = sent
-        return sent + GENEROUS * self.costliest
+        return sent + TUNING.generous * self.costliest
 
     def save(self, checkpoint: Checkpoint | None) -> None:
         """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end the run."""
@@ -377,73 +358,3 @@ def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
-
-
-def _verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> Status | None:
-    last = history[-1]
-    if best.gap <= tol * unit:
-        return Status.OPTIMAL if best.radius is None else Status.OPTIMAL_WITHIN_RADIUS
-    if best.gap - best.rounding <= tol * unit / 2 or _stands_still(history):
-        return Status.STALLED
-    # Not the gap: where a claim is about models of bounded norm, it grows with the norm of the model.
-    if not math.isfinite(last.gap) or last.primal - best.primal > 1e6 * max(unit, best.gap):
-        return Status.DIVERGED
-    if last.round >= 2000 and best.gap > 0.99 * _least(history, 0, last.round / 10):
-        # A lucky early point is no standstill while the gaps of today still fall.
-        before = _least(history, last.round / 10, last.round / 2)
-        if _least(history, last.round / 2, last.round) > 0.99 * before:
-            return Status.STALLED
-    return None
-
-
-def _stands_still(history: Sequence[Record]) -> bool:
-    """Whether neither primal nor dual has moved by more than rounding for some time."""
-    recent = history[-STILL:]
-    if len(recent) < STILL or not math.isfinite(recent[-1].gap):
-        return False
-    rounding = SAME * max(abs(recent[-1].primal), abs(recent[-1].dual))
-    spreads = ([record.primal for record in recent], [record.dual for record in recent])
-    return all(max(values) - min(values) <= rounding for values in spreads)
-
-
-def _least(history: Sequence[Record], after: float, until: float) -> float:
-    """The smallest gap of the rounds in between."""
-    return min((record.gap for record in history if after < record.round <= until), default=math.inf)
-
-
-def _promised(history: Sequence[Record]) -> float:
-    """The gap of the lowest primal and the highest dual so far, where that is one."""
-    if not history:
-        return math.inf
-    pair = min(record.primal for record in history) - max(record.dual for record in history)
-    return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
-
-
-def _next_certificate(history: Sequence[Record], bill: Bill, unit: float, limits: Limits, first: int) -> int:
-    """When to look again: where the trend says the target is reached, but neither too often nor too late.
-
-    After a few free looks, all of them together may cost one twentieth of what the rounds cost.
-    """
-    if not history:
-        return first if limits.check_every is None else limits.check_every
-    last, target = history[-1], limits.tol * unit
-    gap, gap_before = _promised(history), _promised(history[:-1])
-    if limits.check_every is not None:
-        return last.round + limits.check_every - last.round % limits.check_every
-    soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))
-    latest = max(soonest, last.round + max(first if first > FIRST_FEW else 0, last.round // 5))
-    ahead = math.inf
-    if len(history) > 1 and 0 < gap < gap_before and target > 0:
-        rate = math.log(gap_before / gap) / (last.round - history[-2].round)
-        ahead = max(math.log(gap / target) / rate, 0.0)
-    proofs, rounds = bill.per_purpose.get("proof"), bill.bits
-    if proofs is not None and rounds:
-        spent, each = proofs.bits, proofs.bits / len(history)
-        if PROOF_SHARE_INVERSE * each * bill.rounds <= rounds:
-            # Next to such rounds a certificate costs nothing to send, only some time: every other round will do while
-            # the target is 2 + 4 rounds of today's speed away, for which even doubling it twice would take two.
-            return last.round + (2 if 6 <= ahead < math.inf else 1)
-        affordable = PROOF_SHARE_INVERSE * (spent + each - FREE_PROOFS * each) * bill.rounds / rounds
-        # Where a proof costs as much as many rounds, one each time their number has doubled is not too many.
-        soonest = max(soonest, min(math.ceil(affordable), 2 * last.round))
-    return max(soonest, min(latest, last.round + math.ceil(min(ahead, 1e9))))

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import MissingExtra
-from coterie.rounds import Record, Watch
+from coterie.rounds import Watch
+from coterie.verdict import Record
 
 Sink = Callable[[str, float, int], object]
 LOGGER = logging.getLogger("coterie")

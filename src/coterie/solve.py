@@ -69,6 +69,7 @@ def solve(
     link: tuple[float, float] = ...,
     progress: bool | None = ...,
     callback: Sink | None = ...,
+    secure_sums: bool | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(

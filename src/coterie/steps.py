@@ -51,60 +51,46 @@ class Steps(Protocol[S]):
     @property
     def states(self) -> tuple[type, ...]:
         """The State's class, and those of States inside it: frozen dataclasses of arrays, numbers, strings, None."""
-        ...
 
     @property
     def can_be_accelerated(self) -> bool:
         """Whether `coordinates` says something."""
-        ...
 
     @property
     def first_look(self) -> int:
         """After which round the first certificate is worth its messages."""
-        ...
 
     @property
     def asynchronous(self) -> bool:
         """Whether agents wake up one by one: a `round` is then a wake-up, t counts those of all, and it only asks."""
-        ...
 
     @property
     def settles_after(self) -> int:
         """The round before which certificates speak of a problem that still changes: they end no run."""
-        ...
 
     def start(self, agent: Agent) -> Talk[S]:
         """The first State."""
-        ...
 
     def warm(self, agent: Agent, state: S, point: Point) -> Talk[S]:
         """The first State moved to a point that another run came to."""
-        ...
 
     def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The State after round t = 1, 2, ..."""
-        ...
 
     def publish(self, agent: Agent, state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends, if anything."""
-        ...
 
     def receive(self, agent: Agent, state: S, sender: int, note: tuple[float, ...]) -> S:
         """The State after a note of another agent's `Publication` arrived."""
-        ...
 
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
-        ...
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""
-        ...
 
     def tune(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The same State with better parameters, or moved ahead."""
-        ...
 
     def coordinates(self, agent: Agent, state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State that make up the point on which the map acts."""
-        ...

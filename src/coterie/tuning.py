@@ -22,6 +22,10 @@ SOURCES = ("theorem", "paper", "measured", "rounding")
 """How the origin of a constant begins: what proves it, who published it, what was measured, or how numbers round."""
 
 
+SWEPT = "measured: only by tests/laws/test_tuning.py, which halves and doubles it"
+"""The origin of a constant of which nothing else is on record."""
+
+
 class Origin(NamedTuple):
     """What is known of a constant beside its value."""
 
@@ -56,7 +60,9 @@ class Tuning:
                     yield f"{name} {word}", replace(self, **{name: new})
 
 
-def tuned(value: N, meaning: str, source: str, *, above: float = 0.0, below: float = math.inf, costs: float = 1.5) -> N:
+def tuned(
+    value: N, meaning: str, source: str = SWEPT, *, above: float = 0.0, below: float = math.inf, costs: float = 1.5
+) -> N:
     """A constant with its meaning and where it comes from, see `SOURCES`; a field of a `Tuning`."""
     constant: Any = field(default=value, metadata={"origin": Origin(meaning, source, above, below, costs)})
     result: N = constant

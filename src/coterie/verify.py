@@ -193,7 +193,7 @@ def contradictions(certificate: Certificate, problem: Problem, classes: list[Any
     if method.split != settings["split"]:
         yield f"there is no method {method.name!r} for data split by {settings['split']}"
     if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
-        yield f"{settings['seed']!r} is no seed"
+        yield f"{settings['seed']!r} is not a seed"
 
 
 def _plain(value: Any) -> str:

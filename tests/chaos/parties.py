@@ -20,10 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 
 import coterie as co
+from coterie.engines.local import Local
 from coterie.errors import CoterieError
 from coterie.peers.agent import fit_together
+from coterie.peers.nonce import secret
+from coterie.peers.pinning import pin
 from coterie.peers.study import load_party
-from coterie.transport.keys import provide_all
+from coterie.transport.keys import fingerprint, provide_all
 
 NAMES = ("ada", "bea", "cyd")
 RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1}
@@ -55,7 +58,10 @@ def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, 
         public = port if through is None else through.open(name, port)
         lines += ["[[party]]", f'name = "{name}"', f'address = "127.0.0.1:{public}"']
     (folder / "study.toml").write_text("\n".join(lines))
-    provide_all(folder, "test", list(names))
+    made = provide_all(folder, "test", list(names))
+    pin(
+        folder / "study.toml", {name: fingerprint((own / "certificate.pem").read_bytes()) for name, own in made.items()}
+    )
     for name, port in zip(names, ports, strict=True):
         target = 'target = "y"\n' if name == names[0] or settings.get("split") == "samples" else ""
         text = f'study = "../study.toml"\nparty = "{name}"\ndata = "data.csv"\nkeys = "."\npatience = 60\n{target}'
@@ -72,6 +78,11 @@ def data(split="features", classification=False, dtype=float, sparse=False, n=60
     X = sp.csr_array(X * (random.random((n, d)) < 0.4)) if sparse else X
     tables = co.data.split(co.read((X, y), columns=[f"x{j}" for j in range(d)]), split, len(names))
     return [replace(table, name=name, cols=None, rows=None) for table, name in zip(tables, names, strict=True)]
+
+
+def same_secrets(folder, names=NAMES):
+    """The embedded engine, drawing from the secrets of these parties: to compare bits with."""
+    return Local(secrets=[secret(*load_party(folder / name / "party.toml")) for name in names])
 
 
 def write_data(folder, tables):
@@ -103,6 +114,7 @@ class Party:
     def __init__(self, folder, name, *arguments, prefix=()):
         self.folder, self.name = folder, name
         self.command = [*prefix, sys.executable, "-m", "coterie", "agent", str(folder / name / "party.toml"), "--json"]
+        self.command += ["--yes"]
         self.command += arguments
         self.start()
 

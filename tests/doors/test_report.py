@@ -35,7 +35,7 @@ from coterie.report.sections.bill import ELSEWHERE
 from coterie.report.winners import winners
 from coterie.report.words import duration, money, number, one_part_in, plain, text
 from coterie.result import History, Result
-from coterie.rounds import Record
+from coterie.verdict import Record
 
 HOSTILE = '<script>alert("x")</script>&amp; $\\frac{1}{$ \' url(#a) 患者\u202e\x00\n--> xlink:href="#b"'
 LIKE_A_TAG = f'url(#a) id="x" {INK}'

@@ -5,9 +5,10 @@ mypy checks this file with the sources; an ignored error that is none is an erro
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, assert_type
+from typing import ClassVar, assert_type, get_overloads
 
 import numpy as np
 import pytest
@@ -35,6 +36,11 @@ def test_a_problem_gives_a_model_with_coefficients(tmp_path: Path) -> None:
     loaded = co.Result.load(result.save(tmp_path / "run"))
     assert_type(loaded.model, AnyModel)
     assert loaded.model.digest() == model.digest()
+
+
+def test_types_know_all_settings_of_solve() -> None:
+    known, typed = inspect.signature(co.solve), inspect.signature(get_overloads(co.solve)[1])
+    assert list(typed.parameters) == list(known.parameters)
 
 
 def test_a_personal_problem_gives_a_model_of_every_user() -> None:

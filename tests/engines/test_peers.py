@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 from benchmarks.links import measure
 from scripts import disclosure_table
-from tests.chaos.parties import ANYTHING, NAMES, RIDGE, data, together, write_data, write_study
+from tests.chaos.parties import ANYTHING, NAMES, RIDGE, data, same_secrets, together, write_data, write_study
 from typer.testing import CliRunner
 
 import coterie as co
@@ -105,6 +105,7 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
         tol=1e-4,
         max_rounds=settings["max-rounds"],
         secure_sums=secure,
+        engine=same_secrets(tmp_path),
         progress=False,
     )
     assert [r.status for r in results] == [local.status] * 3
@@ -116,7 +117,11 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
         assert result.history.gap == pytest.approx(local.history.gap, abs=1e-10)
         # What was written is what was returned, and the certificate is about the same data.
         written = Result.load(tmp_path / name / "result")
-        assert written.certificate.data_digest == local.certificate.data_digest
+        assert [p.rows for p in written.certificate.participants] == [p.rows for p in local.certificate.participants]
+        assert written.certificate.data_digest == results[0].certificate.data_digest
+        # Somebody who can guess the data cannot confirm the guess.
+        told = {person.digest for person in written.certificate.participants}
+        assert told.isdisjoint(person.digest for person in local.certificate.participants)
         assert written.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
         assert written.certificate.settings["parts"][name] == written.model.digest()
         assert json.loads((tmp_path / name / "result" / "bill.json").read_text())["total"] == vars(local.bill.total)
@@ -149,7 +154,14 @@ def test_precision_and_sparsity_are_those_of_the_embedded_engine(tmp_path, dtype
     write_study(tmp_path, method="tree", network="path", tol=1e-3)
     results = together(tmp_path, tables)
     local = co.solve(
-        co.Problem(**RIDGE), tables, split="features", network="path", method="tree", tol=1e-3, progress=False
+        co.Problem(**RIDGE),
+        tables,
+        split="features",
+        network="path",
+        method="tree",
+        tol=1e-3,
+        engine=same_secrets(tmp_path),
+        progress=False,
     )
     assert results[0].model.coef_.dtype == dtype
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
@@ -162,7 +174,14 @@ def test_one_party_in_float32_follows_the_others(tmp_path):
     write_study(tmp_path, method="tree", network="path", tol=1e-3)
     results = together(tmp_path, tables)
     local = co.solve(
-        co.Problem(**RIDGE), tables, split="features", network="path", method="tree", tol=1e-3, progress=False
+        co.Problem(**RIDGE),
+        tables,
+        split="features",
+        network="path",
+        method="tree",
+        tol=1e-3,
+        engine=same_secrets(tmp_path),
+        progress=False,
     )
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
 
@@ -234,7 +253,14 @@ def test_rows_are_matched_by_id(tmp_path, psi, text):
     results = together(tmp_path, tables)
     aligned, _ = co.align(tables)
     local = co.solve(
-        co.Problem(**RIDGE), aligned, split="features", network="path", method="tree", tol=1e-3, progress=False
+        co.Problem(**RIDGE),
+        aligned,
+        split="features",
+        network="path",
+        method="tree",
+        tol=1e-3,
+        engine=same_secrets(tmp_path),
+        progress=False,
     )
     assert aligned[0].n < min(table.n for table in tables)
     assert (pooled_coefficients(results, "features") == local.model.coef_).all()
@@ -713,6 +739,7 @@ def test_the_commands_of_the_readme(tmp_path):
         network=definition.make_network(),
         method="lbfgs",
         tol=definition.tol,
+        engine=same_secrets(study.parent, parties),
         progress=False,
     )
     assert all(result.status == "optimal" for result in results)

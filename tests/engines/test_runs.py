@@ -23,8 +23,8 @@ from coterie.engines.local import Local
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.files import read_archive
 from coterie.methods import Method
-from coterie.rounds import Record, _verdict
 from coterie.transport.in_process import InProcess
+from coterie.verdict import Record
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
@@ -402,4 +402,4 @@ def test_what_was_published_last_round_is_heard_this_round(tmp_path):
 def test_only_what_no_longer_falls_has_stalled(gap, verdict):
     history = [Record(t, 0.0, t, 1.0, 1.0 - gap(t), gap(t)) for t in range(10, 3001, 10)]
     least = min(record.gap for record in history)
-    assert _verdict(history, Bound(1.0, 1.0 - least), 1.0, 1e-9) is verdict
+    assert verdict(history, Bound(1.0, 1.0 - least), 1.0, 1e-9) is verdict

@@ -17,8 +17,9 @@ from coterie.engines.processes import RunSpec
 from coterie.engines.supervisor import report, supervise
 from coterie.errors import InvalidProblem, NumericalError, PartyLost
 from coterie.networks import star
-from coterie.rounds import Outcome, Record
+from coterie.rounds import Outcome
 from coterie.statuses import Status
+from coterie.verdict import Record
 
 NETWORK = star(2, server=True)
 SPEC = RunSpec(None, NETWORK, None, (0, 1), ("ada", "bea"), None, "")

@@ -78,6 +78,8 @@ def test_a_change_of_the_model_changes_the_force_by_the_curvature(barrier, w, mu
     barrier.add_curvature(w, x, C)
     change = barrier.force(barrier.direction(w, x, dw, aims) - barrier.direction(w, x, 0 * dw, aims))
     np.testing.assert_allclose(change, C @ dw, rtol=1e-9, atol=1e-12)
+    still = barrier.force(barrier.direction(w, x, 0 * dw, aims))
+    np.testing.assert_allclose(barrier.shift(w, x, aims), still, rtol=1e-9, atol=1e-12)
     assert np.linalg.eigvalsh(C).min() >= -1e-12 * np.abs(C).max()
 
 

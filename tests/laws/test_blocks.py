@@ -32,7 +32,9 @@ NETWORKS = ["ring", "star", "path", "lattice", "complete", "erdos-renyi"]
 def secrets_at_every_agent(monkeypatch):
     """As between organisations: agents of one owner have no secrets, and would not rotate."""
     made = setup.make_agent
-    monkeypatch.setattr(setup, "make_agent", lambda index, *more: replace(made(index, *more), secret=100 + index))
+    monkeypatch.setattr(
+        setup, "make_agent", lambda index, *more: replace(made(index, *more), secret=bytes([100 + index]) * 32)
+    )
 
 
 def agents_on(graph, problem, labels_at=0):
@@ -111,8 +113,8 @@ def test_the_rotation_is_secret_and_keeps_distances_only():
     np.testing.assert_allclose(pdist(one.data.X @ R), pdist(one.data.X), rtol=1e-9)
     assert np.abs(R - np.eye(len(R))).max() > 0.1
     np.testing.assert_array_equal(R, blocks.rotation_of(one))
-    np.testing.assert_array_equal(blocks.rotation_of(replace(one, secret=None)), np.eye(len(R)))
-    hidden = [blocks.rotation_of(replace(one, secret=secret)) for secret in (1, 2)]
+    np.testing.assert_array_equal(blocks.rotation_of(replace(one, secret=b"")), np.eye(len(R)))
+    hidden = [blocks.rotation_of(replace(one, secret=secret)) for secret in (b"a" * 32, b"b" * 32)]
     assert np.abs(hidden[0] - hidden[1]).max() > 0.1
     assert len(blocks.rotation_of(other)) == other.data.d
 

@@ -18,7 +18,7 @@ from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES
 from coterie.methods import method
 from coterie.methods.dual_block import knows, shuffled
-from coterie.methods.relay import PARTS, SETTLED
+from coterie.methods.relay import TUNING
 from coterie.networks import star
 from coterie.session.setup import make_agents
 from coterie.transport.in_process import InProcess
@@ -73,7 +73,7 @@ def test_any_split_and_any_array(agents, kind):
 def test_w_follows_from_v_and_the_dual_never_falls(loss):
     problem, y = co.Problem(loss, "l2", LAM), labels(loss)
     before = -np.inf
-    for states in states_after_each_round(problem, Table(X, y, WEIGHTS), K, 10 * K * PARTS):
+    for states in states_after_each_round(problem, Table(X, y, WEIGHTS), K, 10 * K * TUNING.parts):
         v, n = np.concatenate([state.v for state in states]), WEIGHTS.sum()
         w = -X.T @ (WEIGHTS * v) / (n * LAM)
         for state in states:
@@ -87,25 +87,25 @@ def test_everybody_speaks_as_often_and_sweeps_all_rows_once_in_a_lap():
     """In the first lap each row's v is its best for the others as they were: no row is passed over, none seen twice."""
     problem, before, moves = co.Problem("squared", "l2", LAM), [np.zeros(N // K)] * K, np.zeros(K, int)
     changed = [np.zeros(N // K, int) for _ in range(K)]
-    for states in states_after_each_round(problem, Table(X, NUMBERS), K, K * PARTS):
+    for states in states_after_each_round(problem, Table(X, NUMBERS), K, K * TUNING.parts):
         moved = [k for k in range(K) if not np.array_equal(states[k].v, before[k])]
         assert len(moved) == 1
         moves[moved[0]] += 1
         for k in range(K):
             changed[k] += states[k].v != before[k]
         before = [state.v for state in states]
-    assert (moves == PARTS).all()
+    assert (moves == TUNING.parts).all()
     assert all((rows == 1).all() for rows in changed)
 
 
 def test_one_agent_takes_the_steps_of_dual_coordinate_descent():
     """Hsieh and others: α_i ← clip(α_i − (y_i x_iᵀw − 1)/‖x_i‖², 0, C), w = Σ α_i y_i x_i, for C = 1/(nλ)."""
     C, w, alpha = 1 / (N * LAM), np.zeros(D), np.zeros(N)
-    rounds = states_after_each_round(co.Problem("hinge", "l2", LAM), Table(X, SIGNS), 1, SETTLED * PARTS)
-    for lap in range(SETTLED):
+    rounds = states_after_each_round(co.Problem("hinge", "l2", LAM), Table(X, SIGNS), 1, TUNING.settled * TUNING.parts)
+    for lap in range(TUNING.settled):
         order = shuffled(N, np.random.default_rng([0, 1, lap]))
-        for part in np.random.default_rng([0, 0, lap]).permutation(PARTS):
-            for i in order[part::PARTS]:
+        for part in np.random.default_rng([0, 0, lap]).permutation(TUNING.parts):
+            for i in order[part :: TUNING.parts]:
                 new = np.clip(alpha[i] - (SIGNS[i] * X[i] @ w - 1) / (X[i] @ X[i]), 0, C)
                 w += (new - alpha[i]) * SIGNS[i] * X[i]
                 alpha[i] = new

@@ -25,6 +25,7 @@ from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
 from coterie.methods import METHODS, method, newton, quadratic
+from coterie.methods.central_path import Kinks, Samples
 from coterie.methods.costs import Link, Sizes
 from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
@@ -279,7 +280,7 @@ def test_curvature_is_the_derivative_of_the_gradient(name):
 @pytest.mark.parametrize("name", KINKS)
 def test_kinks_are_refused_with_an_alternative(name):
     assert type(loss(name)).curvature is Loss.curvature
-    with pytest.raises(co.CoterieError, match=r"has a kink.*proximal-1"):
+    with pytest.raises(co.CoterieError, match=r"second derivative.*proximal-1"):
         co.solve(co.Problem(name, "l2", 0.1), (X, labels(name)), method="newton")
 
 
@@ -350,23 +351,69 @@ def test_the_central_path_of_one_term(r, mu, lower, width):
     assert theta[0] == pytest.approx((ahead[0] - v[0]) / (2 * step), rel=1e-3, abs=1e-9)
 
 
-def test_a_term_of_weight_zero_neither_moves_nor_shortens_the_step():
-    """Beside l2 alone there are no |w_j|, and beside l1 no |b|."""
-    here = np.array([0.0, 0.9]), np.array([1.0, 0.1]), np.array([1.0, 0.1])
-    bounds, none = (-np.ones(2), np.ones(2)), np.zeros(2)
-    theta, g, dr, aims = np.ones(2), none, np.array([0.2, 5.0]), np.full(2, 0.5)
-    ways = {}
-    for weight in (0.0, 1.0):
-        way = [np.empty(2) for _ in range(3)]
-        weights = np.array([1.0, weight])
-        ways[weight] = barrier.move(dr, *here, *bounds, weights, aims, aims, theta, g, *way), way
-    (longest, *changes), (dv, ds, dt) = ways[0.0]
-    assert ways[1.0][0][0] < 0.1 < longest
-    assert dv[1] == ds[1] == dt[1] == 0.0
-    alone = [np.empty(1) for _ in range(3)]
-    first = [x[:1] for x in (dr, *here, *bounds, np.ones(2))]
-    known = barrier.move(*first, aims[:1], aims[:1], theta[:1], g[:1], *alone)
-    assert (longest, *changes) == known
+def samples(count, weights=None, seed=0):
+    """Samples somewhere inside, and how their residuals change."""
+    rng = np.random.default_rng(seed)
+    lower, upper = -rng.uniform(0.1, 1.0, count), rng.uniform(0.1, 1.0, count)
+    v, s, t = (
+        lower + (upper - lower) * rng.uniform(0.05, 0.95, count),
+        rng.uniform(0.1, 2, count),
+        rng.random(count) + 0.1,
+    )
+    weights = np.ones(count) if weights is None else weights
+    kinks = Kinks(np.zeros(count), lower, upper, weights, np.flatnonzero(weights == 0))
+    return Samples(kinks, s - t, v, s, t), rng.standard_normal(count)
+
+
+def products_after(own, way, step):
+    v, s, t = own.after(step, way)
+    return s * (own.kinks.upper - v), t * (v - own.kinks.lower)
+
+
+def test_samples_go_where_they_aim():
+    """The products of a step α are (1 − α) of what they were, α of the aim, and α² of the second-order term."""
+    own, dr = samples(7)
+    before = products_after(own, own.moved(own.aimed(0.0), dr), 0.0)
+    way = own.moved(own.aimed(0.3), dr)
+    dv, ds, dt, _ = way.moves
+    np.testing.assert_allclose(ds - dt, dr, rtol=1e-12, atol=1e-12)
+    for step in (1e-3, 0.4, 1.0):
+        for after, old, square in zip(products_after(own, way, step), before, (-ds * dv, dt * dv), strict=True):
+            np.testing.assert_allclose(after, (1 - step) * old + step * 0.3 + step**2 * square, rtol=1e-9, atol=1e-12)
+    assert own.complementarity() == pytest.approx(sum(side.sum() for side in before))
+    assert own.quadratic(way) == pytest.approx((dt * dv - ds * dv).sum())
+    # The corrector aims at what the first move misses.
+    c, e, _, _ = own.aimed(0.3, way).aim
+    np.testing.assert_allclose([c - 0.3, e - 0.3], [ds * dv, -dt * dv], rtol=1e-12)
+
+
+def test_the_longest_step_of_samples_ends_at_the_first_edge():
+    own, dr = samples(9, seed=1)
+    way = own.moved(own.aimed(0.1), 3 * dr)
+    assert 0 < way.longest < 2
+    rooms = lambda step: np.array([*products_after(own, way, step), *own.after(step, way)[1:]]).min()  # noqa: E731
+    assert rooms(0.999 * way.longest) > 0 > rooms(1.001 * way.longest)
+
+
+def test_outlying_products_of_samples_are_aimed_at():
+    own, dr = samples(9, seed=2)
+    way = own.moved(own.aimed(0.5), dr)
+    aim = own.recentred(way, 0.7, 0.2, 1.0).aim
+    for side, after in enumerate(products_after(own, way, 0.7)):
+        wanted = way.aim[side] + np.maximum(np.clip(after, 0.2, 1.0) - after, -1.0)
+        np.testing.assert_allclose(aim[side], wanted, rtol=1e-12)
+
+
+def test_a_sample_of_weight_zero_neither_moves_nor_shortens_the_step():
+    weights = np.array([1.0, 1.0, 0.0])
+    own, dr = samples(3, weights)
+    dr[2] = 1e3
+    way = own.moved(own.aimed(0.5), dr)
+    assert (way.moves[:, 2] == 0).all()
+    alone, _ = samples(3)
+    with_it = alone.moved(alone.aimed(0.5), dr)
+    assert with_it.longest < 0.01 < way.longest
+    np.testing.assert_array_equal(way.moves[:, :2], with_it.moves[:, :2])
 
 
 @pytest.mark.skipif(not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder with the data files")
@@ -651,7 +698,7 @@ def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
 @pytest.mark.parametrize("twins", [False, True], ids=["columns far from dependent", "columns nearly dependent"])
 def test_single_precision_costs_no_rounds(twins, monkeypatch):
     rng = np.random.default_rng(0)
-    A = rng.standard_normal((400, newton.SINGLE_FROM + 20))
+    A = rng.standard_normal((400, newton.TUNING.single_from + 20))
     if twins:
         A[:, -1] = A[:, 0] + 1e-4 * A[:, -1]
     y = np.where(A @ rng.standard_normal(A.shape[1]) + 3 * rng.standard_normal(400) > 0, 1.0, -1.0)
@@ -693,7 +740,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
     result = co.solve(problem, (A, y), **run)
     shares = np.reshape(counts, (-1, K))
-    assert shares[0] == pytest.approx(np.full(K, 1 / newton.THINNEST), rel=0.02)
+    assert shares[0] == pytest.approx(np.full(K, 1 / newton.TUNING.thinnest), rel=0.02)
     assert (shares[-1] == 1).all()
     counts.clear()
     co.solve(problem, (A, y), warm_start=result, **run)
@@ -704,7 +751,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     counts.clear()
     parts = [(A[:1000], y[:1000]), (sp.csr_array(A[1000:]), y[1000:])]
     mixed = co.solve(problem, parts, method="newton", tol=1e-9)
-    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / newton.THINNEST, 1.0], rel=0.02)
+    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / newton.TUNING.thinnest, 1.0], rel=0.02)
     assert mixed.certificate.primal == pytest.approx(result.certificate.primal, rel=1e-8)
     stopped = {**run, "checkpoint": tmp_path, "check_every": 1}
     co.solve(problem, (A, y), max_rounds=1, **stopped)

@@ -6,10 +6,12 @@ one run of each `Tuning` is looked at; `-m slow` looks at all of them and prints
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import pkgutil
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,9 +29,10 @@ SLACK = 1.1
 def modules():
     for room in ROOMS:
         package = importlib.import_module(f"coterie.{room}")
-        for info in pkgutil.iter_modules(package.__path__, f"coterie.{room}."):
+        for info in pkgutil.walk_packages(package.__path__, f"coterie.{room}."):
             yield importlib.import_module(info.name)
     yield importlib.import_module("coterie.rounds")
+    yield importlib.import_module("coterie.verdict")
 
 
 TUNINGS = {module.__name__.removeprefix("coterie."): module for module in modules() if hasattr(module, "TUNING")}
@@ -56,6 +59,17 @@ def data(name):
     if name == "rare":
         X = sp.random_array((200, 40), density=0.1, rng=rng, format="csr")
         return X, np.sign(X @ rng.standard_normal(40) + 0.1 * rng.standard_normal(200))
+    if name == "many rare":
+        X = sp.random_array((300, 900), density=0.015, rng=rng, format="csr")
+        return X, np.sign(X @ rng.standard_normal(900) + 0.1 * rng.standard_normal(300))
+    if name == "users":
+        X, y = data("iris")
+        return X, y, rng.integers(0, 6, len(y))
+    if name == "two":
+        X, y = data("wine")
+        return X, np.column_stack([y, X[:, 0], X[:, 1] ** 2])
+    if name == "three":
+        return data("wine")[0], load_wine(return_X_y=True)[1]
     raise KeyError(name)
 
 
@@ -63,22 +77,56 @@ PROBLEMS = {
     "heavy huber": (co.Problem("huber", "l2", 1e-2, intercept=True), "heavy"),
     "wine logistic": (co.Problem("logistic", "l2", 1e-2), "wine"),
     "rare logistic l1": (co.Problem("logistic", "l1", 3e-3, intercept=True), "rare"),
+    "many rare l1": (co.Problem("logistic", "l1", 3e-4), "many rare"),
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
+    "wine squared": (co.Problem("squared", "l2", 1e-2), "wine"),
+    "users": (co.Personal(beta=5, mu=1.0, count=20), "users"),
+    "low rank": (co.Problem("squared", "traceball", radius=4.0), "two"),
+    "classes of low rank": (co.Problem("multinomial", "traceball", radius=4.0), "three"),
+    "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
+    "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")
 RUN = {"agents": 4, "tol": 1e-5, "max_rounds": 6000, "progress": False}
+COLUMNS = {"split": "features", "network": "ring"}
 
+
+def runs(methods, problems, **options):
+    return [{"method": method, "problem": problem, **options} for problem in problems for method in methods]
+
+
+BOUNDED = ("iris hinge in a box", "wine hinge in a ball")
+INTERIOR = runs(["interior-point"], [*KINKS, *BOUNDED])
 CASES = {
-    "acceleration.anderson": [{"method": m, "problem": p} for p in SMOOTH for m in ("proximal-2", "proximal-1")],
+    "acceleration.anderson": runs(["proximal-2", "proximal-1"], SMOOTH),
     "acceleration.halpern": [
-        {"method": m, "problem": KINKS[0], "agents": k} for k in (4, 2) for m in ("proximal-1", "proximal-2")
+        *runs(["proximal-1", "proximal-2"], KINKS[:1]),
+        *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
+        *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
-    "acceleration.relaxation": [
-        {"method": "proximal-2", "problem": p, "acceleration": "relaxation"} for p in ("iris hinge", "wine logistic")
-    ],
+    "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
+    "methods.working_set": runs(["newton"], ["many rare l1"]),
+    "methods.low_rank_model": runs(["newton"], ["many rare l1"]),
+    "acceleration.relaxation": runs(["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"),
+    "methods.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
+    "methods.costs": runs(["auto"], PROBLEMS),
+    "methods.dada": [{"method": "dada", "problem": "users", "max_rounds": 60}],
+    "methods.dual_block": runs(["proximal-1"], [*SMOOTH, *KINKS]),
+    "methods.frank_wolfe": runs(["dfw-trace"], ["low rank", "classes of low rank"], step="search", tol=3e-2),
+    "methods.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
+    "methods.mixing_filter": runs(["pvrd2"], ["wine logistic"], **COLUMNS, tol=1e-3),
+    "methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
+    "methods.primal_dual": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
+    "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
+    "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
+    "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
+    "methods.interior_point": INTERIOR,
+    "methods.central_path": INTERIOR,
+    "methods.barriers.barrier": INTERIOR[::-1],
 }
 """Which runs a `Tuning` steers: the first is the one of the default run."""
 
@@ -86,8 +134,9 @@ CASES = {
 def bits(problem, **options):
     """What a run to the tolerance sends; infinite if it does not get there."""
     statement, name = PROBLEMS[problem]
-    result = co.solve(statement, data(name), **{**RUN, **options})
-    return result.bill.total.bits if result.status.success else np.inf
+    split = {"split": "users", "agents": None} if name == "users" else {}
+    result = co.solve(statement, data(name), **{**RUN, **options, **split})
+    return result.bill.total.bits if result.status.success or options["method"] == "dada" else np.inf
 
 
 @functools.cache
@@ -146,3 +195,34 @@ def test_a_change_is_half_and_double():
     assert changes["some halved"].some == usual.some / 2
     assert usual.some < changes["some doubled"].some < 1
     assert usual == TUNINGS["acceleration.halpern"].TUNING, "and the Tuning itself stays"
+
+
+# -- constants that are in no Tuning -----------------------------------------------------------------------------------
+
+PLAIN = {
+    "methods/dada.py: HEAD": "how a message begins",
+    "methods/diffusion.py: SLOPES": "which compiled slope is which",
+    "methods/mixing_filter.py: ROUNDING": "how numbers round",
+}
+"""Numbers at module level that steer nothing, and what they are."""
+TO_COME = {"barrier", "inside", "interior_point", "newton", "quadratic", "subspace", "working_set"}
+TO_COME |= {"envelope", "lbfgs", "lbfgs_rows", "metrics", "quasi_newton"}
+"""Files whose constants have no Tuning yet."""
+
+
+def constants(path):
+    """Names at module level with a number in what they are set to."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            numbers = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+            if any(type(number) in (int, float) for number in numbers):
+                yield ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+
+
+def test_every_number_that_steers_is_in_a_tuning():
+    root = Path(co.__file__).parent
+    files = [path for room in ROOMS for path in (root / room).rglob("*.py")] + [root / "rounds.py", root / "verdict.py"]
+    found = {
+        f"{path.relative_to(root)}: {name}" for path in files for name in constants(path) if path.stem not in TO_COME
+    }
+    assert found == set(PLAIN)

@@ -16,27 +16,17 @@ from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
 import coterie as co
+from coterie.acceleration import halpern
 from coterie.bill import Bill
 from coterie.certificate import introduce
 from coterie.data import read
 from coterie.data import split as split_table
 from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES
-from coterie.methods.graph_cp import (
-    LONG,
-    LOOK_EVERY,
-    NECESSARY,
-    SUFFICIENT,
-    GraphCP,
-    PaperState,
-    State,
-    block_norms,
-    dual_step,
-    laplacian_ends,
-    pooled_norm,
-    rebalanced,
-    steepness,
-)
+from coterie.methods import graph_cp
+from coterie.methods.chambolle_pock import block_norms, dual_step, pooled_norm, rebalanced
+from coterie.methods.graph_cp import GraphCP, State
+from coterie.methods.graph_cp_paper import PaperState, laplacian_ends, steepness
 from coterie.methods.tree import Tree
 from coterie.networks import Network, complete, erdos_renyi, lattice, network, path, ring, star
 from coterie.session.setup import make_agents
@@ -382,11 +372,12 @@ class Twin:
         reflected = (2 * after - before for after, before in zip(new, self.z, strict=True))
         self.z = tuple((1 - old) * far + old * z_0 for far, z_0 in zip(reflected, self.z_0, strict=True))
         self.k += 1
-        if (t + 1) % LOOK_EVERY == 0:
+        if (t + 1) % graph_cp.TUNING.look_every == 0:
             now, first = self.residuals[-1], self.residuals[0]
             grows = self.before is not None and now > self.before
             self.before = now
-            if now <= SUFFICIENT**2 * first or (grows and now <= NECESSARY**2 * first) or self.k >= LONG * (t + 1):
+            enough, some, long = halpern.TUNING.enough, halpern.TUNING.some, halpern.TUNING.long
+            if now <= enough**2 * first or (grows and now <= some**2 * first) or self.k >= long * (t + 1):
                 weigh = duals * self.s, blocks * self.c / self.s, edges * (1 - self.c) / self.s
                 self.s, self.c = rebalanced(self.s, self.c, *weigh)
                 self.z_0, self.k, self.before, self.residuals = self.z, 0, None, []

@@ -21,7 +21,7 @@ from coterie.data import Table
 from coterie.kernels.pipeline import U, V
 from coterie.losses import LOSSES
 from coterie.methods import METHODS
-from coterie.methods.diffusion import _chebyshev, _filter, _power, _response
+from coterie.methods.mixing_filter import chebyshev_filter, mixing_filter, power_filter, response
 from coterie.networks import complete, path, ring, star
 from coterie.transport.in_process import InProcess
 
@@ -226,24 +226,24 @@ def test_dynamic_diffusion_iterate_by_iterate():
 @given(st.integers(1, 12), st.lists(st.floats(-0.95, 0.99), min_size=1, max_size=6))
 def test_the_filter_is_never_negative_and_keeps_the_mean(J, eigenvalues):
     spectrum = np.array(eigenvalues)
-    filters, tau = _chebyshev(spectrum, J)
-    assert _response(filters, tau, np.array([1.0]))[0] == pytest.approx(1.0, abs=1e-9)
+    filters, tau = chebyshev_filter(spectrum, J)
+    assert response(filters, tau, np.array([1.0]))[0] == pytest.approx(1.0, abs=1e-9)
     grid = np.linspace(spectrum.min(), spectrum.max(), 201)
-    p = _response(filters, tau, grid)
+    p = response(filters, tau, grid)
     assert p.min() >= 0
     width = spectrum.max() - spectrum.min()
     if width > 1e-3:
         peak = np.cosh(J * np.arccosh((2 - spectrum.min() - spectrum.max()) / width))
         assert p.max() <= 2 / (1 + peak) + 1e-6
         if J % 2 == 0:
-            assert p.max() <= _response(*_power(J), grid).max() + 1e-6, "A^J is one of the non-negative ones"
+            assert p.max() <= response(*power_filter(J), grid).max() + 1e-6, "A^J is one of the non-negative ones"
 
 
 def test_auto_takes_the_shortest_pipeline_that_nearly_averages():
     spectrum = np.linalg.eigvalsh(ring(8).metropolis().toarray())[:-1]
-    assert _filter(spectrum, "auto", "auto")[0].shape[1] == 6
-    assert _filter(spectrum, "auto", False)[0].shape[1] == 14
-    assert _filter(np.zeros(7), "auto", "auto")[0].shape[1] == 1
+    assert mixing_filter(spectrum, "auto", "auto")[0].shape[1] == 6
+    assert mixing_filter(spectrum, "auto", False)[0].shape[1] == 14
+    assert mixing_filter(np.zeros(7), "auto", "auto")[0].shape[1] == 1
     run = in_sight("squared", complete(K))
     assert run.states[0].filters.tolist() == [[1.0], [0.0], [0.0]]
     assert in_sight("squared", path(K)).states[0].filters.shape[1] > 4

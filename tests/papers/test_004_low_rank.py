@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -21,7 +22,7 @@ from coterie.certificate import Point, certify, low_rank
 from coterie.data import Table
 from coterie.errors import CorruptFile, CoterieError
 from coterie.factors import decomposed, orthonormal, stacked
-from coterie.methods import METHODS
+from coterie.methods import METHODS, frank_wolfe
 from coterie.methods import method as make_method
 from coterie.methods.frank_wolfe import DfwTrace, power_iterations
 from coterie.methods.subspace import best_in_ball
@@ -216,7 +217,7 @@ def test_rank_and_trace_norm_stay_bounded(task, method):
 @by_task
 def test_compression_changes_nothing_and_bounds_the_state(task, monkeypatch):
     long = solve(task, "dfw-trace", rounds=12, check_every=12).model.coef_
-    monkeypatch.setattr("coterie.methods.frank_wolfe.COMPRESS", 4)
+    monkeypatch.setattr(frank_wolfe, "TUNING", replace(frank_wolfe.TUNING, compress=4))
     seen = []
     spied = METHODS["dfw-trace"].point
     monkeypatch.setattr(METHODS["dfw-trace"], "point", lambda *a: seen.append(a[2]) or spied(*a))

@@ -28,7 +28,7 @@ from coterie.words import Sum, Talk
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    farthest: float = tuned(1e3, "Σ|γ| up to which an extrapolation is believed.", "measured: the five rules on a1a")
+    farthest: float = tuned(1e3, "Σ|γ| up to which an extrapolation is believed.")
     tiny: float = tuned(
         1e-6,
         "The share of each difference that keeps γ small.",

@@ -33,7 +33,12 @@ class _Tuning(Tuning):
     enough: float = tuned(0.2, "Restart when the residual has fallen to this share of the first, ...", PDLP, below=1)
     some: float = tuned(0.8, "... or to this share and grows again, ...", PDLP, below=1)
     long: float = tuned(0.36, "... or when the rounds since the last restart are this share of all.", PDLP, below=1)
-    few: int = tuned(2, "So few agents have blocks too large to be solved well.", "measured: w8a, hinge l1", costs=2.5)
+    few: int = tuned(
+        2,
+        "So few agents have blocks too large to be solved well.",
+        "measured: reflections do not forgive rough solves",
+        costs=2.5,
+    )
 
 
 TUNING = _Tuning()

@@ -19,10 +19,8 @@ from coterie.words import Sum, Talk
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    look_every: int = tuned(10, "Rounds from one look at the residual to the next.", "measured: the five rules on a1a")
-    grown: float = tuned(
-        1.5, "α goes back when the residual has grown by this factor.", "measured: the five rules on a1a", above=1
-    )
+    look_every: int = tuned(10, "Rounds from one look at the residual to the next.")
+    grown: float = tuned(1.5, "α goes back when the residual has grown by this factor.", above=1)
 
 
 TUNING = _Tuning()

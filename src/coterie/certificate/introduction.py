@@ -63,8 +63,8 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
     loss, y = agent.problem.loss, agent.exact_labels
     if not agent.problem.intercept:
         said = np.concatenate([[agent.weight, 0.0, 0.0, agent.conjugate_at_zero], agent.column_squares])
-        letter = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
-        sums, there = np.split(letter, [len(said)])
+        message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
+        sums, there = np.split(message, [len(said)])
         total, conjugates, constant, losses = float(sums[0]), float(sums[3]), 0.0, float(there[-3])
     else:
         ones = agent.weighted(np.ones(agent.data.n))
@@ -72,8 +72,8 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
         sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from _best_constant(agent, total, labels / total)
-        letter = there = yield Sum(_at_start(agent, _start(loss, constant), constant))
-    return shared_result(letter, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
+        message = there = yield Sum(_at_start(agent, _start(loss, constant), constant))
+    return shared_result(message, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:

@@ -284,8 +284,9 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
     loss = agent.problem.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
-    lost = _norm(agent, here.slopes) * error + _curved(agent, here, error) + _summed(agent, float(sizes))
-    return here.losses, lost
+    # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
+    slopes = _norm(agent, here.slopes) if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
+    return here.losses, slopes * error + _curved(agent, here, error) + _summed(agent, float(sizes))
 
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
@@ -295,12 +296,13 @@ def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float,
         # Every term is 0 where v is the slope, up to the rounding of either.
         return 0.0, _curved(agent, here, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
-    distance = _norm(agent, loss.slope_distance(here.scores, v, here.y))
+    # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
+    distance = _norm(agent, here.slopes - v) if loss.smooth else agent.domain_norm
     return gaps, distance * error + _curved(agent, here, error) + _summed(agent, gaps)
 
 
 def _curved(agent: Agent, here: Here, error: float) -> float:
-    """What curvature adds to an error of the scores of that length; a kink is in `slope_distance`."""
+    """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
     loss, weights = agent.problem.loss, agent.data.weights
     if not loss.steep:
         return loss.smoothness * error * error if loss.smooth else 0.0
@@ -344,7 +346,8 @@ def _norm(agent: Agent, values: FloatArray) -> float:
 
 
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
-    clipped: FloatArray = np.clip(v.astype(float, copy=False), *agent.problem.loss.domain(agent.exact_labels))
+    lower, upper = agent.domain
+    clipped: FloatArray = np.minimum(np.maximum(v.astype(float, copy=False), lower), upper)
     return clipped
 
 

@@ -32,6 +32,7 @@ def agent(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file for --predict.")] = None,
     raw: Raw = False,
     show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Agree to what would be sent, without a question.")] = False,
     chaos: Annotated[
         str | None, typer.Option(help="Failures to rehearse, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or on.")
     ] = None,
@@ -53,7 +54,7 @@ def agent(
     if predict is not None:
         predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw)
         return
-    raise typer.Exit(_fit(found[0], shaken, as_json))
+    raise typer.Exit(_fit(found[0], shaken, as_json, yes))
 
 
 def party_files(files: list[Path]) -> list[Path]:
@@ -92,15 +93,18 @@ def _show_pages(files: list[Path], as_json: bool) -> None:
         print_json(pages[0] if len(pages) == 1 else {"parties": pages})
 
 
-def _fit(file: Path, chaos: Any, as_json: bool) -> int:
+def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     from coterie.peers.agent import fit_together, read_own
+    from coterie.peers.consent import ask_once
     from coterie.peers.disclosure import disclosure
     from coterie.peers.study import load_party
 
     own, study = load_party(file)
     table = read_own(own, study)
+    page = disclosure(study, own.party, table)
     if not as_json:
-        console().print(disclosure(study, own.party, table) + "\n", markup=False)
+        console().print(page + "\n", markup=False)
+    ask_once(own, study, page, lambda: yes or _agrees(file))
     stop_wished = _stop_wished(study, own.party)
     try:
         result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
@@ -112,6 +116,15 @@ def _fit(file: Path, chaos: Any, as_json: bool) -> int:
     else:
         _show(result, own.output)
     return result.status.exit_code
+
+
+def _agrees(file: Path) -> bool:
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            "nobody has agreed yet to what is sent in this version of the study, and nobody is here to be asked. Read "
+            f"the page with `coterie agent {file} --show`, then start with --yes."
+        )
+    return typer.confirm("Agree to send this?")
 
 
 def predict_with_parties(

@@ -201,17 +201,27 @@ PANELS = {
 """Under which heading of `--help` an option stands."""
 
 
+def in_panels(panels: Mapping[str, str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the options of the command stand under these headings of `--help`."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        known = inspect.signature(command, eval_str=True).parameters
+        for panel, names in panels.items():
+            for name in names.split():
+                known[name].annotation.__metadata__[0].rich_help_panel = panel
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in known.values()}
+        return command
+
+    return decorate
+
+
 def taking(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator: the command takes the options of `shared` before its own, and is handed what `shared` made of them.
 
     @taking(question)
     def fit(question, method: str = "auto"): ...
     """
-    theirs = inspect.signature(shared, eval_str=True).parameters
-    for panel, names in PANELS.items():
-        for name in names.split():
-            if name in theirs:
-                theirs[name].annotation.__metadata__[0].rich_help_panel = panel
+    theirs = inspect.signature(in_panels(PANELS)(shared)).parameters
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]

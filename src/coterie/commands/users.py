@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, by_user, pairs
+from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, by_user, in_panels, pairs
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 
@@ -29,57 +29,40 @@ PATIENT = {"local_steps": 10, "alternations": 3}
 """Parameters of methods that suit a command; --option sets others."""
 ENDS = 10
 """So many of the worst and of the best served users are shown."""
-FITTING, SCORING = "Fitting", "What is shown"
+PANELS = {"Data": "target users columns test model", "Fitting": "cv beta mu lam tol max_rounds seed"}
 
 
+@in_panels(PANELS)
 def users(
     data: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Training data: one file with a column of users, or one file per user."),
+        list[Path] | None, typer.Argument(help="Training data: one file with a column of users, or one file per user.")
     ] = None,
     target: Target = None,
-    users: Annotated[str | None, typer.Option(help="Column with the user of each row.", rich_help_panel="Data")] = None,
+    users: Annotated[str | None, typer.Option(help="Column with the user of each row.")] = None,
     columns: Columns = None,
-    test: Annotated[
-        list[Path] | None,
-        typer.Option(help="Test data, in the same form as the training data.", rich_help_panel="Data"),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(help="Saved model.npz to test. Nothing is fitted.", rich_help_panel="Data"),
-    ] = None,
+    test: Annotated[list[Path] | None, typer.Option(help="Test data, in the same form as the training data.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Saved model.npz to test. Nothing is fitted.")] = None,
     cv: Annotated[
         int | None,
-        typer.Option(
-            help="Number of folds for choosing beta, mu and lam by cross-validation within each user's rows.",
-            rich_help_panel=FITTING,
-        ),
+        typer.Option(help="Number of folds for choosing beta, mu and lam by cross-validation within each user's rows."),
     ] = None,
     beta: Annotated[
-        str | None,
-        typer.Option(help="Maximum norm of a model. With --cv, a list such as 1,10,100.", rich_help_panel=FITTING),
+        str | None, typer.Option(help="Maximum norm of a model. With --cv, a list such as 1,10,100.")
     ] = None,
     mu: Annotated[
-        str | None,
-        typer.Option(
-            help="Weight of the agreement between neighbours. With --cv, also a list.", rich_help_panel=FITTING
-        ),
+        str | None, typer.Option(help="Weight of the agreement between neighbours. With --cv, also a list.")
     ] = None,
-    lam: Annotated[
-        str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.", rich_help_panel=FITTING)
-    ] = None,
-    method: Annotated[str, among(*names_in("methods", "personal"))] = "dada",
+    lam: Annotated[str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.")] = None,
+    method: Annotated[str, among(*names_in("methods", "dada"), *names_in("methods", "personal_baselines"))] = "dada",
     network: Annotated[
         str, among("learned", *names_in("networks"), also=", or a file of edges: which users are similar")
     ] = "learned",
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
     option: Options = None,
-    tol: Annotated[
-        float, typer.Option(help="Relative duality gap at which the run stops.", rich_help_panel=FITTING)
-    ] = 1e-2,
-    max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.", rich_help_panel=FITTING)] = 500,
-    seed: Annotated[int, typer.Option(help="Random seed.", rich_help_panel=FITTING)] = 0,
+    tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = 1e-2,
+    max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 500,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     save: Annotated[
         Path | None, typer.Option(help="Output folder for model and certificate, as `coterie fit` writes them.")
     ] = None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -23,9 +24,12 @@ class Local(Engine):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all agents in this process, in lockstep"
 
-    def __init__(self, gossip: Gossip | None = None):
-        """`gossip`: lost and late messages, records and replays, for methods whose agents wake up one by one."""
-        self.gossip = gossip
+    def __init__(self, gossip: Gossip | None = None, secrets: Sequence[bytes] = ()):
+        """`gossip`: lost and late messages, records and replays, for methods whose agents wake up one by one.
+
+        `secrets`: one per agent, what the parties of a study drew their private randomness from (`peers.nonce`).
+        """
+        self.gossip, self.secrets = gossip, secrets
 
     def hosting(self, data: Any, agents: Any) -> None:
         """Nothing is elsewhere: `solve` calls what is callable."""
@@ -34,6 +38,9 @@ class Local(Engine):
 
     def run(self, run: Run) -> Outcome:
         transport = InProcess(run.network, Bill(run.network), run.names, self.gossip, run.secure_sums)
+        if self.secrets:
+            agents = [replace(agent, secret=one) for agent, one in zip(run.agents, self.secrets, strict=True)]
+            run = replace(run, agents=agents)
         with ctrl_c() as pressed:
             return run.on(transport, pressed.is_set)
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar
 
-from coterie.arrays import whole_number
-from coterie.engines.engine import Engine, Run
+from coterie.engines.engine import Run
 from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
-from coterie.engines.supervisor import Event, report, supervise
+from coterie.engines.supervisor import Event, Supervised, report, supervise
 from coterie.errors import MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
@@ -29,7 +28,7 @@ LAST_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Peers(Engine):
+class Peers(Supervised):
     """A process per agent on this machine, talking over mutual TLS."""
 
     name: ClassVar[str] = "peers"
@@ -38,18 +37,6 @@ class Peers(Engine):
     start_seconds: ClassVar[float] = 5.0
     apart: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("cryptography", "grpc")
-
-    deadline: float = 30.0
-    """Seconds of silence after which a process is lost."""
-    restarts: int = 3
-    """How often a run with a checkpoint begins again when a process is lost."""
-    clock: str = "virtual"
-    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
-    pace: float = 0.01
-    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
-
-    def __post_init__(self) -> None:
-        whole_number("restarts", self.restarts, least=0)
 
     def run(self, run: Run) -> Outcome:
         if self.missing():

@@ -20,7 +20,7 @@ from coterie.data import Table
 from coterie.data.remote import Rows, Source, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
-from coterie.engines.supervisor import Event, report, supervise
+from coterie.engines.supervisor import Event, Supervised, report, supervise
 from coterie.errors import InvalidData, MissingExtra, PartyLost
 from coterie.rounds import Outcome
 
@@ -32,7 +32,7 @@ QUIET = {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_USAGE_STATS_ENABLED": "
 
 
 @dataclass(frozen=True)
-class Ray(Engine):
+class Ray(Supervised):
     """Agents in actors of a Ray cluster.
 
     Actors end with the run. To keep them for several runs: `with Ray() as engine: co.solve(..., engine=engine)`.
@@ -50,21 +50,13 @@ class Ray(Engine):
     """How many actors; by default one per agent, but no more than the cluster has processors."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """What an actor occupies, by Ray's names, e.g. {"CPU": 2, "hospital": 1}; by default one CPU, or its share."""
-    deadline: float = 30.0
-    """Seconds of silence after which an actor is lost."""
-    restarts: int = 3
-    """How often a run with a checkpoint begins again when an actor is lost."""
-    clock: str = "virtual"
-    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
-    pace: float = 0.01
-    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
     _actors: list[Any] | None = field(default=None, repr=False, compare=False)
     """Those that wait for the next run, where they are kept at all."""
 
     def __post_init__(self) -> None:
         if self.workers is not None:
             whole_number("workers", self.workers)
-        whole_number("restarts", self.restarts, least=0)
+        super().__post_init__()
 
     def __enter__(self) -> Ray:
         return replace(self, _actors=[])

@@ -12,8 +12,8 @@ of its own, see `replayed`: slow, and as robust as Spark's own jobs.
 from __future__ import annotations
 
 import os
-import pickle
 import re
+import secrets
 import shutil
 import sys
 import threading
@@ -31,6 +31,7 @@ from coterie.data import Table
 from coterie.data.remote import RemoteTable, Rows, Source, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
+from coterie.engines.parcels import pack, unpack
 from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause, unless_error
 from coterie.engines.reception import Door, at_reception, reception
 from coterie.engines.replayed import Replayed
@@ -106,7 +107,8 @@ class Spark(Engine):
             answers = _session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
             found = dict(answers.collect())
         else:
-            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions), RESULT))
+            key = secrets.token_bytes(32)
+            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions, key), RESULT), key)
         return [unless_error(found[agent]) for agent in range(len(questions))]
 
     def run(self, run: Run) -> Outcome:
@@ -129,8 +131,9 @@ class Spark(Engine):
                     stage = context.parallelize(specs, spec.processes).barrier().mapPartitions(task)
                     found = dict((stage if run.checkpoint is None else stage.repartition(1)).collect())
                 else:
-                    there = self._frame.mapInArrow(_TaskThere(task, specs), RESULT, barrier=True)
-                    found = _collected(there if run.checkpoint is None else there.repartition(1))
+                    key = secrets.token_bytes(32)
+                    there = self._frame.mapInArrow(_TaskThere(task, specs, key), RESULT, barrier=True)
+                    found = _collected(there if run.checkpoint is None else there.repartition(1), key)
             except Exception as error:
                 if not _is_sparks(error):
                     raise
@@ -238,37 +241,39 @@ def _taken(batches: Iterable[Any]) -> int:
     return int(context.partitionId())
 
 
-def _sent(pairs: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+def _sent(pairs: Iterable[tuple[int, Any]], key: bytes) -> Iterator[Any]:
     """Numbered things as Arrow batches, which are all that such a task may return."""
     import pyarrow as pa
 
     for process, thing in pairs:
-        columns = [pa.array([process], pa.int32()), pa.array([pickle.dumps(thing)], pa.binary())]
+        columns = [pa.array([process], pa.int32()), pa.array([pack(thing, key)], pa.binary())]
         yield pa.record_batch(columns, ["process", "thing"])
     _Partition.at_hand = None
 
 
-def _collected(frame: Any) -> dict[int, Any]:
-    return {row.process: pickle.loads(row.thing) for row in frame.collect()}
+def _collected(frame: Any, key: bytes) -> dict[int, Any]:
+    return {row.process: unpack(bytes(row.thing), key) for row in frame.collect()}
 
 
 @dataclass(frozen=True)
 class _AnsweredThere:
     questions: Sequence[Callable[[], Any]]
+    key: bytes = field(repr=False)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         process = _taken(batches)
-        return _sent([_answered((process, self.questions[process]))])
+        return _sent([_answered((process, self.questions[process]))], self.key)
 
 
 @dataclass(frozen=True)
 class _TaskThere:
     task: _Task
     specs: Sequence[ProcessSpec]
+    key: bytes = field(repr=False)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         number = _taken(batches)
-        return _sent(self.task([self.specs[number]]))
+        return _sent(self.task([self.specs[number]]), self.key)
 
 
 def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:

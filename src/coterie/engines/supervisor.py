@@ -16,9 +16,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
 
+from coterie.arrays import whole_number
+from coterie.engines.engine import Engine
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause
 from coterie.errors import NumericalError, PartyLost
@@ -34,15 +37,29 @@ class Processes(Protocol):
 
     def listen(self, talking: Collection[int], seconds: float) -> Iterable[Event]:
         """What those processes say; nothing, if none of them says anything within that time."""
-        ...
 
     def introduce(self, addresses: Sequence[str]) -> None:
         """Tell all processes where the others are."""
-        ...
 
     def stop(self) -> None:
         """Tell the process of agent 0 that the run should end after the current round."""
-        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised(Engine):
+    """An engine whose processes are followed from their start to their end."""
+
+    deadline: float = 30.0
+    """Seconds of silence after which a process is lost."""
+    restarts: int = 3
+    """How often a run with a checkpoint begins again when a process is lost."""
+    clock: str = "virtual"
+    """Methods whose agents wake up one by one: "virtual", as in one process, or "real": nobody waits for anybody."""
+    pace: float = 0.01
+    """Seconds between two wake-ups of an agent, on average, where the clock is real; a round lasts as long."""
+
+    def __post_init__(self) -> None:
+        whole_number("restarts", self.restarts, least=0)
 
 
 def report(

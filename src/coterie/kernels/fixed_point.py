@@ -112,23 +112,26 @@ def add(total: Any, other: Any) -> None:
         low = total[k] + other[k]
         carry = _1 if low < other[k] else _0
         with_carry = other[k + 1] + carry
-        carry = _1 if with_carry < carry else _0
         middle = total[k + 1] + with_carry
-        if middle < with_carry:
-            carry = _1
+        carry = _1 if (with_carry < carry) | (middle < with_carry) else _0
         total[k], total[k + 1], total[k + 2] = low, middle, total[k + 2] + other[k + 2] + carry
 
 
 @numba.njit(nogil=True, cache=True)
-def subtract(total: Any, other: Any) -> None:
-    """Subtract whole numbers from others, in place."""
-    for k in range(0, total.size, 3):
-        borrow = _1 if total[k] < other[k] else _0
-        taken = other[k + 1] + borrow
-        borrow = _1 if taken < borrow or total[k + 1] < taken else _0
-        total[k] -= other[k]
-        total[k + 1] -= taken
-        total[k + 2] -= other[k + 2] + borrow
+def mask(total: Any, masks: Any, subtracted: int) -> None:
+    """Subtract the first so many rows of `masks` from whole numbers and add the others, in place."""
+    for row in range(masks.shape[0]):
+        other = masks[row]
+        if row >= subtracted:
+            add(total, other[: total.size])
+            continue
+        for k in range(0, total.size, 3):
+            borrow = _1 if total[k] < other[k] else _0
+            taken = other[k + 1] + borrow
+            borrow = _1 if (taken < borrow) | (total[k + 1] < taken) else _0
+            total[k] -= other[k]
+            total[k + 1] -= taken
+            total[k + 2] -= other[k + 2] + borrow
 
 
 @numba.njit(nogil=True, cache=True)
@@ -176,7 +179,14 @@ def _round(total: Any, numbers: Any, digits: int) -> None:
 @numba.njit(nogil=True, cache=True)
 def sum_of(integers: Any) -> Any:
     """The sum of whole numbers, modulo 2¹⁹²."""
-    total = np.zeros(3, np.uint64)
+    low = middle = high = _0
     for k in range(0, integers.size, 3):
-        add(total, integers[k : k + 3])
-    return total
+        low += integers[k]
+        carry = _1 if low < integers[k] else _0
+        with_carry = integers[k + 1] + carry
+        carry = _1 if with_carry < carry else _0
+        middle += with_carry
+        if middle < with_carry:
+            carry = _1
+        high += integers[k + 2] + carry
+    return np.array([low, middle, high])

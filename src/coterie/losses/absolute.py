@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from coterie.arrays import FloatArray
 from coterie.losses.piecewise_linear import PiecewiseLinear
@@ -23,5 +21,6 @@ class Absolute(PiecewiseLinear):
     def lipschitz(self) -> float:
         return 1.0
 
-    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return np.full_like(y, -1.0), np.full_like(y, 1.0)
+    def ends(self, y: FloatArray) -> tuple[Any, Any]:
+        kind = y.dtype.type
+        return kind(-1), kind(1)

@@ -22,8 +22,15 @@ class Hinge(PiecewiseLinear):
     def lipschitz(self) -> float:
         return 1.0
 
+    def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return np.maximum(1 - y * u, 0)
+
+    def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        result: FloatArray = -y * (y * u < 1)
+        return result
+
     def constant(self, mean: float) -> float:
         return 1.0 if mean > 0 else -1.0
 
-    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def ends(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         return np.minimum(-y, 0), np.maximum(-y, 0)

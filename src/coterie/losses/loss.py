@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -116,13 +117,6 @@ class Loss(ABC):
         total: FloatArray = np.maximum(values + conjugates - products, 0.0) + 4.0 * np.finfo(u.dtype).eps * sizes
         return total
 
-    def slope_distance(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
-        """|ℓ'(u_i) − v_i|, or at kinks the most it can be: how fast `fenchel_young` changes when a score is off."""
-        if self.smooth:
-            return np.abs(self.gradient(u, y) - v)
-        lower, upper = self.domain(y)
-        return upper - lower
-
     def constant(self, mean: float) -> float | None:
         """The constant score that fits best where it follows from the mean label alone; None: it does not."""
         return None
@@ -157,6 +151,7 @@ class Loss(ABC):
         return {"name": self.name, **asdict(self)}
 
 
+@cache
 def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:
     """The last number of that precision before the bound, seen from 0: what fits in float32 also fits in float64."""
     rounded = dtype.type(bound)

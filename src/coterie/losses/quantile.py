@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from coterie.arrays import FloatArray, as_number
 from coterie.errors import InvalidProblem
@@ -33,6 +31,6 @@ class Quantile(PiecewiseLinear):
     def lipschitz(self) -> float:
         return max(self.level, 1.0 - self.level)
 
-    def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-        lower, upper = towards_zero(-self.level, y.dtype), towards_zero(1.0 - self.level, y.dtype)
-        return np.full_like(y, lower), np.full_like(y, upper)
+    def ends(self, y: FloatArray) -> tuple[Any, Any]:
+        kind = y.dtype.type
+        return kind(towards_zero(-self.level, y.dtype)), kind(towards_zero(1.0 - self.level, y.dtype))

@@ -134,15 +134,11 @@ class Blocks(Lbfgs):
 def rotation_of(agent: Agent) -> FloatArray:
     """A random rotation of its columns, uniform among all; agents of one owner, and the labels' own, need none."""
     d = agent.data.d
-    if agent.data.y is not None or agent.secret is None:
+    if agent.data.y is not None or not agent.secret:
         return np.eye(d)
-    Q, R = np.linalg.qr(_stream(agent).standard_normal((d, d)))
+    Q, R = np.linalg.qr(agent.private_random(0).standard_normal((d, d)))
     rotation: FloatArray = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
     return rotation
-
-
-def _stream(agent: Agent) -> np.random.Generator:
-    return np.random.default_rng(int.from_bytes(agent.secret_bytes("rotation"), "big"))
 
 
 # -- the columns' way --------------------------------------------------------------------------------------------------
@@ -207,8 +203,10 @@ def _public_key(agent: Agent, key: X25519PrivateKey | None) -> Talk[bytes]:
 
 
 def _private_key(agent: Agent) -> X25519PrivateKey:
-    """For this run: its secret is drawn when the parties meet, so that no key serves twice."""
-    return X25519PrivateKey.from_private_bytes(agent.secret_bytes("key"))
+    """For this run alone. Agents of one owner, who have no secrets, draw the same when a conversation is replayed."""
+    if agent.secret:
+        return X25519PrivateKey.generate()
+    return X25519PrivateKey.from_private_bytes(agent.random(0).bytes(KEY_BYTES))
 
 
 def _packed(index: int, block: FloatArray, keys: tuple[X25519PrivateKey, bytes] | None) -> FloatArray:

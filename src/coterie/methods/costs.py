@@ -14,15 +14,23 @@ import numpy as np
 
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 
-FIRST_ORDER_APPEAL = 2.0
-"""What the best first-order method has; another one that takes half the time has twice as much."""
-FIRST_ORDER_ROUNDS = {"smooth": 60.0, "kinks": 300.0}
-"""Rounds of a self-tuned, accelerated first-order method to a relative gap of 1e-6: see docs/papers/002.md."""
-FIRST_ORDER_SWEEPS = 20.0
-"""Passes over its own rows in one of its rounds, where the local problem is solved by coordinate steps."""
-SPEED, BLAS_SPEED = 1e9, 1e10
-"""Multiplications a second of one agent, and those of dense matrix products."""
+PAPER_2 = "measured: the five rules to 1e-6, docs/papers/002.md"
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    first_order: float = tuned(2.0, "The score of the best first-order method; twice as fast is twice as much.")
+    smooth_rounds: float = tuned(60.0, "Rounds of an accelerated first-order method to 1e-6, ...", PAPER_2)
+    kinks_rounds: float = tuned(300.0, "... and where the loss has kinks.", PAPER_2)
+    sweeps: float = tuned(20.0, "Passes over its own rows in one of its rounds.", PAPER_2)
+    speed: float = tuned(1e9, "Multiplications a second of one agent, ...")
+    blas_speed: float = tuned(1e10, "... and those of dense matrix products.")
+    dense: float = tuned(0.3, "From this share of numbers that are not 0 on, products are dense.", below=1)
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True)
@@ -64,11 +72,11 @@ class Sizes:
 
 
 def products_work(sizes: Sizes, width: float) -> float:
-    """Multiplications, at `SPEED`, for one agent's X̃ᵀX̃ on so many columns and the solution of the equations."""
+    """Multiplications, at `speed`, for one agent's X̃ᵀX̃ on so many columns and the solution of the equations."""
     length = min(width, sizes.row_length)
-    dense = sizes.nonzeros > 0.3 * sizes.rows * sizes.columns
-    products = 0.5 * sizes.rows_work * length * (SPEED / BLAS_SPEED if dense else 1.0)
-    return products + width**3 * SPEED / BLAS_SPEED
+    dense = sizes.nonzeros > TUNING.dense * sizes.rows * sizes.columns
+    products = 0.5 * sizes.rows_work * length * (TUNING.speed / TUNING.blas_speed if dense else 1.0)
+    return products + width**3 * TUNING.speed / TUNING.blas_speed
 
 
 @dataclass(frozen=True)
@@ -81,26 +89,26 @@ class Outlook:
     scalars: float
     """Numbers that one party says in a round."""
     work: float
-    """Multiplications of one agent in a round, at `SPEED`."""
+    """Multiplications of one agent in a round, at `speed`."""
     what: str = ""
     """What speaks for it."""
 
 
 def first_order(problem: Problem, sizes: Sizes) -> Outlook:
     """What a first-order method takes, split by samples."""
-    rounds = FIRST_ORDER_ROUNDS["smooth" if problem.loss.smooth else "kinks"]
-    return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * FIRST_ORDER_SWEEPS * sizes.rows_work)
+    rounds = TUNING.smooth_rounds if problem.loss.smooth else TUNING.kinks_rounds
+    return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * TUNING.sweeps * sizes.rows_work)
 
 
 def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) -> tuple[float, str]:
     """The score of a method with that outlook, against a first-order method, and why."""
     taken, usual = (
-        one.rounds * (_sum_seconds(network, sizes.link, one.sums, one.scalars) + one.work / SPEED)
+        one.rounds * (_sum_seconds(network, sizes.link, one.sums, one.scalars) + one.work / TUNING.speed)
         for one in (outlook, first_order(problem, sizes))
     )
     link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
     reason = f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, at {link}"
-    return FIRST_ORDER_APPEAL * usual / taken, reason
+    return TUNING.first_order * usual / taken, reason
 
 
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:

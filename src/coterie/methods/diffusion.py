@@ -42,14 +42,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
-from weakref import WeakKeyDictionary
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, is_sparse, whole_number
+from coterie.agent import Agent, remembered
+from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, as_number, is_sparse, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels.pipeline import LABEL, WEIGHT, Rows, Z, advance, numbers, push, rows_of
@@ -60,18 +59,11 @@ from coterie.losses.squared import Squared
 from coterie.losses.squared_hinge import SquaredHinge
 from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method
+from coterie.methods.mixing_filter import mixing_filter, response, safe_step, spectrum_of
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import S
 from coterie.words import Mix, Sum, Talk
-
-LEFTOVER = 0.05
-"""`pipeline="auto"` is the shortest that leaves at most this share of a disagreement."""
-LONGEST = 1000
-"""The longest pipeline that "auto" takes."""
-ROUNDING = 1e-6
-"""An eigenvalue closer to 0 than this, in either precision, is 0."""
-
 
 SLOPES: dict[type[Loss], int] = {Squared: 0, Huber: 1, SquaredHinge: 2, Logistic: 3}
 """The losses whose slope `kernels/pipeline.py` has, and its number there."""
@@ -129,9 +121,9 @@ class _Family(Method[S]):
     """A: "metropolis", "laplacian-mixing", or a symmetric doubly stochastic matrix on the edges of the network."""
 
     def __post_init__(self) -> None:
-        if self.step != "auto" and not (_is_number(self.step) and 0 < self.step < math.inf):
-            raise InvalidProblem(f"{self.name}: step must be a positive number or 'auto', not {self.step!r}.")
         if self.step != "auto":
+            if isinstance(self.step, bool) or not 0 < as_number(self.step) < math.inf:
+                raise InvalidProblem(f"{self.name}: step must be a positive number or 'auto', not {self.step!r}.")
             object.__setattr__(self, "step", float(self.step))
         if not isinstance(self.mixing, str):
             matrix = self.mixing.toarray() if is_sparse(self.mixing) else np.asarray(self.mixing, float)
@@ -206,13 +198,13 @@ class _Stochastic(_Family[State]):
         length, chebyshev = self._wishes()
         spectrum: FloatArray = np.zeros(0)
         if self.step == "auto" or length == "auto" or chebyshev == "auto" or chebyshev:
-            spectrum = yield from _spectrum(agent, self.rule)
-        filters, tau = _filter(spectrum, length, chebyshev)
+            spectrum = yield from spectrum_of(agent, self.rule)
+        filters, tau = mixing_filter(spectrum, length, chebyshev)
         if self.step == "auto":
             blocks = yield from self._blocks(agent, weights)
-            least = float(_response(filters, tau, spectrum).min(initial=0.0)) if self.remembers else 0.0
+            least = float(response(filters, tau, spectrum).min(initial=0.0)) if self.remembers else 0.0
             row = agent.problem.loss.smoothness * float((weights * squares).max()) + self._ridge(agent)
-            step = _safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
+            step = safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
         else:
             step = self.step
 
@@ -241,7 +233,7 @@ class _Stochastic(_Family[State]):
             agent.design.intercept,
             self.remembers,
         )
-        rows, filters = _by_rows(agent.design), state.filters
+        rows, filters = _by_rows(agent), state.filters
         w, average = state.w.copy(), state.average.copy()
         memory, pipe = state.memory.copy(), state.pipe.copy()
         # n_i ~ U[1, N], the same at all agents                                                       (9), (22), (31)
@@ -339,92 +331,13 @@ class DynamicDiffusion(_Family[FullState]):
         return Point(state.w)
 
 
-# -- the filter ------------------------------------------------------------------------------------------------------
-
-
-def _spectrum(agent: Agent, rule: str | FloatArray) -> Talk[FloatArray]:
-    """All eigenvalues of A but the largest, 1: each agent learns its row of A from its neighbours, then all rows."""
-    row = yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), rule)
-    own = np.zeros((agent.count, agent.count))
-    own[agent.index] = row
-    rows = yield Sum(own)
-    eigenvalues: FloatArray = np.linalg.eigvalsh((rows + rows.T) / 2)[:-1]
-    return np.where(np.abs(eigenvalues) < ROUNDING, 0.0, eigenvalues)
-
-
-def _filter(
-    spectrum: FloatArray, length: int | Literal["auto"], chebyshev: bool | Literal["auto"]
-) -> tuple[FloatArray, float]:
-    """α_j, β_j, γ_j by age, and τ, of the polynomial that the pipeline applies."""
-    for J in range(1, LONGEST) if length == "auto" else (length,):
-        power, smooth = _power(J), _chebyshev(spectrum, J)
-        if chebyshev == "auto":
-            left, right = _response(*power, spectrum), _response(*smooth, spectrum)
-            good = left.min(initial=0.0) >= 0.0 and left.max(initial=0.0) <= right.max(initial=0.0)
-            chosen = power if good else smooth
-        else:
-            chosen = smooth if chebyshev else power
-        if np.abs(_response(*chosen, spectrum)).max(initial=0.0) <= LEFTOVER:
-            break
-    return chosen
-
-
-def _power(J: int) -> tuple[FloatArray, float]:
-    """p(A) = A^J."""
-    filters = np.zeros((3, J))
-    filters[0] = 1.0
-    return filters, 1.0
-
-
-def _chebyshev(spectrum: FloatArray, J: int) -> tuple[FloatArray, float]:
-    """p(A) = (1 + T_J(Â)) / (1 + T_J(x̂(1))), Â = (2A − (λ_min + λ₂) I) / (λ₂ − λ_min).
-
-    The three-term recurrence of T_j(Â) / T_j(x̂(1)), with T_j(x̂(1)) / T_{j+1}(x̂(1)) = g h_j, g = 1 / x̂(1): nothing is
-    divided by λ₂ − λ_min, and nothing overflows.
-    """
-    low, high = (float(spectrum.min()), float(spectrum.max())) if spectrum.size else (0.0, 0.0)
-    scale, g = 2.0 - low - high, (high - low) / (2.0 - low - high)
-    filters, h, inverse = np.zeros((3, J)), 1.0, g
-    filters[:, 0] = 2.0 / scale, -(low + high) / scale, 0.0
-    for j in range(1, J):
-        previous, h = h, 1.0 / (2.0 - g * g * h)
-        filters[:, j] = 4.0 * h / scale, -2.0 * (low + high) * h / scale, -g * g * previous * h
-        inverse *= g * h
-    return filters, 1.0 / (1.0 + inverse)
-
-
-def _response(filters: FloatArray, tau: float, spectrum: FloatArray) -> FloatArray:
-    """p at those eigenvalues: what the pipeline leaves of each mode of disagreement."""
-    z, older = np.ones_like(spectrum), np.zeros_like(spectrum)
-    for alpha, beta, gamma in filters.T:
-        z, older = alpha * spectrum * z + beta * z + gamma * older, z
-    p = tau * z + (1.0 - tau)
-    return np.where(np.abs(p) < ROUNDING, 0.0, p)
-
-
-def _safe_step(row: float, blocks: FloatArray, n: int, B: int, J: int, least: float) -> float:
-    """μ from bounds on the curvature: of one sample (`row`), and of the mean loss in each agent's columns (`blocks`).
-
-    The least of three: half of 1/L for a batch, L = L_row / B + (1 − 1/B) L_mean; 1 / ((J − 1) L_mean), because a
-    gradient comes J − 1 iterations late (two thirds of where that alone gets unstable); and where the filter has a
-    negative value p, the step below which the memory is stable whatever h is, (1 − p) / ((N/B) κ |p|).
-    """
-    mean = float(blocks.sum())
-    batch = row / B + (1.0 - 1.0 / B) * mean
-    driven = (n / B) * len(blocks) * float(blocks.max()) * -least / (1.0 - least)
-    return 1.0 / max(2.0 * batch, (J - 1) * mean, driven)
-
-
 # -- data by rows ----------------------------------------------------------------------------------------------------
 
-_ROWS: WeakKeyDictionary[Design, Rows] = WeakKeyDictionary()
 
-
-def _by_rows(design: Design) -> Rows:
-    """The data by rows, made once: blocks of columns are stored by columns, and one sample would touch them all."""
-    if design not in _ROWS:
-        _ROWS[design] = rows_of(_centred(design))
-    return _ROWS[design]
+@remembered
+def _by_rows(agent: Agent) -> Rows:
+    """The data by rows: blocks of columns are stored by columns, and one sample would touch them all."""
+    return rows_of(_centred(agent.design))
 
 
 def _centred(design: Design) -> Matrix:
@@ -435,7 +348,3 @@ def _row_squares(design: Design) -> FloatArray:
     X = _centred(design)
     squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
     return squares + 1.0 if design.intercept else squares
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -22,7 +22,7 @@ class Disclosure:
     """What is sent beside the rounds' messages."""
 
 
-SAME = "the same: these messages go to neighbours, and are no sums"
+SAME = "the same: these messages go to neighbours, and are not sums"
 TOTALS = (
     "the totals over all parties, and nothing that one of them said; with two parties, total less own is the other's"
 )

@@ -10,21 +10,29 @@ a loss that the compiled code does not know, by accelerated proximal gradient st
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.agent import Agent
+from coterie.agent import Agent, remembered
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.dual_ascent import ALL_EVERY, ROUGH, dual_ascent, squared_norms
 from coterie.losses import Loss
+from coterie.tuning import Tuning, tuned
 
-SMALL = 1000
-"""Factorise min(rows, columns) up to this size."""
-RESTING = 4
-"""While the tolerance is rough, samples that rest at a bound are looked at in every so many rounds only."""
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    small: int = tuned(1000, "Factorise min(rows, columns) up to this size.")
+    resting: int = tuned(4, "While the tolerance is rough, rows at a bound are looked at every so many rounds.")
+    run: int = tuned(64, "Rows that are read one after the other, in a random order of such runs.")
+    exactness: float = tuned(0.1, "The share of the tolerance at which gradient steps stop.", below=1)
+
+
+TUNING = _Tuning()
 
 
 def knows(loss: Loss) -> bool:
@@ -42,7 +50,7 @@ def solve_block(
     if not len(v):
         return v, Xv
     loss = agent.problem.loss
-    if loss.quadratic and min(agent.design.shape) <= SMALL:
+    if loss.quadratic and min(agent.design.shape) <= TUNING.small:
         new = _quadratic(agent, v, w, c)
     elif knows(loss):
         new, change = _by_coordinates(agent, v, w, c, tolerance, max_epochs, t)
@@ -57,15 +65,12 @@ def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArr
     """(I + c A Aᵀ) p = √s∘(X̃w − y − v⁰) for A = √s X̃, p = √s∘(v − v⁰), from eigenvectors of the smaller Gram matrix."""
     design, tall = agent.centred, agent.design.shape[0] > agent.design.shape[1]
     root = None if agent.data.weights is None else np.sqrt(agent.data.weights)
-    if "gram" not in agent.scratch:
-        agent.scratch["gram"] = np.linalg.eigh(_gram(agent, root, tall))
-    values, vectors = agent.scratch["gram"]
-    values = np.maximum(values, 0.0)
+    values, vectors = _eigenvectors(agent)
     r = design.forward(w) - agent.labels - v
     if tall:
         # (I + c A Aᵀ)⁻¹ = I − A (I/c + AᵀA)⁻¹ Aᵀ
         inner = vectors @ ((vectors.T @ design.adjoint(agent.weighted(r))) / (1.0 / c + values))
-        change = r - design.forward(inner)
+        change: FloatArray = r - design.forward(inner)
     else:
         p = vectors @ ((vectors.T @ (r if root is None else root * r)) / (1.0 + c * values))
         change = p if root is None else p / root
@@ -73,10 +78,17 @@ def _quadratic(agent: Agent, v: FloatArray, w: FloatArray, c: float) -> FloatArr
     return result
 
 
-def _gram(agent: Agent, root: FloatArray | None, tall: bool) -> FloatArray:
-    """AᵀA or A Aᵀ for A = √s X̃; a sparse X is not made dense for it."""
-    design, (n, width) = agent.centred, agent.design.shape
-    d, root = design.X.shape[1], np.ones(n) if root is None else root.astype(float)
+@remembered
+def _eigenvectors(agent: Agent) -> tuple[FloatArray, FloatArray]:
+    values, vectors = np.linalg.eigh(_gram(agent))
+    return np.maximum(values, 0.0), vectors
+
+
+def _gram(agent: Agent) -> FloatArray:
+    """AᵀA or A Aᵀ for A = √s X̃, whichever is smaller; a sparse X is not made dense for it."""
+    design, (n, width), tall = agent.centred, agent.design.shape, agent.design.shape[0] > agent.design.shape[1]
+    d, weights = design.X.shape[1], agent.data.weights
+    root: FloatArray = np.ones(n) if weights is None else np.sqrt(weights).astype(float)
     centre, unit = _centre(design)
     if not is_sparse(design.X):
         A = np.full((n, width), unit)
@@ -109,7 +121,7 @@ def _by_coordinates(
 ) -> tuple[FloatArray, FloatArray]:
     """v⁺ and X̃ᵀ(s∘(v⁺ − v))."""
     order = shuffled(len(v), agent.random(t))
-    if tolerance >= ROUGH and t > RESTING:
+    if tolerance >= ROUGH and t > TUNING.resting:
         order = order[~at_rest(agent, v, t)[order]]
     new, moved = improve(agent, v, w, c, order, tolerance, max_epochs)
     return new, moved / -c
@@ -140,48 +152,47 @@ def improve(
     return improved.astype(v.dtype, copy=False), z
 
 
+@remembered
 def _rows(agent: Agent) -> tuple[Any, ...]:
     """What the compiled code wants to know of its own rows: its first arguments."""
-    if "rows" not in agent.scratch:
-        design, X, labels, loss = agent.centred, agent.design.X, agent.labels, agent.problem.loss
-        sparse, (centre, unit) = is_sparse(X), _centre(design)
-        length: Any = squared_norms
-        squares = length(X.data, X.indptr) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
-        tilts, constant = (X @ centre, float(centre @ centre) + unit**2) if design.intercept else (np.empty(0), 0.0)
-        # ‖(x − c, u)‖² = ‖x‖² − 2xᵀc + ‖c‖² + u²
-        norms = np.maximum(squares - 2 * tilts + constant, unit**2) if design.intercept else squares
-        empty = np.empty(0, X.dtype)
-        agent.scratch["rows"] = (
-            np.empty((0, 0), X.dtype) if sparse else np.ascontiguousarray(X),
-            X.data if sparse else empty,
-            X.indices if sparse else np.empty(0, np.int32),
-            X.indptr if sparse else np.empty(0, np.int32),
-            not sparse,
-            tilts,
-            constant,
-            labels.astype(float, copy=False),
-            *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
-            loss.conjugate_curvature or 0.0,
-            loss.conjugate_entropy,
-            np.ones(len(labels)) if agent.data.weights is None else agent.data.weights.astype(float, copy=False),
-            norms,
-        )
-    rows: tuple[Any, ...] = agent.scratch["rows"]
-    return rows
+    design, X, labels, loss = agent.centred, agent.design.X, agent.labels, agent.problem.loss
+    sparse, (centre, unit) = is_sparse(X), _centre(design)
+    length: Any = squared_norms
+    squares = length(X.data, X.indptr) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
+    tilts, constant = (X @ centre, float(centre @ centre) + unit**2) if design.intercept else (np.empty(0), 0.0)
+    # ‖(x − c, u)‖² = ‖x‖² − 2xᵀc + ‖c‖² + u²
+    norms = np.maximum(squares - 2 * tilts + constant, unit**2) if design.intercept else squares
+    empty = np.empty(0, X.dtype)
+    return (
+        np.empty((0, 0), X.dtype) if sparse else np.ascontiguousarray(X),
+        X.data if sparse else empty,
+        X.indices if sparse else np.empty(0, np.int32),
+        X.indptr if sparse else np.empty(0, np.int32),
+        not sparse,
+        tilts,
+        constant,
+        labels.astype(float, copy=False),
+        *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
+        loss.conjugate_curvature or 0.0,
+        loss.conjugate_entropy,
+        np.ones(len(labels)) if agent.data.weights is None else agent.data.weights.astype(float, copy=False),
+        norms,
+    )
 
 
-def at_rest(agent: Agent, v: FloatArray, t: int, every: int = RESTING) -> npt.NDArray[np.bool_]:
+def at_rest(agent: Agent, v: FloatArray, t: int, every: int | None = None) -> npt.NDArray[np.bool_]:
     """Which rows are at a bound and need not be looked at this time; in `every` so many times, each of them is."""
     lower, upper = _rows(agent)[8:10]
     resting: npt.NDArray[np.bool_] = v == lower
     resting |= v == upper
+    every = every or TUNING.resting
     resting[t % every :: every] = False
     return resting
 
 
 def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
     """The rows in a random order of short runs: what is consecutive in memory is read several times faster."""
-    run = min(64, 1 + rows // 100)
+    run = min(TUNING.run, 1 + rows // 100)
     starts = run * random.permutation(-(-rows // run))
     order: npt.NDArray[np.intp] = (starts[:, None] + np.arange(run)).ravel()
     return order[order < rows]
@@ -199,7 +210,7 @@ def _by_gradients(
         new = agent.problem.loss.dual_prox(lead + step * pull, agent.labels, step)
         moved = float(np.linalg.norm(new - lead))
         first = first or moved
-        if moved <= 0.1 * tolerance * first or agent.should_stop():
+        if moved <= TUNING.exactness * tolerance * first or agent.should_stop():
             return new
         if np.vdot(lead - new, new - point) > 0:
             momentum = 1.0

@@ -21,7 +21,7 @@
 and as many down again; Table 1 counts both ways for DFW-TRACE, 2 N K (d + m). A line search adds one `Sum` of two
 numbers, for multinomial one per Newton step.
 
-The iterate is kept as the sum of few rank-one matrices and is compressed by a thin QR and a small SVD every `COMPRESS`
+The iterate is kept as the sum of few rank-one matrices and is compressed by a thin QR and a small SVD every `compress`
 rounds. What an agent computes from its data beside it (scores, residuals, gradients) follows each step and is never
 part of the State: where a run goes on from a checkpoint it is computed again, by the same steps from the same factors.
 """
@@ -47,13 +47,22 @@ from coterie.methods.method import Method
 from coterie.penalties.traceball import leading_pair
 from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-COMPRESS = 50
-"""After how many rounds the factors are compressed."""
 BEGINNINGS = ("random", "previous", "sva")
-SEARCH_TOLERANCE = 1e-4
-"""A line search stops when the slope has fallen to this part of the first one."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    compress: int = tuned(50, "After how many rounds the factors are compressed.")
+    search: float = tuned(
+        1e-4, "A line search stops at this share of the first slope.", "theorem: what is lost is its square", below=1
+    )
+    newton_steps: int = tuned(30, "Newton steps of a line search at most.", "theorem: bisection alone is exact to 1e-9")
+
+
+TUNING = _Tuning()
 
 Power = int | str | Callable[[int], int]
 Pair = tuple[FloatArray, FloatArray]
@@ -123,7 +132,7 @@ class FrankWolfe(Method[State]):
             steps=np.append(state.steps, gamma),
             start=v,
         )
-        if t % COMPRESS == 0:
+        if t % TUNING.compress == 0:
             left, s, right = decomposed(*self._factors(agent, state), 1e-15)
             nothing = replace(state, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
             state = replace(nothing, left=left * s, right=right)
@@ -178,9 +187,9 @@ class FrankWolfe(Method[State]):
             return gamma
         # Newton on φ' = 0, kept inside the interval in which it changes sign.
         low, high, first = 0.0, 1.0, -slope
-        for _ in range(30):
+        for _ in range(TUNING.newton_steps):
             slope, curvature = yield from slopes(gamma)
-            if abs(slope) <= SEARCH_TOLERANCE * first or (gamma == 1.0 and slope < 0):
+            if abs(slope) <= TUNING.search * first or (gamma == 1.0 and slope < 0):
                 break
             low, high = (gamma, high) if slope < 0 else (low, gamma)
             newton = gamma - slope / curvature if curvature > 0 else -1.0

@@ -87,8 +87,8 @@ class Gram(Method[State]):
         design, n = agent.centred, agent.total
         if not state.letter.size:
             border = design.adjoint(agent.weighted(agent.labels.astype(float)))
-            letter = yield Sum(packed(second_moment(design, agent.data.weights), border))
-            return State(_solved(agent, letter, state.w), letter)
+            message = yield Sum(packed(second_moment(design, agent.data.weights), border))
+            return State(_solved(agent, message, state.w), message)
         if t == 1:
             return state  # it was warmed
         slopes = design.forward(state.w) - agent.labels
@@ -102,18 +102,18 @@ class Gram(Method[State]):
         return Point(*proven(agent, state.w), kept=state.letter if state.letter.size else None)
 
 
-def _normal(agent: Agent, letter: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _normal(agent: Agent, message: FloatArray) -> tuple[FloatArray, FloatArray]:
     """H and c."""
     width = agent.design.shape[1]
 
     def divided() -> tuple[FloatArray, FloatArray]:
-        return unpacked(letter, width) / agent.total, letter[-width:] / agent.total
+        return unpacked(message, width) / agent.total, message[-width:] / agent.total
 
-    return shared_result(letter, divided, key=width)
+    return shared_result(message, divided, key=width)
 
 
-def _solved(agent: Agent, letter: FloatArray, w: FloatArray) -> FloatArray:
-    H, c = _normal(agent, letter)
+def _solved(agent: Agent, message: FloatArray, w: FloatArray) -> FloatArray:
+    H, c = _normal(agent, message)
     # Another run with the same message asks again, because the clock may have cut this answer short.
     key = agent.problem, agent.should_stop
-    return shared_result(letter, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)
+    return shared_result(message, lambda: minimiser(agent, H, H @ w - c, w)[0], key=key)

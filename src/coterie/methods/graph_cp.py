@@ -13,7 +13,7 @@ Linear Models"): columns split over the agents of any connected graph, labels at
 | ρ            | `steepness(loss)` | |ℓ'| ≤ ρ, or |ℓ'| ≤ ρ√ℓ for a loss that is not Lipschitz             |
 | ℓ_i, r_j     | `agent.problem`   | loss and penalty                                                         |
 
-`variant="paper"` is equations (9)–(13) with the steps of Theorem 1: two exchanges an iteration.
+`variant="paper"` is in `graph_cp_paper.py`: equations (9)–(13) with the steps of Theorem 1, two exchanges an iteration.
 
 The default needs one. With P = L V only L² appears in the paper's iteration; with L in its place it is Chambolle–Pock
 on the incidence matrix of the graph, which has the same saddle points and cond(L) where the paper has cond(L)². Only
@@ -46,27 +46,38 @@ from typing import ClassVar, Literal
 import numba
 import numpy as np
 
+from coterie.acceleration.halpern import restarts
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.losses import Loss
+from coterie.methods.chambolle_pock import (
+    block_norms,
+    block_step,
+    dual_step,
+    first_dual_step,
+    point_at,
+    rebalanced,
+    told,
+    traffic,
+)
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import SAME, Disclosure
+from coterie.methods.graph_cp_paper import PaperState, paper_round, paper_start
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Mix, Sum, Talk
 
-LOOK_EVERY = 10
-"""Rounds from one look at the residual ‖z − T z‖_M to the next, where it takes a `Sum`."""
-SUFFICIENT, NECESSARY, LONG = 0.2, 0.8, 0.36
-"""An epoch ends when the residual has fallen to SUFFICIENT of its first value, when it is below NECESSARY of it and
-grows again, or when the epoch has taken LONG of all rounds so far."""
-LEAST_SHARE = 0.02
-"""c and 1 − c never go below this."""
-LANCZOS_STEPS, NORM_TOLERANCE = 100, 1e-2
-"""How long the agents estimate a norm, and by how much they round it to the safe side."""
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    look_every: int = tuned(10, "Rounds from one look at ‖z − T z‖_M, a `Sum`, to the next.")
+    first_share: float = tuned(0.5, "The first c.", "theorem: blocks and edges have equal shares", below=1)
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,21 +108,6 @@ class State:
     """Its own share of ‖z − T z‖²_M in the epoch's first round."""
     before: float | None
     """Everybody's ‖z − T z‖²_M at the last look of this epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class PaperState:
-    """Where one agent stands between two rounds of the paper's variant."""
-
-    theta: FloatArray
-    V: FloatArray
-    lam: FloatArray
-    theta_mean: FloatArray
-    """θ̄, the mean over all rounds so far."""
-    lam_mean: FloatArray
-    """λ̄, at the labels only."""
-    a: float
-    s: float
 
 
 @dataclass(frozen=True)
@@ -177,7 +173,13 @@ class GraphCP(Method[State | PaperState]):
         return (PaperState if self.variant == "paper" else State,)
 
     def start(self, agent: Agent) -> Talk[State | PaperState]:
-        return (yield from (self._paper_start(agent) if self.variant == "paper" else self._start(agent)))
+        return (
+            yield from (
+                paper_start(agent, self.R, self.chi, self.delta, self.D)
+                if self.variant == "paper"
+                else self._start(agent)
+            )
+        )
 
     def warm(self, agent: Agent, state: State | PaperState, point: Point) -> Talk[State | PaperState]:
         """There, with every edge as the optimality conditions want it; the paper's form starts at 0, as published."""
@@ -190,7 +192,7 @@ class GraphCP(Method[State | PaperState]):
 
     def round(self, agent: Agent, state: State | PaperState, t: int) -> Talk[State | PaperState]:
         if isinstance(state, PaperState):
-            return (yield from self._paper_round(agent, state, t))
+            return (yield from paper_round(agent, state, t))
         return (yield from self._round(agent, state, t))
 
     def point(self, agent: Agent, state: State | PaperState) -> Point:
@@ -199,8 +201,6 @@ class GraphCP(Method[State | PaperState]):
         if self.iterate == "average":
             return point_at(agent, state.theta_mean, state.lam_mean)
         return point_at(agent, state.theta, state.lam)
-
-    # -- the default -------------------------------------------------------------------------------------------------
 
     def _start(self, agent: Agent) -> Talk[State]:
         rows, dtype = agent.design.shape[0], agent.design.dtype
@@ -213,11 +213,11 @@ class GraphCP(Method[State | PaperState]):
         theta = agent.first_model()
         u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
         v = zeros if agent.data.y is not None else np.empty(0, dtype)
-        norms, c = block_norms(agent), 0.5 if agent.count > 1 else 1.0
+        norms, c = block_norms(agent), TUNING.first_share if agent.count > 1 else 1.0
         return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, np.zeros(4), 0.0, None)
 
     def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        look_every = LOOK_EVERY if agent.count > 1 else 1
+        look_every = TUNING.look_every if agent.count > 1 else 1
         if t % look_every == 0:
             state = yield from self._look(state, t)
         lam, u, k, s, c = state.lam, state.u, state.k, state.s, state.c
@@ -260,90 +260,10 @@ class GraphCP(Method[State | PaperState]):
     def _look(self, state: State, t: int) -> Talk[State]:
         """Begin a new epoch here, with better weights, if it is time to."""
         duals, blocks, edges, now, first = map(float, (yield Sum(np.append(state.shares, state.first))))
-        if not epoch_ends(now, first, state.before, state.k, t):
+        if not restarts(now, first, math.inf if state.before is None else state.before, state.k, t):
             return replace(state, before=now)
         s, c = rebalanced(state.s, state.c, duals, blocks, edges)
         return replace(state, theta_0=state.theta, lam_0=state.lam, u_0=state.u, s=s, c=c, k=0, before=None)
-
-    # -- the paper's -------------------------------------------------------------------------------------------------
-
-    def _paper_start(self, agent: Agent) -> Talk[PaperState]:
-        assert agent.facts is not None
-        chi, delta, D = self.chi, self.delta or 1.0, self.D or 0.0
-        reach = agent.facts.reach if 0 < agent.facts.reach < math.inf else 0.5
-        R = 2.0 * reach if self.R is None else self.R
-        if chi is None:
-            chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
-        if agent.count > 1 and (self.delta is None or self.D is None):
-            low, high = yield from laplacian_ends(agent)
-            delta, D = self.delta or low, self.D or high
-        rho, spread = steepness(agent.problem.loss), 1.0
-        if agent.count > 1:
-            spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
-        else:
-            D = 0.0
-        # σ = m^{1/2} n^{3/2} ρ / ((χ + D) R √(1 + 2χ²/δ²)),  τ = n² / ((χ + D)² σ)                         Theorem 1
-        s = math.sqrt(agent.count * agent.total) * rho / ((chi + D) * R * spread)
-        a = 1.0 / ((chi + D) ** 2 * s)
-        (rows, columns), dtype = agent.design.shape, agent.design.dtype
-        theta, zeros = np.zeros(columns, dtype), np.zeros(rows, dtype)
-        lam_mean = zeros if agent.data.y is not None else np.empty(0, dtype)
-        return PaperState(theta, zeros, zeros, theta, lam_mean, a, s)
-
-    def _paper_round(self, agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
-        a, s, here = state.a, state.s, agent.data.y is not None
-        # θ_{t+1} = prox_{τr}(θ_t − (τ/n) Xᵀλ_t)                                                                  (9)
-        theta = block_step(agent, state.theta, state.lam, np.full_like(state.theta, a))
-        lam = s * agent.design.forward(2.0 * theta - state.theta)
-        lam += state.lam
-        V = state.V
-        if agent.count > 1:
-            # v_{t+1} = v_t − (τ/n) Σ_{j'} (λ_t − λ_{j',t})                                                      (10)
-            V = V - a * (yield Mix(state.lam, "laplacian"))
-            # λ_{t+½} = λ_t + (σ/n) X(2θ_{t+1} − θ_t) + (σ/n) Σ_{j'} 2(v − v_{j'})_{t+1} − (v − v_{j'})_t   (11), (13)
-            lam += s * (yield Mix(2.0 * V - state.V, "laplacian"))
-        if here:
-            # λ_{t+1} = prox_{(σ/n) Σℓ*}(λ_{t+½}): equal to argmin (1/n) Σ ℓ_i((n/σ)(λ_{t+½} − λ)_i) + ‖λ‖²/2σ      (12)
-            lam = dual_step(agent, lam, s)
-        # θ̄ = (1/T) Σ_{t=1}^T θ_t                                                                                (14)
-        theta_mean = state.theta_mean + (theta - state.theta_mean) / t
-        lam_mean = state.lam_mean + (lam - state.lam_mean) / t if here else state.lam_mean
-        return PaperState(theta, V, lam, theta_mean, lam_mean, a, s)
-
-
-# -- steps, shared with `tree` ---------------------------------------------------------------------------------------
-
-
-def block_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray) -> FloatArray:
-    """prox_{n a r}(θ − a Xᵀλ), with a number a per column."""
-    return agent.problem.prox(theta - a * agent.design.adjoint(lam), agent.total * a, agent.design.intercept)
-
-
-def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
-    """argmin over λ of s Σ_i weight_i ℓ_i*(λ_i / weight_i) + ½‖λ − q‖²."""
-    loss, weights = agent.problem.loss, agent.data.weights
-    if weights is None:
-        return loss.dual_prox(q, agent.labels, s)
-    lam: FloatArray = weights * loss.dual_prox(q / weights, agent.labels, s / weights)
-    return lam.astype(q.dtype, copy=False)
-
-
-def told(agent: Agent, point: Point) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
-    """Its own block of a point, everybody's scores, and the λ of the label agent: by default the slope of the loss."""
-    theta, dtype = point.w.astype(agent.design.dtype), agent.design.dtype
-    scores = yield Sum(agent.design.forward(theta))
-    lam = np.zeros_like(scores)
-    if agent.data.y is not None:
-        v = agent.problem.loss.gradient(scores, agent.labels) if point.v is None else point.v
-        lam = agent.weighted(v).astype(dtype)
-    return theta, scores, (yield Sum(lam))
-
-
-def point_at(agent: Agent, w: FloatArray, lam: FloatArray) -> Point:
-    """The block, and at the labels the dual v of one sample each."""
-    if agent.data.y is None:
-        return Point(w)
-    return Point(w, lam if agent.data.weights is None else lam / agent.data.weights)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -402,118 +322,3 @@ def residual_shares(
     edges = 2.0 * ((1.0 - c) / (2.0 * s)) ** 2 * float(np.vdot(state.lam, mixed))
     whole = duals / s + s * (blocks / c + (edges / (1.0 - c) if c < 1.0 else 0.0))
     return np.array([duals, blocks, edges, whole - product])
-
-
-def epoch_ends(now: float, first: float, before: float | None, k: int, t: int) -> bool:
-    """Whether to restart, from the squared residuals now, at the epoch's first round, and at the last look."""
-    grows = before is not None and now > before
-    return now <= SUFFICIENT**2 * first or (grows and now <= NECESSARY**2 * first) or k >= LONG * t
-
-
-def rebalanced(s: float, c: float, duals: float, blocks: float, edges: float) -> tuple[float, float]:
-    """Half way (in logarithms) to the s and c that make duals/s + s(blocks/c + edges/(1 − c)) least."""
-    primal = math.sqrt(max(blocks, 0.0)) + math.sqrt(max(edges, 0.0))
-    if duals > 0 and primal > 0:
-        s = math.sqrt(s * math.sqrt(duals) / primal)
-    if blocks > 0 and edges > 0:
-        odds = math.sqrt(c / (1.0 - c) * math.sqrt(blocks / edges))
-        c = min(max(odds / (1.0 + odds), LEAST_SHARE), 1.0 - LEAST_SHARE)
-    return s, c
-
-
-# -- where to start --------------------------------------------------------------------------------------------------
-
-
-def first_dual_step(agent: Agent) -> float:
-    """The slope at 0 over the scores that would bring the loss to 0 along it: for the squared loss a constant."""
-    assert agent.facts is not None
-    step = agent.facts.residual**2 / (agent.design.shape[0] * agent.facts.primal_at_start or 1.0)
-    return step if 0 < step < math.inf else 1.0
-
-
-def block_norms(agent: Agent) -> FloatArray:
-    """One number per column with ‖X diag(norms)^{-1/2}‖ ≤ 1: proportional to its squared length.
-
-    Columns that the penalty ties together share the largest; a column of zeros takes part nowhere.
-    """
-    design = agent.design
-    lengths = design.squared_lengths()
-    lengths[lengths == 0] = lengths.max(initial=0) or 1.0
-    norms = 1.0 / agent.problem.tied(1.0 / lengths, design.intercept)
-    return (norms * (design.squared_norm(columns=norms**-0.5) or 1.0)).astype(design.dtype)
-
-
-def pooled_norm(agent: Agent, scale: FloatArray) -> Talk[float]:
-    """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers."""
-    design = agent.design
-    vector = agent.random(0).standard_normal(design.shape[1]).astype(design.dtype)
-    previous, beta, top = np.zeros_like(vector), 0.0, 0.0
-    length = math.sqrt((yield Sum(np.array([float(vector @ vector)])))[0])
-    vector /= length or 1.0
-    diagonal: list[float] = []
-    off: list[float] = []
-    for step in range(LANCZOS_STEPS):
-        scores = yield Sum(design.forward(scale * vector))
-        diagonal.append(float(scores @ scores))
-        image = scale * design.adjoint(scores) - diagonal[-1] * vector - beta * previous
-        lower, top = top, float(_tridiagonal_eigenvalues(diagonal, off)[-1])
-        beta = math.sqrt((yield Sum(np.array([float(image @ image)])))[0])
-        if beta <= 1e-6 * top or (step >= 3 and top - lower <= 0.1 * NORM_TOLERANCE * top):
-            break
-        off.append(beta)
-        previous, vector = vector, image / beta
-    return top * (1.0 + NORM_TOLERANCE)
-
-
-def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:
-    """(λ₂, ‖L‖), rounded down and up a little, by Lanczos with full orthogonalisation: one number per edge and step.
-
-    It is exact for up to a hundred agents, and is near that for graphs whose λ₂ is not tiny.
-    """
-    dtype = agent.design.dtype
-    basis = np.array([1.0 / math.sqrt(agent.count)])
-    entry = float(agent.random(0).standard_normal())
-    diagonal: list[float] = []
-    off: list[float] = []
-    for _ in range(min(agent.count - 1, LANCZOS_STEPS)):
-        # Its own entries of all basis vectors so far; the constant one, L's kernel, is the first.
-        along = yield Sum(entry * basis)
-        entry -= float(along @ basis)
-        again = yield Sum(np.append(entry * basis, entry**2))
-        entry -= float(again[:-1] @ basis)
-        beta = math.sqrt(max(float(again[-1] - again[:-1] @ again[:-1]), 0.0))
-        if len(basis) > 1:
-            diagonal.append(float(along[-1] + again[-2]))
-            if beta <= 1e-5 * max(diagonal):
-                break
-            off.append(beta)
-        basis = np.append(basis, entry / beta)
-        entry = float((yield Mix(np.array([basis[-1]], dtype), "laplacian"))[0])
-    else:
-        along = yield Sum(np.array([entry * basis[-1]]))
-        diagonal.append(float(along[0]))
-    ends = _tridiagonal_eigenvalues(diagonal, off)
-    return float(ends[0]) * (1.0 - NORM_TOLERANCE), float(ends[-1]) * (1.0 + NORM_TOLERANCE)
-
-
-def _tridiagonal_eigenvalues(diagonal: list[float], off: list[float]) -> FloatArray:
-    return np.linalg.eigvalsh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
-
-
-def steepness(loss: Loss) -> float:
-    """ρ: |ℓ'| ≤ ρ for a Lipschitz loss, |ℓ'| ≤ ρ √ℓ for one that is not: √2 for ½(u − y)²."""
-    return loss.lipschitz if math.isfinite(loss.lipschitz) else math.sqrt(2.0 * loss.smoothness)
-
-
-def traffic(network: Network) -> tuple[float, float, str]:
-    """What `graph-cp` and `tree` are expected to send, as multiples of n times the rounds of `tree`, and that in words.
-
-    Measured on rings, stars, grids and complete graphs of 4 to 32 agents: `graph-cp` takes 1.5 to 3 √m times the rounds
-    of `tree`, and more on paths. As `tree` has to estimate κ before, 1.4 √m is assumed.
-    """
-    m, edges, longer = network.agents, network.n_edges, 1.4 * math.sqrt(network.agents)
-    words = (
-        f"graph-cp sends {2 * edges} numbers per sample and round, tree {4 * (m - 1)} "
-        f"and is expected to take {longer:.2g} times fewer rounds"
-    )
-    return 2.0 * edges * longer, 4.0 * (m - 1), words

@@ -63,5 +63,5 @@ def _step(
     aims: FloatArray,
     solve: Callable[[FloatArray], FloatArray],
 ) -> Step:
-    dz = solve(-residual - barrier.force(barrier.direction(z, x, np.zeros(len(z)), aims)))
+    dz = solve(-residual - barrier.shift(z, x, aims))
     return Step(dz, barrier.direction(z, x, dz, aims))

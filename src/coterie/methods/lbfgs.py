@@ -25,12 +25,12 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import quasi_newton
+from coterie.methods.chambolle_pock import first_dual_step
 from coterie.methods.column_costs import cheaper, numbers_sent
 from coterie.methods.costs import Sizes
 from coterie.methods.couriers import Blocks, Sums
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.envelope import bend_of, is_smooth, next_width, slopes, step_along
-from coterie.methods.graph_cp import first_dual_step
 from coterie.methods.method import Method
 from coterie.methods.metrics import Diagonal, Metric, block_of
 from coterie.methods.quasi_newton import Memory

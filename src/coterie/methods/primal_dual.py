@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from typing import ClassVar, Literal
 
@@ -46,23 +47,41 @@ from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.steps import Coordinate, Steps
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
 Auto = float | Literal["auto"]
 
-SMOOTH_TUNING = {4: 1.0, 12: 0.75, 24: 0.75} | {48 * 2**j: 0.5 for j in range(10)}
-KINKS_TUNING = dict.fromkeys((3, 6, 10, 16, 25, 40, 80), 1.0) | {int(80 * 1.5**j): 0.25 for j in range(1, 14)}
-"""After which rounds "auto" may change ρ, and how far it goes (on a log scale) towards the balanced one. The lists are
-finite, so that the convergence proof for a fixed ρ applies to the rest. With kinks, Anderson's memory, which a change
-of ρ empties, is of little use at first."""
-WHOLE_WAY = 80
-"""With kinks, the way is measured from the start until this round, and then since the last look: early stretches say
-little about the next, but the whole way knows nothing of the end."""
-WORTH_A_CHANGE = 1.15
-"""Closer than by this factor, ρ stays as it is."""
 
-LEAST_WAY = 0.3
-"""Where one agent has all rows, at least this share of the way that was thought of at first counts as gone."""
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    smooth_first: int = tuned(4, "The first round after which ρ may change by itself, ...", costs=2.5)
+    smooth_share: float = tuned(0.5, "... and how far late changes go to the balanced one, in logarithms.", below=1)
+    kinks_pace: float = tuned(1.0, "By what factor later than 3, 6, 10, ... it may with kinks, ...", costs=2.0)
+    kinks_share: float = tuned(0.25, "... and how far late changes go there.", below=1)
+    whole_way: int = tuned(80, "With kinks, the way is measured from the start until this round, then in stretches.")
+    worth_a_change: float = tuned(1.15, "Closer than by this factor, ρ stays as it is.", above=1, costs=2.5)
+    least_way: float = tuned(0.3, "Of one agent's first guess of the way, at least this share counts as gone.", below=1)
+    roughest: float = tuned(0.1, "How exactly local problems are solved at first.", below=1)
+    exact_from: float = tuned(10.0, "The round from which they are solved better.")
+    decay: float = tuned(
+        1.1, "The power of the round by which errors fall.", "theorem: errors above 1 are summable", above=1
+    )
+
+    @cached_property
+    def smooth(self) -> dict[int, float]:
+        """After which rounds ρ may change, and how far. Finitely many, so proofs for a fixed ρ apply to the rest."""
+        first, late = self.smooth_first, self.smooth_share
+        return {first: 1.0, 3 * first: 0.75, 6 * first: 0.75} | {12 * first * 2**j: late for j in range(10)}
+
+    @cached_property
+    def kinks(self) -> dict[int, float]:
+        """With kinks, Anderson's memory, which a change of ρ empties, is of little use at first."""
+        early = {int(t * self.kinks_pace): 1.0 for t in (3, 6, 10, 16, 25, 40, 80)}
+        return early | {int(80 * 1.5**j * self.kinks_pace): self.kinks_share for j in range(1, 14)}
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +95,7 @@ class State:
     eta: float
     """η₁, or η₂ = ητ for the linearised rules."""
     w_tuned: FloatArray
-    """w from which travelled distances are measured: when ρ was last changed; with kinks, see `WHOLE_WAY`."""
+    """w from which travelled distances are measured: when ρ was last changed; with kinks, see `whole_way`."""
     dual_tuned: FloatArray
     """The dual from which they are, as it is measured: Xv, or v for the linearised rules."""
 
@@ -121,7 +140,11 @@ class PrimalDual(Method[State]):
 
     def tolerance(self, t: int) -> float:
         """Errors relative to bounded moves, so a summable sequence makes them summable."""
-        return float(self.inner_tolerance) if self.inner_tolerance != "auto" else min(0.1, (10.0 / t) ** 1.1)
+        return (
+            float(self.inner_tolerance)
+            if self.inner_tolerance != "auto"
+            else min(TUNING.roughest, (TUNING.exact_from / t) ** TUNING.decay)
+        )
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(agent.centred.plain(state.w), state.v)
@@ -217,11 +240,11 @@ class Admm(PrimalDual):
         return shared_result(total, compute)
 
     def tunes_after(self, t: int) -> bool:
-        return self.given_rho(1) is None and (t in SMOOTH_TUNING or t in KINKS_TUNING)
+        return self.given_rho(1) is None and (t in TUNING.smooth or t in TUNING.kinks)
 
     def tune(self, agent: Agent, state: State, t: int) -> Talk[State]:
         smooth = agent.problem.loss.smooth
-        share = (SMOOTH_TUNING if smooth else KINKS_TUNING).get(t)
+        share = (TUNING.smooth if smooth else TUNING.kinks).get(t)
         if share is None:
             return state
         change = (state.v if self.linearised else state.Xv) - state.dual_tuned
@@ -229,16 +252,16 @@ class Admm(PrimalDual):
         dual = math.sqrt((yield Sum(np.array([moved], float)))[0])
         if agent.count == 1 and not smooth and not self.linearised:
             # One agent's Xv ends near where it began, at −n∇g(w): that tells no length.
-            dual = max(dual, LEAST_WAY * self.first_way(agent, state.eta))
+            dual = max(dual, TUNING.least_way * self.first_way(agent, state.eta))
         primal = float(np.linalg.norm(state.w - state.w_tuned))
         if not (primal > 0 and dual > 0):
             return state
         factor = (balance(primal, dual, agent.total, state.eta) / state.rho) ** share
-        if max(factor, 1 / factor) >= WORTH_A_CHANGE:
+        if max(factor, 1 / factor) >= TUNING.worth_a_change:
             state = replace(state, rho=state.rho * factor)
         elif smooth:
             return state
-        stretches = smooth or (t >= WHOLE_WAY and agent.count > 1)
+        stretches = smooth or (t >= TUNING.whole_way and agent.count > 1)
         return self.from_here(state) if stretches else state
 
 
@@ -290,48 +313,6 @@ class Proximal2(Proximal1):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str]:
         return 1.0, "its local steps have a closed form for every loss and penalty"
-
-
-@dataclass(frozen=True)
-class Cocoa(PrimalDual):
-    """CoCoA, equation (5): for strongly convex penalties, ρ = 1/λ and η = σ' without a choice."""
-
-    name: ClassVar[str] = "cocoa"
-    summary: ClassVar[str] = "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty"
-
-    sigma: Auto = "auto"
-    """σ', the subproblem parameter; "auto" is K."""
-    gamma: float = 1.0
-    """γ, the aggregation parameter."""
-
-    def check(self, problem: Problem, network: Network) -> None:
-        if problem.penalty.strong_convexity <= 0 or problem.intercept:
-            has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
-            raise InvalidProblem(
-                f"cocoa needs an l2 or elasticnet penalty on everything; this problem has {has}. "
-                "Use proximal-1, which needs none, or penalty='elasticnet' without intercept."
-            )
-
-    def start(self, agent: Agent) -> Talk[State]:
-        w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)
-        sigma = float(agent.count if self.sigma == "auto" else self.sigma)
-        yield from ()  # there is nothing to ask
-        return State(w, v, np.zeros_like(w), 1.0 / agent.problem.penalty.strong_convexity, sigma, w, w)
-
-    def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        total = yield Sum(state.Xv)
-        # w⁽ᵗ⁾ = ∇g*(−Xv⁽ᵗ⁾/n), which is −Xv⁽ᵗ⁾/(nλ) for l2                                                  (5)
-        w = agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total))
-        v, Xv = self.dual_step(agent, state, w, t)
-        return replace(state, w=w, v=state.v + self.gamma * (v - state.v), Xv=state.Xv + self.gamma * (Xv - state.Xv))
-
-    def coordinates(self, agent: Agent, state: State) -> tuple[Coordinate, ...]:
-        """v alone: w follows from it."""
-        return super().coordinates(agent, state)[1:]
-
-    def accelerated(self, problem: Problem) -> Steps:
-        """Without over-relaxation, for which CoCoA has no theory."""
-        return Anderson(self, alpha=1.0) if problem.loss.smooth else self
 
 
 def balance(primal: float, dual: float, n: float, eta: float) -> float:

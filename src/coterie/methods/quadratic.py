@@ -100,8 +100,10 @@ def _dense_moment(
     moment = np.zeros((d, d), order="F")
     kind: Any = np.float32 if single else float
     for sign in (1.0, -1.0):
-        rows = np.flatnonzero(sign * scale > 0)
-        for part in np.array_split(rows, -(-len(rows) * d // BLOCK)) if rows.size and d else ():
+        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
+        if not rows.size or not d:
+            continue
+        for part in np.array_split(rows, -(-len(rows) * d // BLOCK)) if len(rows) * d > BLOCK else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
             some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
             A = X[some] if columns is None else X[some][:, columns]
@@ -147,20 +149,20 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
     """A message: the upper triangle, row by row, and then more numbers."""
     triangle = len(moment) * (len(moment) + 1) // 2
-    letter = np.empty(triangle + sum(part.size for part in more))
+    message = np.empty(triangle + sum(part.size for part in more))
     write: Any = pack
-    write(moment, letter)
+    write(moment, message)
     for part in more:
-        letter[triangle : triangle + part.size] = part
+        message[triangle : triangle + part.size] = part
         triangle += part.size
-    return letter
+    return message
 
 
-def unpacked(letter: FloatArray, width: int) -> FloatArray:
+def unpacked(message: FloatArray, width: int) -> FloatArray:
     """The symmetric matrix of the upper triangle with which that message begins."""
     matrix = np.empty((width, width))
     read: Any = unpack
-    read(letter, matrix)
+    read(message, matrix)
     return matrix
 
 
@@ -263,11 +265,14 @@ def _by_coordinates(
     tolerance = ROUNDING * scale
     descend: Any = coordinate_descent
     before, best = np.zeros(len(z), bool), math.inf
-    for _ in range(ATTEMPTS):
+    most = max(FEWEST_TURNS, int(TURNS_WORK / max(len(z), 1) ** 3))
+    for attempt in range(ATTEMPTS):
         left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
         if left <= tolerance or should_stop():
             break
-        free = _to_the_face_minimum(should_stop, H, slope, w, z, ridge, threshold, lower, upper)
+        # Descent and one turn by turns are enough in easy valleys, and cheaper.
+        turns = min(most, 2 ** min(attempt, 30))
+        free = _to_the_face_minimum(turns, should_stop, H, slope, w, z, ridge, threshold, lower, upper)
         if np.array_equal(free, before) and left > 0.5 * best:
             break
         before, best = free, left
@@ -275,6 +280,7 @@ def _by_coordinates(
 
 
 def _to_the_face_minimum(
+    turns: int,
     should_stop: Callable[[], bool],
     H: FloatArray,
     slope: FloatArray,
@@ -287,13 +293,13 @@ def _to_the_face_minimum(
 ) -> npt.NDArray[np.bool_]:
     """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
 
-    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is; where
-    there are many coordinates, after a few turns it is the descent's turn again.
+    Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is, unless
+    the turns are fewer: then it is the descent's turn again.
     """
     sign = np.sign(z) * (threshold > 0)
     low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
     free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
-    for _ in range(max(FEWEST_TURNS, int(TURNS_WORK / max(len(z), 1) ** 3))):
+    for _ in range(turns):
         if not free.any() or should_stop():
             break
         pull = -slope - H @ (z - w) - ridge * z - threshold * sign

@@ -6,11 +6,11 @@
 In every round one agent speaks and everybody hears by how much it has moved w: one `Sum`. Rules that let all agents
 work at once, such as `cocoa`, must shorten their steps by the number of agents (σ' = K); an agent on its turn need
 not, so there is no parameter, and a lap, in which everybody has swept all own rows once, does what a pass over
-undivided data does. Such a lap is K `PARTS` rounds: the method is for agents near to each other, where a round costs
+undivided data does. Such a lap is K `parts` rounds: the method is for agents near to each other, where a round costs
 nothing beside a sweep, and for problems with so many columns that second-order methods are out of reach.
 
 Who speaks is drawn again for each lap, from the random stream that all agents share, because always in the same order
-is up to ten times slower; and an agent speaks `PARTS` times in it, because parts of blocks, mixed, are nearly as good
+is up to ten times slower; and an agent speaks `parts` times in it, because parts of blocks, mixed, are nearly as good
 as rows, mixed.
 
 For K = 1 it is the method of C.-J. Hsieh and others, "A dual coordinate descent method for large-scale linear SVM"
@@ -25,28 +25,32 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
+from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import SPEED, Outlook, Sizes, worth
+from coterie.methods import costs
+from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
 from coterie.methods.method import Method
 from coterie.methods.quadratic import rounded
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-PARTS = 2
-"""How often an agent speaks in a lap."""
-RESTING = 16
-"""Rows that are at a bound of their dual are looked at in every so many laps."""
-SETTLED = 4
-"""Laps after which it makes sense to say that a row rests."""
-EXPECTED_LAPS = 40
-WIDE = 1500
-"""Columns above which "auto" may choose it: below, second-order methods are faster."""
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    parts: int = tuned(2, "How often an agent speaks in a lap.", costs=2.0)
+    resting: int = tuned(16, "Rows at a bound of their dual are looked at every so many laps.")
+    settled: int = tuned(4, "Laps after which it makes sense to say that a row rests.")
+    expected_laps: int = tuned(40, "Laps to a relative gap of 1e-6, for choosing.")
+    wide: int = tuned(1500, 'Columns from which "auto" may choose it.')
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,10 @@ class Relay(Method[State]):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= WIDE:
+        if sizes is None or _why_not(problem) or problem.loss.smooth or sizes.columns <= TUNING.wide:
             return None
-        rounds, work = EXPECTED_LAPS * sizes.agents * PARTS, sizes.rows_work / PARTS
-        if sizes.link.latency > work / SPEED:
+        rounds, work = TUNING.expected_laps * sizes.agents * TUNING.parts, sizes.rows_work / TUNING.parts
+        if sizes.link.latency > work / costs.TUNING.speed:
             return None  # all would wait for messages most of the time
         return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
 
@@ -99,13 +103,13 @@ class Relay(Method[State]):
         return State(agent.problem.penalty.conjugate_gradient(agent.problem.slope(total, agent.total)), v)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        lap, turn = divmod(t - 1, agent.count * PARTS)
-        speaker, part = self._turns(agent, lap)[turn]
-        v, moved = state.v, self._silence(agent, state.w)
+        lap, turn = divmod(t - 1, agent.count * TUNING.parts)
+        speaker, part = _turns(agent, lap)[turn]
+        v, moved = state.v, _silence(agent)
         if speaker == agent.index and len(v):
-            rows = self._rows(agent, lap)[part::PARTS]
-            if lap >= SETTLED:
-                rows = rows[~at_rest(agent, v, lap, RESTING)[rows]]
+            rows = _rows(agent, lap)[part :: TUNING.parts]
+            if lap >= TUNING.settled:
+                rows = rows[~at_rest(agent, v, lap, TUNING.resting)[rows]]
             c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
             v, moved = improve(agent, v, state.w, c, rows, 1.0, 1)
         said = yield Sum(moved)
@@ -114,26 +118,23 @@ class Relay(Method[State]):
     def point(self, agent: Agent, state: State) -> Point:
         return Point(rounded(agent, state.w), state.v)
 
-    def _turns(self, agent: Agent, lap: int) -> list[tuple[int, int]]:
-        """Who speaks in each round of that lap, and how many times it has spoken in this lap."""
-        known: tuple[int, list[tuple[int, int]]] = agent.scratch.get("turns", (-1, []))
-        if known[0] != lap:
-            drawn = agent.common_random(lap).permutation(agent.count * PARTS)
-            known = agent.scratch["turns"] = lap, [divmod(int(number), PARTS) for number in drawn]
-        return known[1]
 
-    def _rows(self, agent: Agent, lap: int) -> npt.NDArray[np.intp]:
-        """Its own rows in the order of that lap."""
-        known: tuple[int, npt.NDArray[np.intp]] = agent.scratch.get("order", (-1, np.empty(0, np.intp)))
-        if known[0] != lap:
-            known = agent.scratch["order"] = lap, shuffled(agent.design.shape[0], agent.random(lap))
-        return known[1]
+@remembered
+def _turns(agent: Agent, lap: int) -> list[tuple[int, int]]:
+    """Who speaks in each round of that lap, and how many times it has spoken in this lap."""
+    parts = TUNING.parts
+    return [divmod(int(number), parts) for number in agent.common_random(lap).permutation(agent.count * parts)]
 
-    def _silence(self, agent: Agent, w: FloatArray) -> FloatArray:
-        if "silence" not in agent.scratch:
-            agent.scratch["silence"] = sealed(np.zeros_like(w))
-        silence: FloatArray = agent.scratch["silence"]
-        return silence
+
+@remembered
+def _rows(agent: Agent, lap: int) -> npt.NDArray[np.intp]:
+    """Its own rows in the order of that lap."""
+    return shuffled(agent.design.shape[0], agent.random(lap))
+
+
+@remembered
+def _silence(agent: Agent) -> FloatArray:
+    return sealed(np.zeros(agent.design.shape[1]))
 
 
 def _why_not(problem: Problem) -> str | None:

@@ -14,21 +14,20 @@ them, and tells the others in the second `Sum`: to look at the residual in every
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from coterie.acceleration.halpern import restarts
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate import Point
-from coterie.methods.costs import Sizes
-from coterie.methods.disclosure import Disclosure
-from coterie.methods.graph_cp import (
+from coterie.methods.chambolle_pock import (
     block_norms,
     block_step,
     dual_step,
-    epoch_ends,
     first_dual_step,
     point_at,
     pooled_norm,
@@ -36,6 +35,8 @@ from coterie.methods.graph_cp import (
     told,
     traffic,
 )
+from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -82,8 +83,8 @@ class Tree(Method[State]):
         learned="the labels, from the dual. And how the scores of a leaf, or of a whole branch, move: after as many "
         "rounds as it has columns, these up to a rotation (who resembles whom, to 2e-9)",
         secure="the labels, from the dual; and how the scores of all other parties together move",
-        setup="before the first round a few products of its own columns with known random vectors, one number per "
-        "row, added up: with one column this is the column",
+        setup="before the first round a few products of its own columns with secret random vectors, one number per "
+        "row, added up: with one column this is the column up to its length",
     )
     tells_labels: ClassVar[bool] = True
 
@@ -133,7 +134,8 @@ class Tree(Method[State]):
             # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
             told = new * (lam + 2.0 * lam_change) + old * state.lam_0
             u = new * (u + 2.0 * u_change) + old * state.u_0
-            ends, before = epoch_ends(now, first, before, k + 1, t + 1), now
+            ends = restarts(now, first, math.inf if before is None else before, k + 1, t + 1)
+            before = now
             s = rebalanced(s, 1.0, duals, blocks, 0.0)[0] if ends else s
             heard = yield Sum(_with(told, float(ends), s))
         else:

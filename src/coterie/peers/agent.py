@@ -30,6 +30,7 @@ from coterie.files import staged, write_atomically
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import check_labels
+from coterie.peers.nonce import commitment
 from coterie.peers.policy import Account, agree_on_methods, agree_to_begin
 from coterie.peers.session import (
     Say,
@@ -204,7 +205,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     )
     say(setup.explanation)
     agent = member(session, table, parts, setup.problem, setup.graph)
-    digests = session.all_gather(table.digest(), "digests", str)
+    digests = session.all_gather(commitment(session.own, study, table), "digests", str)
     people = tuple(
         Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
     )

@@ -69,7 +69,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
-        "  - a SHA-256 digest of the data, and in the end one of its own model; both go into the certificate",
+        "  - a commitment to the data, which tells nothing without nonce.txt, and that stays here",
+        "  - in the end a digest of its own model; both go into the certificate",
     ]
     if study.id is not None:
         how = (
@@ -109,9 +110,21 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     lines += [
         "",
         f"Not sent: {_NOT_SENT[study.split]}",
-        "This is neither differential privacy nor secure aggregation: see docs/disclosure.md.",
+        f"The most curious party could compute: {most_curious(study)}.",
+        "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
     return "\n".join(lines)
+
+
+def most_curious(study: Study) -> str:
+    """What the party that hears most can compute of this party's data, in one line."""
+    if study.split == "features":
+        return "all labels, and after as many rounds as this party has columns, these up to a rotation"
+    if study.split == "users":
+        return "how the rows here are labelled, as well as the model from here knows it"
+    if study.has_secure_sums and len(study.party) > 2:
+        return "totals over all parties, and the model. If all others put together what they know, what this party said"
+    return "what this party says in every round; if that is as many numbers as its rows hold, the rows and labels"
 
 
 def _rounds(study: Study) -> list[str]:

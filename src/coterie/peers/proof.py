@@ -29,6 +29,7 @@ from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
+from coterie.peers.nonce import commitment
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, prepare_table, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
@@ -175,7 +176,8 @@ def _objections(session: Session, certificate: Certificate, model: Any, table: T
     if held is None:
         return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
     objections = []
-    if certificate.participants[me].digest != table.digest():
+    # Files of earlier versions hold the plain digest of the data.
+    if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
         objections.append("its data is not the data that was certified")
     if not model.digest() == held[session.own.party] == certificate.model_digest:
         objections.append("its model.npz is not the one that was certified")

@@ -95,7 +95,9 @@ class _Process:
     def __init__(self, party: str, file: Path, chaos: Chaos | None, command: str, say: Say):
         self.party, self._say, self.stopped = party, say, False
         shaken = ["--chaos", str(chaos)] if chaos is not None else []
-        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *shaken]
+        # Who has the files of all parties here has agreed for all of them.
+        agreed = ["--yes"] if command == "agent" else []
+        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *agreed, *shaken]
         self._start()
 
     def _start(self) -> None:

@@ -28,6 +28,7 @@ from coterie.families import family_of
 from coterie.networks import Network
 from coterie.peers.align import aligned
 from coterie.peers.chaos import Chaos
+from coterie.peers.nonce import secret
 from coterie.peers.study import PartyFile, Study
 from coterie.problem import Problem
 from coterie.session.setup import make_agent
@@ -77,14 +78,14 @@ def in_session(
     own: PartyFile, study: Study, purpose: str, work: Callable[[Session], T], say: Say, chaos: Chaos | None
 ) -> T:
     """Meet the others and do that work, as often as a party is restarted."""
-    network, me = study.carrying(), study.index(own.party)
+    network, me, pins = study.carrying(), study.index(own.party), study.pins()
     neighbours = study.neighbours(me)
     make = GrpcMesh if chaos is None else chaos.streams
     links = make(
         me,
         neighbours,
         study.run_id,
-        load_keys(own.keys, own.party),
+        load_keys(own.keys, own.party, pins),
         study.deadline,
         names=study.names,
         listen=own.listen or study.party[me].address or "127.0.0.1:0",
@@ -100,7 +101,10 @@ def in_session(
             try:
                 links.wait()
                 say(MET)
-                return work(Session(own, study, links, network, SignedBroadcast(links, network)))
+                broadcast = SignedBroadcast(links, network)
+                broadcast.introduce()
+                say(f"keys: {'; '.join(f'{name} {key}' for name, key in pins.items())}")
+                return work(Session(own, study, links, network, broadcast))
             except Restarted as restarted:
                 say(str(restarted))
                 links.begin_again()
@@ -192,4 +196,4 @@ def member(session: Session, table: Table, parts: Sequence[TableSummary], proble
     columns = np.arange(start, start + table.d)
     study = session.study
     agent = make_agent(session.me, table, columns, problem, study.split, graph, study.seed, study.has_secure_sums)
-    return replace(agent, secret=secrets.randbits(256))
+    return replace(agent, secret=secret(session.own, study))

@@ -63,6 +63,8 @@ class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     address: str | None = None
     """host:port where the others reach it; without one it dials all its neighbours, and nobody dials it."""
+    key: str = ""
+    """SHA-256 of its public key; `coterie provision` writes it here."""
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -162,8 +164,17 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         plain = msgspec.to_builtins(self)
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
         lines += [f"problem.{key} = {json.dumps(value)}" for key, value in plain["problem"].items()]
-        lines += [f"party {k} = {party.name}" for k, party in enumerate(self.party)]
+        lines += [f"party {k} = {party.name}, key {party.key or 'unknown'}" for k, party in enumerate(self.party)]
         return "\n".join([f"coterie = {__version__}", *sorted(lines)])
+
+    def pins(self) -> dict[str, str]:
+        """The fingerprint of every party's key; there is no run without them."""
+        if missing := [party.name for party in self.party if not party.key]:
+            raise InvalidInput(
+                f"study.toml holds no key of {', '.join(missing)}. `coterie provision study.toml --sign request.pem` "
+                "writes it there, at the coordinator, who then sends study.toml to all parties."
+            )
+        return {party.name: party.key for party in self.party}
 
     @property
     def run_id(self) -> str:

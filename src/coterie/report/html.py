@@ -7,14 +7,14 @@ data is given to these functions through `words.text`.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from string import Template
 
 from matplotlib.figure import Figure
 
-from coterie.report.figures import colour, rendered
-from coterie.report.inline import inline_svg, on_white
+from coterie.report.figures import INK, colour, rendered
 from coterie.report.words import text
 
 DIGEST_LETTERS = 12
@@ -81,9 +81,9 @@ def figure_block(figure: Figure, name: str, title: str, saved: Figure | None = N
     """A picture that takes the page's colours, and a link that saves it (or `saved`) as an SVG file."""
     drawing = rendered(figure, "svg", ground="none").decode()
     file = drawing if saved is None else rendered(saved, "svg", ground="none").decode()
-    content = base64.b64encode(on_white(file).encode()).decode()
+    content = base64.b64encode(_on_white(file).encode()).decode()
     return (
-        f'<figure class="picture">{inline_svg(drawing, name, title)}<figcaption class="save">'
+        f'<figure class="picture">{_inline_svg(drawing, name, title)}<figcaption class="save">'
         f'<a download="{name}.svg" href="data:image/svg+xml;base64,{content}">Save as SVG</a></figcaption></figure>'
     )
 
@@ -101,3 +101,28 @@ def short_digest(digest: str) -> str:
 def count(how_many: int, noun: str) -> str:
     """ "1 row", "2 rows"."""
     return f"{how_many:,} {noun}{'' if how_many == 1 else 's'}"
+
+
+def _on_white(drawing: str) -> str:
+    """A drawing without a ground, as a file of its own that is read anywhere."""
+    return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', drawing, count=1)
+
+
+def _inline_svg(drawing: str, name: str, title: str) -> str:
+    """The drawing as an `<svg>` element whose ids begin with `name`; `title` says in words what it shows."""
+    head, body = drawing[drawing.index("<svg") :].strip().split(">", 1)
+    view = re.search(r'viewBox="[^"]*"', head)
+    assert view is not None
+    body = re.sub(r"<defs>\s*<style[^>]*>[^<]*</style>\s*</defs>", "", body, count=1)
+    body = re.sub(r"<[^<>]*>", lambda tag: _adapted(tag[0], name), body)
+    return f'<svg class="figure" {view[0]} role="img" aria-label="{text(title)}">{body}'
+
+
+def _adapted(tag: str, name: str) -> str:
+    """One tag, never the text between tags: a party may be called anything."""
+    tag = re.sub(r' id="', f' id="{name}-', tag)
+    tag = tag.replace('xlink:href="#', f'href="#{name}-').replace("xlink:href=", "href=")
+    tag = tag.replace("url(#", f"url(#{name}-").replace(INK, "currentColor")
+    # The size of a letter is the figure's, its family the page's; older matplotlibs write both as one `font`.
+    tag = re.sub(r"font-family: [^;\"]*(; )?", "", tag)
+    return re.sub(r"font: [^;\"]*?([\d.]+px)[^;\"]*", r"font-size: \1", tag)

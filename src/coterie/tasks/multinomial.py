@@ -22,9 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.backends import backend
 from coterie.data import Table, encode_classes
-from coterie.tasks.task import Information, Task, refuse_empty
+from coterie.tasks.task import Information, OnBackend, Task, refuse_empty
 
 Label = str | int | float | bool
 
@@ -61,10 +60,9 @@ class Multinomial(Task):
         return _Softmax(table, self.size(table)[1], information == "dense")
 
 
-class _Softmax(Information):
+class _Softmax(OnBackend):
     def __init__(self, table: Table, classes: int, dense: bool):
-        self.backend = backend(table.X)
-        self.dtype = self.backend.dtype
+        super().__init__(table.X)
         self.X, self.classes, self.dense = table.X, classes, dense
         self.labels = self.backend.labels(table.y)
         self.weights = self.backend.here(np.ones(table.n) if table.weights is None else table.weights)
@@ -72,16 +70,13 @@ class _Softmax(Information):
         self.A = self.backend.zeros(table.n, classes)
         self.P = self.backend.zeros(table.n, classes, stored=True)
         self.P += 1.0 / classes
-        self._last: tuple[FloatArray, Any] | None = None
         self._refresh()
 
     def _refresh(self) -> None:
         self.G = self._gradient() if self.dense else None
 
     def image(self, u: FloatArray) -> Any:
-        if self._last is None or self._last[0] is not u:
-            self._last = u, self.backend.product(self.X, self.backend.here(u))
-        return self._last[1]
+        return self._product(self.X, u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image

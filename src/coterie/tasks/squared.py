@@ -21,10 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray, is_sparse
-from coterie.backends import backend
 from coterie.data import Table
 from coterie.errors import InvalidData
-from coterie.tasks.task import Information, Task, refuse_empty
+from coterie.tasks.task import Information, OnBackend, Task, refuse_empty
 
 DENSE_SIZE = 1 << 24
 """Dense information is chosen only if its matrices have at most this many entries."""
@@ -69,14 +68,13 @@ class MultiTask(Task):
         return (_Dense if information == "dense" else _Implicit)(table)
 
 
-class _LeastSquares(Information):
+class _LeastSquares(OnBackend):
     """What both forms share: the numbers q, c and ‖Y‖², and everything that follows from them."""
 
     def __init__(self, table: Table):
         X, Y = table.X, table.y
         assert Y is not None
-        self.backend = backend(X)
-        self.dtype = self.backend.dtype
+        super().__init__(X)
         Y = self.backend.here(Y)
         if table.weights is not None:
             roots = self.backend.here(np.sqrt(table.weights))
@@ -84,7 +82,6 @@ class _LeastSquares(Information):
         self.X, self.Y = X, Y
         self.squares = self.backend.total(Y, Y)
         self.q = self.c = 0.0
-        self._last: tuple[FloatArray, Any] | None = None
 
     def loss(self) -> float:
         return 0.5 * (self.q - 2.0 * self.c + self.squares)
@@ -129,9 +126,7 @@ class _Implicit(_LeastSquares):
         self.R = -self.Y
 
     def image(self, u: FloatArray) -> Any:
-        if self._last is None or self._last[0] is not u:
-            self._last = u, self.backend.product(self.X, self.backend.here(u))
-        return self._last[1]
+        return self._product(self.X, u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
@@ -142,9 +137,6 @@ class _Implicit(_LeastSquares):
 
     def loss(self) -> float:
         return 0.5 * self.backend.total(self.R, self.R)
-
-    def inner(self) -> float:
-        return self.q - self.c
 
     def times(self, v: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(v))
@@ -186,9 +178,7 @@ class _Dense(_LeastSquares):
         self.G = -self.C
 
     def image(self, u: FloatArray) -> Any:
-        if self._last is None or self._last[0] is not u:
-            self._last = u, self.backend.product(self.H, self.backend.here(u))
-        return self._last[1]
+        return self._product(self.H, u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image

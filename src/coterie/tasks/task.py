@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
+from coterie.backends import backend
 from coterie.data import Table
 from coterie.errors import InvalidData
 
@@ -83,6 +84,21 @@ class Information(ABC):
     @abstractmethod
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         """Uᵀ ∇F_j(W) V for U = `basis`, V = `right`."""
+
+
+class OnBackend(Information):
+    """An `Information` whose large arrays are where those of the data are; it knows the last image that it computed."""
+
+    def __init__(self, X: Any):
+        self.backend = backend(X)
+        self.dtype = self.backend.dtype
+        self._last: tuple[FloatArray, Any] | None = None
+
+    def _product(self, matrix: Any, u: FloatArray) -> Any:
+        """matrix · u, computed once for the same u."""
+        if self._last is None or self._last[0] is not u:
+            self._last = u, self.backend.product(matrix, self.backend.here(u))
+        return self._last[1]
 
 
 @dataclass(frozen=True)

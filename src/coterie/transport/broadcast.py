@@ -85,10 +85,10 @@ class SignedBroadcast:
     def all_gather(self, mine: bytes, about: str) -> list[bytes]:
         """What everybody has to say about something, in the order of the agents, each as its owner signed it."""
         if not self._keys:
-            self._introduce()
+            self.introduce()
         return self._checked(self._passed_on(self._signed(mine, about), about), about)
 
-    def _introduce(self) -> None:
+    def introduce(self) -> None:
         """Learn everybody's key, and agree on a session."""
         about, security = "introduction", self.links.security
         assert isinstance(security, MutualTLS), "parties have keys"
@@ -98,6 +98,9 @@ class SignedBroadcast:
         names = [self.links.name(j) for j in range(self.count)]
         self._keys = [known_key(security, one.certificate, name) for one, name in zip(shown, names, strict=True)]
         self._checked(words, about)
+        for error in self.links.strangers.values():
+            raise error
+        self.links.introduced = True
 
     def _signed(self, body: bytes, about: str) -> bytes:
         security, me = self.links.security, self.links.me

@@ -188,7 +188,7 @@ class Driver:
         self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
-        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
+        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype), total.itemsize)
         sealed(total)
         return [total] * len(words)
 

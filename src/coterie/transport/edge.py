@@ -22,6 +22,7 @@ from coterie.errors import PartyLost, ProtocolError
 from coterie.statuses import Status
 from coterie.transport.frames import Header, Kind, decode, encode
 from coterie.transport.links import Stop, Tag
+from coterie.transport.security import MutualTLS
 
 ACKNOWLEDGE_BYTES = 2**20
 WINDOW = 64 * 2**20
@@ -50,6 +51,21 @@ class Mesh:
         self.connections: Counter[int] = Counter()
         """How many connections there have been with each neighbour."""
         self._names = names
+        self.strangers: dict[int, ProtocolError] = {}
+        """Neighbours that came with a key that is not theirs: all end when they introduce themselves."""
+        self.introduced = False
+
+    def check_key(self, security: MutualTLS, peer: int, certificate: bytes) -> None:
+        """Refuse a neighbour with another key than the study's; before all have introduced themselves, then."""
+        from coterie.transport.keys import check_pin
+
+        try:
+            check_pin(security, certificate, self.name(peer))
+        except ProtocolError as error:
+            self.rejected["wrong key"] += 1
+            if self.introduced:
+                raise
+            self.strangers[peer] = error
 
     def name(self, process: int) -> str:
         """What that process is called."""

@@ -8,7 +8,7 @@ is heard for so long, no message and no heartbeat, is lost, and whoever finds ou
 so that all name the same party.
 
     what comes in                                             what happens
-    a certificate of nobody, another CA, or out of date       refused by TLS; no code of ours runs
+    a TLS certificate of a stranger, another CA, or expired   refused by TLS; no code of ours runs
     a hello of a stranger, of no neighbour, of another run    refused and counted
     from the other end, such a certificate                    this side fails, and names the neighbour
     a study that differs                                      both sides fail, with the lines that differ
@@ -412,6 +412,8 @@ class GrpcMesh(Mesh):
         if header.word in edge.outdated:
             self.rejected["twice"] += 1
             raise ProtocolError(f"{self.name(edge.peer)} was started a second time, and that process has its place.")
+        if isinstance(self.security, MutualTLS):
+            self.check_key(self.security, edge.peer, context.auth_context()["x509_pem_cert"][0])
         return edge
 
     def _meet_oneself(self, context: Any, incarnation: str) -> None:

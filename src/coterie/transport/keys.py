@@ -73,13 +73,18 @@ def make_authority(folder: str | Path, study: str, days: float = DAYS) -> Path:
 
 
 def sign(folder: str | Path, request: bytes, parties: list[str], days: float = DAYS) -> tuple[str, bytes]:
-    """At the coordinator: the party that asks, if it is one of the study's, and its TLS certificate."""
+    """At the coordinator: the party that asks, if it is one of the study's, and its TLS certificate.
+
+    The request may be a certificate of this authority, whose key is then signed for longer.
+    """
     folder = Path(folder)
     try:
-        asked = x509.load_pem_x509_csr(request)
+        asked = _read(request)
         party = str(asked.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
-        honest = asked.is_signature_valid
-    except (ValueError, IndexError, InvalidSignature) as error:
+        if isinstance(asked, x509.Certificate):
+            asked.verify_directly_issued_by(x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes()))
+        honest = isinstance(asked, x509.Certificate) or asked.is_signature_valid
+    except (ValueError, TypeError, IndexError, InvalidSignature) as error:
         raise CorruptFile(f"this is not a signing request ({error}).") from error
     if not honest:
         raise CorruptFile("the signing request was changed: its signature does not match.")
@@ -117,7 +122,12 @@ def provide_all(folder: str | Path, study: str, parties: list[str], days: float 
     return made
 
 
-def load_keys(folder: str | Path, party: str) -> MutualTLS:
+def valid_until(certificate: bytes) -> dt.datetime:
+    """The last moment of a TLS certificate."""
+    return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+
+
+def load_keys(folder: str | Path, party: str, pins: dict[str, str] | None = None) -> MutualTLS:
     """A party's key, TLS certificate and authority, checked as far as one can alone; there is no run without them."""
     folder = Path(folder)
     _check_private(folder / KEY)
@@ -151,7 +161,7 @@ def load_keys(folder: str | Path, party: str) -> MutualTLS:
         raise InvalidInput(f"the TLS certificate in {folder} is not that of {party!r}.")
     for what, checked in (("TLS certificate", certificate), ("authority", authority)):
         _check_valid(checked, f"the {what} in {folder}", "ask the coordinator to sign again")
-    return MutualTLS(content[KEY], content[CERTIFICATE], content[AUTHORITY])
+    return MutualTLS(content[KEY], content[CERTIFICATE], content[AUTHORITY], pins or {})
 
 
 def signature(keys: MutualTLS, content: bytes) -> bytes:
@@ -179,7 +189,18 @@ def known_key(keys: MutualTLS, certificate: bytes, party: str, *, current: bool 
             raise ValueError("its key is of another kind")
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         raise ProtocolError(f"the TLS certificate that was passed on for {party} is not valid ({error}).") from error
+    check_pin(keys, certificate, party)
     return key
+
+
+def check_pin(keys: MutualTLS, certificate: bytes, party: str) -> None:
+    """Refuse a key that is not the one on which the parties agreed, also one that the authority signed."""
+    pinned = keys.pins.get(party)
+    if pinned is not None and (shown := fingerprint(certificate)) != pinned:
+        raise ProtocolError(
+            f"{party} shows another key than the study holds for it: SHA-256 {shown} instead of {pinned}. Ask {party} "
+            "by phone which key is theirs."
+        )
 
 
 def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -> None:
@@ -192,14 +213,18 @@ def check_signature(key: PublicKey, content: bytes, signed: bytes, party: str) -
 
 def fingerprint(content: bytes) -> str:
     """SHA-256 of the public key in a request or a TLS certificate, in groups of four to read aloud."""
-    read = x509.load_pem_x509_csr if b"CERTIFICATE REQUEST" in content else x509.load_pem_x509_certificate
     try:
-        key = read(content).public_key()
+        key = _read(content).public_key()
     except ValueError as error:
         raise CorruptFile(f"this is neither a signing request nor a TLS certificate ({error}).") from error
     plain = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     digits = hashlib.sha256(plain).hexdigest()
     return " ".join(digits[k : k + 4] for k in range(0, len(digits), 4))
+
+
+def _read(content: bytes) -> x509.CertificateSigningRequest | x509.Certificate:
+    read = x509.load_pem_x509_csr if b"CERTIFICATE REQUEST" in content else x509.load_pem_x509_certificate
+    return read(content)
 
 
 def _check_valid(certificate: x509.Certificate, what: str, fix: str) -> None:

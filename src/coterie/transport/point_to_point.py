@@ -60,13 +60,15 @@ class PointToPoint(Collectives):
             return self._in_order(messages)
         said = [self.sums.encoded(message, tag) for message in messages]
         total = self._served(said, tag) if self.network.server else self._climbed(said, tag)
-        if self.layout.told_by is not None:
-            total = self._expected(self.layout.told_by, tag, said[0].size, said[0].dtype).copy()
+        if self.layout.told_by is None:
+            numbers = self.sums.decoded(total, messages[0].dtype)
+        else:
+            numbers = self._expected(self.layout.told_by, tag, messages[0].size, messages[0].dtype).copy()
         for process in self.layout.tells:
-            self.send(process, total, tag)
+            self.send(process, numbers, tag)
         if self.transcript is not None:
-            self.transcript.update(total.data)
-        return self.sums.decoded(total, messages[0].dtype).reshape(messages[0].shape)
+            self.transcript.update(numbers.data)
+        return numbers.reshape(messages[0].shape)
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         operator = self._mixing.operator(rule, messages[0].dtype, messages[0].size)

@@ -35,7 +35,7 @@ from coterie.transport.sums import ExactSums
 
 SEED, CONFIRMATION = 16, 32
 """Bytes of a seed, and of the key with which a pair confirms it."""
-CHUNK = 2048 * fixed_point.WORDS
+CHUNK = 4096 * fixed_point.WORDS
 """Words of 64 bits that are masked at a time, so that they stay in the processor's cache."""
 NOTHING = bytes(8 * CHUNK)
 
@@ -46,10 +46,9 @@ class MaskedSums(ExactSums):
     def __init__(self, me: int, seeds: Mapping[int, bytes]):
         """`seeds`: what this party has in common with each of the others."""
         super().__init__(len(seeds) + 1)
-        self._ciphers = [
-            (other > me, Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor())
-            for other, seed in sorted(seeds.items())
-        ]
+        self._ciphers = [Cipher(algorithms.AES(seeds[j]), modes.CTR(bytes(16))).encryptor() for j in sorted(seeds)]
+        self._subtracted = sum(other < me for other in seeds)
+        self._masks = np.empty((len(seeds), CHUNK), np.uint64)
         self._last = -1
 
     def encoded(self, message: FloatArray, tag: Tag) -> fixed_point.Integers:
@@ -60,12 +59,13 @@ class MaskedSums(ExactSums):
         numbers = integers[: -fixed_point.WORDS]
         fixed_point.accumulate(numbers, message)
         integers[-fixed_point.WORDS :] = fixed_point.sum_of(numbers)
-        for _, cipher in self._ciphers:
+        for cipher in self._ciphers:
             cipher.reset_nonce(tag.step.to_bytes(8, "big") + bytes(8))
         for start in range(0, integers.size, CHUNK):
             chunk = integers[start : start + CHUNK]
-            for larger, cipher in self._ciphers:
-                (fixed_point.add if larger else fixed_point.subtract)(chunk, keystream(cipher, chunk.size))
+            for cipher, mask in zip(self._ciphers, self._masks, strict=True):
+                draw(cipher, mask[: chunk.size])
+            fixed_point.mask(chunk, self._masks, self._subtracted)
         return integers
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
@@ -78,11 +78,9 @@ class MaskedSums(ExactSums):
         return super().decoded(numbers, dtype)
 
 
-def keystream(cipher: Any, words: int) -> fixed_point.Integers:
-    """The next so many words of a mask."""
-    stream = np.empty(words, np.uint64)
-    cipher.update_into(NOTHING[: 8 * words] if words < CHUNK else NOTHING, stream.view(np.uint8).data)
-    return stream
+def draw(cipher: Any, mask: fixed_point.Integers) -> None:
+    """Fill in the next words of a mask."""
+    cipher.update_into(NOTHING if mask.size == CHUNK else NOTHING[: 8 * mask.size], mask.view(np.uint8).data)
 
 
 def meet(broadcast: SignedBroadcast) -> MaskedSums:

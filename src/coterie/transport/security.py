@@ -26,6 +26,8 @@ class MutualTLS:
     key: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     authority: bytes = field(repr=False)
+    pins: dict[str, str] = field(default_factory=dict)
+    """The fingerprint of each party's key, where parties agreed on them; another key is refused, whoever signed it."""
 
 
 def server_name(party: str) -> str:

@@ -31,29 +31,33 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
+from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.kernels.boosting import descent_step, frank_wolfe_step, graph_block, log_sum, pairwise_step
 from coterie.kernels.rows import entry, with_entry
 from coterie.methods.costs import Sizes
-from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
-from coterie.personal import Personal, confidence, margins, pooled_slope
+from coterie.personal import Personal, confidence, margins
 from coterie.problem import Problem
-from coterie.words import Ask, Publication, Sum, Talk
+from coterie.tuning import Tuning, tuned
+from coterie.words import Ask, Publication, Talk
 
 HEAD = 2
 """A message begins with the degree and the weighted loss."""
-TRIALS = 10.0
-"""What one wrong answer in a trial costs, on the scale of the logarithms in h."""
-REMEMBERED = 512
-"""Of so many peers a user remembers how its model did there."""
-INNER_STEPS = 20
-GRID = 24
 
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    trials: float = tuned(10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h.")
+    remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
+    inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
+
+
+TUNING = _Tuning()
 Phase = Literal["alone", "graph", "models"]
 
 
@@ -89,7 +93,7 @@ class Dada(Method[State]):
         "graph; and to those it asked, how often their models are wrong on its own rows",
         learned="how the sender's rows are labelled, as well as its model knows it; a user with few rows may be "
         "recognised by the predictors that it chose. Anybody can ask anybody",
-        secure="the same: models go to those who are to hear them, and are no sums",
+        secure="the same: models go to those who are to hear them, and are not sums",
     )
     tells_labels: ClassVar[bool] = False
 
@@ -217,7 +221,7 @@ class Dada(Method[State]):
             pull, degree, mu = np.zeros(alpha.size), 1.0, 0.0
         s, q = degree * confidence(agent), mu * degree
         if problem.norm == "l2":
-            descent_step(A, alpha, pull, s, q, problem.beta, _curvature(agent), INNER_STEPS)
+            descent_step(A, alpha, pull, s, q, problem.beta, _curvature(agent), TUNING.inner_steps)
             changed = alpha.size
         elif self.step == "pairwise":
             changed = pairwise_step(A, alpha, pull, s, q, problem.beta)
@@ -246,15 +250,15 @@ class Dada(Method[State]):
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
             return replace(state, changed=0, told=None)
-        letters = np.array([theirs[peer] for peer in peers.tolist()])
+        messages = np.array([theirs[peer] for peer in peers.tolist()])
         now = np.array([entry(state.peers, state.weights, peer, 0.0) for peer in peers.tolist()])
-        price, trials = self.price(agent, state, peers, letters)
+        price, trials = self.price(agent, state, peers, messages)
         lam, delta = problem.lam, problem.delta
         if self.graph_step == "exact":
-            w = graph_block(price, letters[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
+            w = graph_block(price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
         else:
             # w ← max(0, w − ∇h(w)/L_κ),   L_κ = 2μ((κ + 1)/δ² + λ), both divided by μ                  (4), (5)
-            v = 1 / (state.x[0] + delta) + 1 / (letters[:, 0] + delta)
+            v = 1 / (state.x[0] + delta) + 1 / (messages[:, 0] + delta)
             smoothness = 2 * ((peers.size + 1) / delta**2 + lam)
             w = np.maximum(0.0, now - (price - v + 2 * lam * now) / smoothness)
         if self.nearest is not None:
@@ -268,16 +272,16 @@ class Dada(Method[State]):
         return State(x, keys, values, state.heard, state.views, 0, told, state.together)
 
     def price(
-        self, agent: Agent, state: State, peers: npt.NDArray[np.intp], letters: FloatArray
+        self, agent: Agent, state: State, peers: npt.NDArray[np.intp], messages: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """The linear part of h divided by μ, for each of these peers, and how their models did on its own rows."""
         problem = agent.problem
         assert isinstance(problem, Personal)
-        models = letters[:, HEAD:]
+        models = messages[:, HEAD:]
         if self.likeness == "models":
             apart = models - state.x[HEAD:]
             # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
-            return (state.x[1] + letters[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart), np.zeros(
+            return (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart), np.zeros(
                 len(peers)
             )
         scores = models @ margins(agent).T
@@ -287,7 +291,7 @@ class Dada(Method[State]):
         told = [
             entry(state.heard, state.views, peer, own) for peer, own in zip(peers.tolist(), wrong.tolist(), strict=True)
         ]
-        return TRIALS * (wrong + np.array(told)), wrong
+        return TUNING.trials * (wrong + np.array(told)), wrong
 
     def too_far(
         self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
@@ -304,8 +308,8 @@ class Dada(Method[State]):
         heard, views = state.heard, state.views
         if self.likeness == "trials":
             heard, views = with_entry(heard, views, sender, note[1], True)
-        if heard.size > REMEMBERED:
-            kept = np.sort(np.argsort(views, kind="stable")[:REMEMBERED])
+        if heard.size > TUNING.remembered:
+            kept = np.sort(np.argsort(views, kind="stable")[: TUNING.remembered])
             heard, views = heard[kept], views[kept]
         x = state.x.copy()
         x[0] = values.sum()
@@ -329,116 +333,8 @@ class Dada(Method[State]):
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))
 
 
+@remembered
 def _curvature(agent: Agent) -> float:
     """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
-    if "curvature" not in agent.scratch:
-        A = margins(agent)
-        agent.scratch["curvature"] = float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0
-    curvature: float = agent.scratch["curvature"]
-    return curvature
-
-
-@dataclass(frozen=True)
-class PersoLinear(Dada):
-    """Personal linear models on the same graph: dense messages, no ℓ1 constraint."""
-
-    name: ClassVar[str] = "perso-linear"
-    summary: ClassVar[str] = "a linear model for every user, near those of similar users"
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
-        learned="how the sender's rows are labelled, as well as its model knows it",
-        secure="the same: models go to those who are to hear them, and are no sums",
-    )
-
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
-        if isinstance(problem, Personal):
-            problem = problem.but(predictors="linear", norm="l2")
-        return super().adapted(problem)
-
-
-@dataclass(frozen=True)
-class Local(Dada):
-    """Everybody alone: ℓ1-AdaBoost on its own rows, without a message."""
-
-    name: ClassVar[str] = "local"
-    summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="nothing but when an agent woke up",
-        learned="nothing",
-        secure="the same",
-    )
-    uses_network: ClassVar[bool] = False
-
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
-        return self, problem.but(learned=False) if isinstance(problem, Personal) else problem
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalState:
-    """The common model."""
-
-    alpha: FloatArray
-
-
-@dataclass(frozen=True)
-class Global(Method[GlobalState]):
-    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
-
-    name: ClassVar[str] = "global"
-    split: ClassVar[str] = "users"
-    family: ClassVar[str] = "personal"
-    summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
-    disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the gradient of its own loss, one number per base predictor, added up, and losses along a line",
-        learned="a weighted sum of its own rows' predictions, another one each round",
-        secure=TOTALS,
-    )
-    tells_labels: ClassVar[bool] = False
-    uses_network: ClassVar[bool] = False
-
-    def check(self, problem: Problem, network: Network) -> None:
-        if not isinstance(problem, Personal) or problem.norm != "l1":
-            raise InvalidProblem("global needs a personal problem with norm='l1', e.g. co.Personal(beta=10).")
-
-    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
-        return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
-
-    def start(self, agent: Agent) -> Talk[GlobalState]:
-        yield from ()
-        assert isinstance(agent.problem, Personal)
-        return GlobalState(np.zeros(agent.problem.base.count))
-
-    def warmed(self, agent: Agent, state: GlobalState, point: Point) -> GlobalState:
-        return GlobalState(point.w.astype(float))
-
-    def round(self, agent: Agent, state: GlobalState, t: int) -> Talk[GlobalState]:
-        assert isinstance(agent.problem, Personal)
-        beta, alpha = agent.problem.beta, state.alpha
-        value, g = yield from pooled_slope(agent, alpha)
-        toward = np.zeros(alpha.size)
-        best = int(np.argmax(np.abs(g)))
-        toward[best] = -beta * np.sign(g[best])
-        heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
-        worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
-        away, largest = np.zeros(alpha.size), slack
-        if heights[worst] > 0 or slack <= 1e-12:
-            away[worst] = beta * np.sign(alpha[worst])
-            largest = abs(alpha[worst]) / beta
-        A = margins(agent)
-        margin, change = A @ alpha, A @ (toward - away)
-        low, high = largest * 2.0 ** (1 - GRID), largest
-        for _ in range(2):
-            steps = np.geomspace(low, high, GRID)
-            # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
-            exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
-            sums = yield Sum(np.exp(exponents).sum(axis=0))
-            place = int(np.argmin(sums))
-            low, high = steps[max(place - 1, 0)], steps[min(place + 1, GRID - 1)]
-        step = float(steps[place]) if sums[place] < 1.0 else 0.0
-        moved = alpha + step * (toward - away)
-        if step == largest and away.any() and worst != best:
-            moved[worst] = 0.0
-        return GlobalState(moved)
-
-    def point(self, agent: Agent, state: GlobalState) -> Point:
-        return Point(state.alpha)
+    A = margins(agent)
+    return float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0

@@ -1,0 +1,135 @@
+"""What `dada` is compared with: one model for all users, everybody alone, and personal linear models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import InvalidProblem
+from coterie.methods.dada import Dada
+from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.method import Method
+from coterie.networks import Network
+from coterie.personal import Personal, margins, pooled_slope
+from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
+from coterie.words import Sum, Talk
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    grid: int = tuned(24, "Lengths that a line search compares at once.")
+
+
+TUNING = _Tuning()
+
+
+@dataclass(frozen=True)
+class PersoLinear(Dada):
+    """Personal linear models on the same graph: dense messages, no ℓ1 constraint."""
+
+    name: ClassVar[str] = "perso-linear"
+    summary: ClassVar[str] = "a linear model for every user, near those of similar users"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",
+        learned="how the sender's rows are labelled, as well as its model knows it",
+        secure="the same: models go to those who are to hear them, and are not sums",
+    )
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        if isinstance(problem, Personal):
+            problem = problem.but(predictors="linear", norm="l2")
+        return super().adapted(problem)
+
+
+@dataclass(frozen=True)
+class Local(Dada):
+    """Everybody alone: ℓ1-AdaBoost on its own rows, without a message."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "a boosted model for every user, of its own rows only"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="nothing but when an agent woke up",
+        learned="nothing",
+        secure="the same",
+    )
+    uses_network: ClassVar[bool] = False
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        return self, problem.but(learned=False) if isinstance(problem, Personal) else problem
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalState:
+    """The common model."""
+
+    alpha: FloatArray
+
+
+@dataclass(frozen=True)
+class Global(Method[GlobalState]):
+    """One model for all: ℓ1-AdaBoost on everybody's rows, pairwise steps with sums through a server."""
+
+    name: ClassVar[str] = "global"
+    split: ClassVar[str] = "users"
+    family: ClassVar[str] = "personal"
+    summary: ClassVar[str] = "one boosted model for all users, of everybody's rows"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the gradient of its own loss, one number per base predictor, added up, and losses along a line",
+        learned="a weighted sum of its own rows' predictions, another one each round",
+        secure=TOTALS,
+    )
+    tells_labels: ClassVar[bool] = False
+    uses_network: ClassVar[bool] = False
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if not isinstance(problem, Personal) or problem.norm != "l1":
+            raise InvalidProblem("global needs a personal problem with norm='l1', e.g. co.Personal(beta=10).")
+
+    def adapted(self, problem: Problem) -> tuple[Method, Problem]:
+        return self, problem.but(pooled=True, learned=False) if isinstance(problem, Personal) else problem
+
+    def start(self, agent: Agent) -> Talk[GlobalState]:
+        yield from ()
+        assert isinstance(agent.problem, Personal)
+        return GlobalState(np.zeros(agent.problem.base.count))
+
+    def warmed(self, agent: Agent, state: GlobalState, point: Point) -> GlobalState:
+        return GlobalState(point.w.astype(float))
+
+    def round(self, agent: Agent, state: GlobalState, t: int) -> Talk[GlobalState]:
+        assert isinstance(agent.problem, Personal)
+        beta, alpha = agent.problem.beta, state.alpha
+        value, g = yield from pooled_slope(agent, alpha)
+        toward = np.zeros(alpha.size)
+        best = int(np.argmax(np.abs(g)))
+        toward[best] = -beta * np.sign(g[best])
+        heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
+        worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
+        away, largest = np.zeros(alpha.size), slack
+        if heights[worst] > 0 or slack <= 1e-12:
+            away[worst] = beta * np.sign(alpha[worst])
+            largest = abs(alpha[worst]) / beta
+        A = margins(agent)
+        margin, change = A @ alpha, A @ (toward - away)
+        low, high = largest * 2.0 ** (1 - TUNING.grid), largest
+        for _ in range(2):
+            steps = np.geomspace(low, high, TUNING.grid)
+            # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
+            exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
+            sums = yield Sum(np.exp(exponents).sum(axis=0))
+            place = int(np.argmin(sums))
+            low, high = steps[max(place - 1, 0)], steps[min(place + 1, TUNING.grid - 1)]
+        step = float(steps[place]) if sums[place] < 1.0 else 0.0
+        moved = alpha + step * (toward - away)
+        if step == largest and away.any() and worst != best:
+            moved[worst] = 0.0
+        return GlobalState(moved)
+
+    def point(self, agent: Agent, state: GlobalState) -> Point:
+        return Point(state.alpha)

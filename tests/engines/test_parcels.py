@@ -1,0 +1,66 @@
+"""What tasks of a cluster hand back: of this run, and nothing but data."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import coterie as co
+from coterie.engines import parcels
+from coterie.errors import InvalidData, ProtocolError
+from coterie.statuses import Status
+
+KEY = b"k" * 32
+
+
+class Evil:
+    def __init__(self, *call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call[0], self.call[1:]
+
+
+@pytest.mark.parametrize("call", [(os.system, "true"), (subprocess.Popen, ["true"]), (eval, "1")])
+def test_a_parcel_runs_nothing(call):
+    with pytest.raises(ProtocolError, match="which is not data"):
+        parcels.unpack(parcels.pack(Evil(*call), KEY), KEY)
+
+
+def test_a_parcel_of_another_run_is_not_opened():
+    parcel = bytearray(parcels.pack([1, 2], KEY))
+    with pytest.raises(ProtocolError, match="not of this run"):
+        parcels.unpack(bytes(parcel), b"x" * 32)
+    parcel[-3] ^= 1
+    with pytest.raises(ProtocolError, match="not of this run"):
+        parcels.unpack(bytes(parcel), KEY)
+
+
+def test_data_arrives_as_it_was():
+    result = co.solve(co.Problem("squared", "l2", 0.1), (np.eye(6), np.arange(6.0)), agents=2, progress=False)
+    things = [
+        result.bill,
+        result.certificate.participants,
+        result.history[-1],
+        Status.OPTIMAL,
+        np.float32(2),
+        {"a": {1, 2}},
+    ]
+    for thing, again in zip(things, parcels.unpack(parcels.pack(things, KEY), KEY), strict=True):
+        assert pickle.dumps(again) == pickle.dumps(thing) or again == thing
+    sparse = parcels.unpack(parcels.pack(sp.csr_array(np.eye(3)), KEY), KEY)
+    assert (sparse.toarray() == np.eye(3)).all()
+    error = parcels.unpack(parcels.pack(InvalidData("north has no rows"), KEY), KEY)
+    assert type(error) is InvalidData
+    assert str(error) == "north has no rows"
+
+
+def test_nothing_else_of_the_engines_opens_pickles():
+    folder = Path(parcels.__file__).parent
+    assert [file.name for file in sorted(folder.glob("*.py")) if "pickle.load" in file.read_text()] == []
