@@ -171,3 +171,38 @@ def test_a_resumed_run_and_a_server_and_empty_parties(tmp_path):
     np.testing.assert_allclose(served.model.coef_, alone.model.coef_, atol=1e-3)
     warm = co.solve(problem, (X, SIGNS), **how, max_rounds=50, warm_start=whole)
     assert warm.certificate.gap <= whole.certificate.gap
+
+
+def test_auto_says_what_moving_the_columns_would_cost():
+    """Many rows of few columns move in one process; many columns stay where they are; groups are for others."""
+    problem = co.Problem("logistic", "l2", 0.01)
+    few = co.solve(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
+    assert "Method blocks " in few.explanation
+    assert "to move the columns once is expected to send about" in few.explanation
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((60, 900))
+    many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, network="path", tol=1e-3)
+    assert "Method lbfgs " in many.explanation
+    assert "for moving the columns (blocks)" in many.explanation
+    groups = co.Problem("logistic", "group", 0.01, groups=tuple(range(D)))
+    assert "Method tree " in co.solve(groups, (X, SIGNS), split="features", agents=M, network="star").explanation
+    plan = co.plan(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
+    assert list(plan.numbers_per_row) == ["blocks", "lbfgs", "tree"]
+    assert plan.numbers_per_row["blocks"] < plan.numbers_per_row["lbfgs"] < plan.numbers_per_row["tree"]
+    assert list(co.plan(groups, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row) == ["tree"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "penalty", "share"), [("logistic", "l2", 1.5), ("logistic", "l1", 1.5),
+                                                        ("hinge", "l2", 3.0), ("hinge", "l1", 3.0),
+                                                        ("absolute", "l2", 3.0)])  # fmt: skip
+def test_a_hundred_thousand_rows(name, penalty, share):
+    rng = np.random.default_rng(1)
+    wide = rng.standard_normal((100_000, 20))
+    numbers = wide @ rng.standard_normal(20) + rng.logistic(size=len(wide))
+    y = numbers if name == "absolute" else np.sign(numbers)
+    problem = co.Problem(name, penalty, 1e-3, intercept=True)
+    result = co.solve(problem, (wide, y), split="features", agents=4, tol=1e-6)
+    assert result.status == "optimal"
+    assert "Method blocks " in result.explanation
+    assert result.bill.total.scalars <= share * wide.size

@@ -265,3 +265,15 @@ def test_units_of_columns_do_not_matter():
         assert scaled.status.success
         assert scaled.rounds <= 1.5 * plain.rounds + 2
         np.testing.assert_allclose(scaled.model.coef_ * scales, plain.model.coef_, atol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["one factor", "spectrum", "powers", "binary"])
+@pytest.mark.parametrize("name", ["squared", "logistic"])
+def test_sixteen_parties_on_a_ring(kind, name):
+    columns, numbers, signs = correlated(kind, 3000, 16)
+    problem = co.Problem(name, "l2", 1e-3, intercept=True)
+    data = columns, numbers if name == "squared" else signs
+    result = co.solve(problem, data, split="features", agents=16, network="ring", method="lbfgs", tol=1e-6)
+    assert result.status == "optimal"
+    assert result.rounds <= 60
