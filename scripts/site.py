@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = {
     "Start": ["index.md", "quick-start.md", "estimators.md", "which-method.md", "concepts.md"],
     "Tutorials": "tutorials",
-    "Between organisations": ["peers.md", "disclosure.md"],
+    "Between organisations": ["peers.md", "disclosure.md", "threat-model.md"],
     "Engines": "engines",
     "Papers": "papers",
     "Results": ["benchmarks.md", "gallery.md", "second-order.md"],

@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from coterie.arrays import sealed
 from coterie.bill import Bill
 from coterie.errors import NumericalError, PartyLost, ProtocolError
 from coterie.networks import complete, erdos_renyi, expander, path, ring, star
+from coterie.transport import point_to_point
 from coterie.transport.driver import Driver
 from coterie.transport.in_process import InProcess
 from coterie.transport.layout import Layout
@@ -71,11 +73,12 @@ class Queues:
         pass
 
 
-def everywhere(network, process_of, job):
+def everywhere(network, process_of, job, secure=False):
     """Run `job(transport)` at every process at the same time; what each came to, by process."""
     links = Queues.mesh(network, process_of)
     transports = [
-        Driver(Bill(network), PointToPoint(network, own, process_of, process)) for process, own in enumerate(links)
+        Driver(Bill(network), PointToPoint(network, own, process_of, process), secure_sums=secure)
+        for process, own in enumerate(links)
     ]
     with ThreadPoolExecutor(len(transports)) as pool:
         futures = [pool.submit(job, transport) for transport in transports]
@@ -149,8 +152,10 @@ def test_the_bits_and_the_bill_of_one_process(network, layout, dtype):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=9), st.booleans())
-def test_sums_do_not_depend_on_who_lives_where(process_of, served):
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=9), st.booleans(), st.booleans(), st.sampled_from((24, 48, 4096))
+)
+def test_sums_do_not_depend_on_who_lives_where_or_on_how_they_are_cut(process_of, served, secure, piece):
     process_of = [sorted(set(process_of)).index(home) for home in process_of]
     m = len(process_of)
     network = star(m, server=True) if served else ring(m) if m > 2 else path(m)
@@ -163,8 +168,10 @@ def test_sums_do_not_depend_on_who_lives_where(process_of, served):
 
         return transport.converse([total(agent) for agent in transport.here], "rounds")
 
-    expected = talk(InProcess(network, Bill(network)))[0]
-    for results in everywhere(network, process_of, talk)[1]:
+    expected = talk(InProcess(network, Bill(network), secure_sums=secure))[0]
+    with mock.patch.object(point_to_point, "PIECE", piece):
+        found = everywhere(network, process_of, talk, secure)[1]
+    for results in found:
         for result in results:
             np.testing.assert_array_equal(result, expected)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.chaos.parties import RIDGE, data, processes, together, write_data, write_study
+from tests.chaos.parties import RIDGE, data, processes, same_secrets, together, write_data, write_study
 from tests.engines.threads import Threads
 
 import coterie as co
@@ -22,7 +22,7 @@ from coterie.networks import from_edges
 from coterie.peers.agent import read_own
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_party
-from coterie.transport import secure_sums
+from coterie.transport import point_to_point, secure_sums
 from coterie.transport.links import Tag
 from coterie.transport.secure_sums import MaskedSums
 
@@ -95,11 +95,21 @@ def test_float32_too(kind):
     assert_same(found, local)
 
 
+@pytest.mark.parametrize("kind", ["star", "tree"])
+def test_long_messages_travel_in_pieces(monkeypatch, kind):
+    monkeypatch.setattr(point_to_point, "PIECE", 240)
+    tables = data("samples", classification=True, names=NAMES[:5], d=8)
+    settings = {"method": "newton", "network": network(kind, 5), "progress": False}
+    local = co.solve(co.Problem(**LOGISTIC), tables, secure_sums=True, **settings)
+    assert_same(co.solve(co.Problem(**LOGISTIC), tables, engine=Threads(), **settings), local)
+
+
 def test_columns_apart_when_asked_for(tmp_path):
     tables = data("features")
     settings = {"method": "tree", "network": "path", "tol": 1e-3}
     results = together(write_study(tmp_path, split="features", **settings, **{"secure-sums": True}), tables)
-    local = co.solve(co.Problem(**RIDGE), tables, split="features", secure_sums=True, progress=False, **settings)
+    given = settings | {"secure_sums": True, "engine": same_secrets(tmp_path), "progress": False}
+    local = co.solve(co.Problem(**RIDGE), tables, split="features", **given)
     for result in results:
         assert result.bill == local.bill
         assert result.certificate.gap == pytest.approx(local.certificate.gap, rel=1e-6)

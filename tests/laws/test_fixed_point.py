@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -10,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import coterie as co
+from coterie.bill import Bill
 from coterie.kernels import fixed_point
+from coterie.methods.largest import largest
+from coterie.transport.in_process import InProcess
 from coterie.transport.links import Tag
 from coterie.transport.sums import ExactSums
 
@@ -161,3 +165,23 @@ def test_a_gap_counts_what_was_cut_off(method, scale):
         assert lost <= result.certificate.gap
     if scale >= 1e-9:
         assert result.status == "optimal"
+
+
+@given(st.lists(st.floats(0.0, 1e20) | st.floats(1e-30, 1e-10), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_the_largest_number_is_told_up_to_a_quarter_of_an_octave(values):
+    """And the sum that tells it is the same whoever has it."""
+
+    def agent(index, secure):
+        return SimpleNamespace(secure_sums=secure, one_hot=lambda value: np.eye(len(values))[index] * value)
+
+    for secure in (False, True):
+        found = set()
+        for order in (values, values[::-1]):
+            star = co.networks.star(len(values), server=True)
+            transport = InProcess(star, Bill(star), secure_sums=secure)
+            talks = [largest(agent(index, secure), value) for index, value in enumerate(order)]
+            found |= set(transport.converse(talks, "setup"))
+        (found,) = found
+        assert found == max(values) if not secure else max(values) <= found
+        assert found <= 2**0.2501 * max(max(values), 2.0**-64 * (max(values) > 0))

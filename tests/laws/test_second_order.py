@@ -280,7 +280,7 @@ def test_curvature_is_the_derivative_of_the_gradient(name):
 @pytest.mark.parametrize("name", KINKS)
 def test_kinks_are_refused_with_an_alternative(name):
     assert type(loss(name)).curvature is Loss.curvature
-    with pytest.raises(co.CoterieError, match=r"has a kink.*proximal-1"):
+    with pytest.raises(co.CoterieError, match=r"second derivative.*proximal-1"):
         co.solve(co.Problem(name, "l2", 0.1), (X, labels(name)), method="newton")
 
 
@@ -698,7 +698,7 @@ def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
 @pytest.mark.parametrize("twins", [False, True], ids=["columns far from dependent", "columns nearly dependent"])
 def test_single_precision_costs_no_rounds(twins, monkeypatch):
     rng = np.random.default_rng(0)
-    A = rng.standard_normal((400, newton.SINGLE_FROM + 20))
+    A = rng.standard_normal((400, newton.TUNING.single_from + 20))
     if twins:
         A[:, -1] = A[:, 0] + 1e-4 * A[:, -1]
     y = np.where(A @ rng.standard_normal(A.shape[1]) + 3 * rng.standard_normal(400) > 0, 1.0, -1.0)
@@ -740,7 +740,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
     result = co.solve(problem, (A, y), **run)
     shares = np.reshape(counts, (-1, K))
-    assert shares[0] == pytest.approx(np.full(K, 1 / newton.THINNEST), rel=0.02)
+    assert shares[0] == pytest.approx(np.full(K, 1 / newton.TUNING.thinnest), rel=0.02)
     assert (shares[-1] == 1).all()
     counts.clear()
     co.solve(problem, (A, y), warm_start=result, **run)
@@ -751,7 +751,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     counts.clear()
     parts = [(A[:1000], y[:1000]), (sp.csr_array(A[1000:]), y[1000:])]
     mixed = co.solve(problem, parts, method="newton", tol=1e-9)
-    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / newton.THINNEST, 1.0], rel=0.02)
+    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / newton.TUNING.thinnest, 1.0], rel=0.02)
     assert mixed.certificate.primal == pytest.approx(result.certificate.primal, rel=1e-8)
     stopped = {**run, "checkpoint": tmp_path, "check_every": 1}
     co.solve(problem, (A, y), max_rounds=1, **stopped)

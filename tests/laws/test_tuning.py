@@ -50,6 +50,9 @@ def data(name):
     if name == "wine":
         X, y = load_wine(return_X_y=True)
         return _scaled(X), np.where(y == 1, 1.0, -1.0)
+    if name == "wines":
+        X, y = load_wine(return_X_y=True)
+        return np.hstack([_scaled(X), _scaled(X**2), _scaled(np.log1p(X))]), y
     if name == "iris":
         X, y = load_iris(return_X_y=True)
         return np.hstack([_scaled(X), _scaled(X**2)]), np.where(y == 1, 1.0, -1.0)
@@ -59,6 +62,9 @@ def data(name):
     if name == "rare":
         X = sp.random_array((200, 40), density=0.1, rng=rng, format="csr")
         return X, np.sign(X @ rng.standard_normal(40) + 0.1 * rng.standard_normal(200))
+    if name == "many rare":
+        X = sp.random_array((300, 900), density=0.015, rng=rng, format="csr")
+        return X, np.sign(X @ rng.standard_normal(900) + 0.1 * rng.standard_normal(300))
     if name == "users":
         X, y = data("iris")
         return X, y, rng.integers(0, 6, len(y))
@@ -74,6 +80,7 @@ PROBLEMS = {
     "heavy huber": (co.Problem("huber", "l2", 1e-2, intercept=True), "heavy"),
     "wine logistic": (co.Problem("logistic", "l2", 1e-2), "wine"),
     "rare logistic l1": (co.Problem("logistic", "l1", 3e-3, intercept=True), "rare"),
+    "many rare l1": (co.Problem("logistic", "l1", 3e-4), "many rare"),
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
     "wine squared": (co.Problem("squared", "l2", 1e-2), "wine"),
@@ -83,6 +90,8 @@ PROBLEMS = {
     "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
     "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
+    "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
+    "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")
@@ -103,6 +112,11 @@ CASES = {
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
+    "methods.softmax_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1")],
+    "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
+    "methods.working_set": runs(["newton"], ["many rare l1"]),
+    "methods.low_rank_model": runs(["newton"], ["many rare l1"]),
     "acceleration.relaxation": runs(["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"),
     "methods.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
     "methods.costs": runs(["auto"], PROBLEMS),
@@ -194,7 +208,11 @@ def test_a_change_is_half_and_double():
 PLAIN = {
     "methods/dada.py: HEAD": "how a message begins",
     "methods/diffusion.py: SLOPES": "which compiled slope is which",
+    "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",
+    "methods/largest.py: STEPS": "how finely they are rounded",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
+    "methods/softmax_newton.py: BLOCK": "how much is in memory at a time",
+    "methods/softmax_newton.py: TRIALS": "steps that are tried together",
 }
 """Numbers at module level that steer nothing, and what they are."""
 TO_COME = {"barrier", "inside", "interior_point", "newton", "quadratic", "subspace", "working_set"}

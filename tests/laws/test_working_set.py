@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ import coterie as co
 from coterie.arrays import digest
 from coterie.data import Table
 from coterie.kernels.low_rank_descent import low_rank_descent
-from coterie.methods import METHODS, quadratic, working_set
+from coterie.methods import METHODS, low_rank_model, quadratic, working_set
 from coterie.methods.costs import Link, Sizes
 from coterie.networks import star
 
@@ -52,7 +53,7 @@ def test_auto_comes_to_liblinears_model():
     C = 1 / (N * STRENGTH)
     twin = LogisticRegression(l1_ratio=1, C=C, solver="liblinear", fit_intercept=False, tol=1e-7).fit(TABLE.X, TABLE.y)
     np.testing.assert_allclose(result.model.coef_, twin.coef_[0], atol=1e-3)
-    assert np.count_nonzero(result.model.coef_) > working_set.EXACT
+    assert np.count_nonzero(result.model.coef_) > working_set.TUNING.exact
 
 
 @pytest.mark.slow
@@ -85,8 +86,7 @@ def test_however_the_rows_are_apart(penalty, storage):
 
 @pytest.fixture
 def always_step_by_step(monkeypatch):
-    monkeypatch.setattr(working_set, "EXACT", 0)
-    monkeypatch.setattr(working_set, "SPARSE", 1.0)
+    monkeypatch.setattr(working_set, "TUNING", replace(working_set.TUNING, exact=0, sparse=1.0))
 
 
 RNG = np.random.default_rng(0)
@@ -101,7 +101,7 @@ WEIGHTS = RNG.integers(1, 4, 80).astype(float)
 @pytest.mark.parametrize("loss", ["logistic", "squared_hinge", "squared", "huber"])
 def test_steps_come_to_newtons_model(loss, penalty, intercept, block, always_step_by_step, monkeypatch):
     """Dense columns of different lengths, weighted rows, an empty party."""
-    monkeypatch.setattr(working_set, "BLOCK", block)
+    monkeypatch.setattr(working_set, "TUNING", replace(working_set.TUNING, block=block))
     y = np.where(SIGNAL > 0, 1.0, -1.0) if loss in ("logistic", "squared_hinge") else SIGNAL
     problem = co.Problem(loss, penalty, 0.05, intercept=intercept)
     cuts = [slice(0, 5), slice(5, 5), slice(5, 47), slice(47, 80)]
@@ -125,7 +125,7 @@ def test_the_unit_of_the_columns_does_not_matter(scale, always_step_by_step):
 
 
 def test_a_round_whose_steps_all_fail_goes_on_nevertheless(always_step_by_step, monkeypatch):
-    monkeypatch.setattr(working_set, "DECREASE", 1e9)
+    monkeypatch.setattr(low_rank_model, "TUNING", replace(low_rank_model.TUNING, decrease=1e9))
     y = np.where(SIGNAL > 0, 1.0, -1.0)
     problem = co.Problem("logistic", "l1", 0.01)
     history = co.solve(
@@ -164,7 +164,7 @@ def model(rng, d=7, block=3, pairs=2, ridge=0.0):
     for p, y in zip(ways, changes, strict=True):
         B += np.outer(y, y) / (p @ y) - np.outer(B @ p, B @ p) / (p @ B @ p)
     w = np.where(rng.random(d) < 0.5, rng.standard_normal(d), 0.0)
-    known = working_set._Model(
+    known = low_rank_model.Model(
         1.0, w, rng.standard_normal(d), np.full(d, ridge), np.full(d, 0.3), np.ones(d),
         H[np.ix_(inside, inside)], place, np.diag(H).copy(), 0.0, np.zeros(d), ways=ways, changes=changes,
     )  # fmt: skip
@@ -199,7 +199,7 @@ def test_coordinate_descent_finds_the_minimum_of_the_model(seed, ridge):
         lambda: False, B, known.slope, known.w, np.full(7, ridge), known.threshold, -infinite, infinite
     )  # fmt: skip
     np.testing.assert_allclose(known.w + p, twin, atol=1e-6)
-    assert working_set.violation(twin, known.slope + B @ (twin - known.w), known.ridge, known.threshold) < 1e-9
+    assert low_rank_model.violation(twin, known.slope + B @ (twin - known.w), known.ridge, known.threshold) < 1e-9
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -208,12 +208,12 @@ def test_a_step_is_taken_if_and_only_if_the_objective_falls(seed):
     rng = np.random.default_rng(seed)
     known, H, _ = model(rng)
     p = rng.standard_normal(7) * rng.choice([0.1, 1.0, 10.0])
-    known = working_set.replace(known, way=p)
+    known = replace(known, way=p)
     losses = float(known.slope @ p + 0.5 * p @ H @ p)
     after = known.after(np.append(H @ p, losses))
     falls = losses + 0.3 * (np.abs(known.w + p).sum() - np.abs(known.w).sum())
     linear = known._change(known.slope, known.w + p)
-    assert (after.steps == 1) == (falls <= working_set.DECREASE * linear)
+    assert (after.steps == 1) == (falls <= low_rank_model.TUNING.decrease * linear)
     np.testing.assert_allclose(after.w, known.w + p if after.steps else known.w)
     np.testing.assert_allclose(after.slope, known.slope + H @ p if after.steps else known.slope)
 
@@ -228,7 +228,7 @@ def test_a_mixture_of_slopes_is_a_better_dual(seed, intercept):
     threshold = np.full(7, 0.3)
     threshold[-1] *= not intercept
     slopes = [np.where(w != 0, -threshold * w, 0.1) + 0.1 * rng.standard_normal(7) for _ in range(4)]
-    known = working_set.replace(known, w=w, threshold=threshold, slopes=tuple(slopes[:-1]), slope=slopes[-1])
+    known = replace(known, w=w, threshold=threshold, slopes=tuple(slopes[:-1]), slope=slopes[-1])
     shares = known.mixture()
     free = (w != 0) | (threshold == 0)
     if shares is None:
@@ -241,13 +241,13 @@ def test_a_mixture_of_slopes_is_a_better_dual(seed, intercept):
     for _ in range(20):
         others = rng.standard_normal(4)
         assert left(shares) <= left(shares + 0.1 * (others - others.mean())) + 1e-5
-    assert working_set.replace(known, ridge=np.full(7, 0.1)).mixture() is None
+    assert replace(known, ridge=np.full(7, 0.1)).mixture() is None
 
 
 def test_a_mixture_proves_more_than_the_last_slopes(monkeypatch):
     gaps = []
-    for most in (working_set.TRUSTED, 0.0):
-        monkeypatch.setattr(working_set, "TRUSTED", most)
+    for most in (low_rank_model.TUNING.trusted, 0.0):
+        monkeypatch.setattr(low_rank_model, "TUNING", replace(low_rank_model.TUNING, trusted=most))
         run = {"agents": 3, "method": "newton", "tol": 1e-13, "max_rounds": 4, "check_every": 1}
         gaps.append(co.solve(co.Problem("logistic", "l1", STRENGTH), (TABLE.X, TABLE.y), **run).history.gap)
     assert gaps[0].min() < 0.7 * gaps[1].min()

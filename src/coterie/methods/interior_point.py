@@ -123,7 +123,7 @@ class InteriorPoint(Method[State]):
         "columns, added up",
         learned="all second moments, with new weights in each round. That is more than `gram` tells: few rows come out "
         "themselves, with their labels (six people of six columns after three rounds, to 5e-12)",
-        secure=TOTALS,
+        secure=f"{TOTALS}; and the longest steps, as said",
         setup="the longest step that its own rows allow, a number per party and round, which all hear",
     )
     tells_labels: ClassVar[bool] = False

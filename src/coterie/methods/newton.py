@@ -24,9 +24,7 @@ by how much H has. Of other losses, where dense rows are many, a part of them is
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -37,31 +35,40 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
 from coterie.losses.loss import Step
-from coterie.methods import working_set
+from coterie.methods import conjugate_gradients, working_set
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.quadratic import diagonal, minimiser, packed, proven, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
 TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
-ENOUGH = 0.25
-"""The share of the linear decrease from which on a full step is taken without looking at shorter ones."""
-ROUNDING = 1e-13
-"""Values of P that differ by less, relatively, are equal."""
-FIRST_FLOOR = 1e-3
-"""The first floor under ℓ'', in units of the loss's smoothness."""
 FULL = 1500
-"""Columns up to which "auto" adds up whole Hessians."""
-SINGLE_FROM = 100
-"""Columns from which on dense rows are multiplied out in single precision, as long as H is far from singular."""
-SAMPLED_FROM, SAMPLED_ROWS, THINNEST, STRIDE = 2**20, 4, 7, 0.3
-"""From so many numbers on, and as long as P falls by a share of more than `STRIDE` in a round, H of dense rows is made
-of every third, fifth or seventh row (rows may come in twos and fours), but of at least so many for each column."""
-SPARSE = 200
-"""Columns from which on "auto" adds up only those in play, if the penalty makes models sparse."""
+"""Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""
+MNIST = "measured: MNIST, logistic"
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    enough: float = tuned(0.25, "Share of the linear decrease at which a full step is taken.", "paper: Armijo 1966")
+    rounding: float = tuned(1e-13, "Values of P that differ by less, relatively, are equal.", "rounding: float64 sums")
+    floor: float = tuned(
+        1e-3, "The first floor under ℓ'', in units of its largest value.", "measured: Huber with one row × 300"
+    )
+    single_from: int = tuned(100, "Columns from which on dense H are in single precision, while firm.", MNIST)
+    sampled_from: int = tuned(2**20, "Numbers from which on H is made of a part of the dense rows, ...", MNIST)
+    sampled_rows: int = tuned(4, "... of at least so many for each column, ...", MNIST)
+    thinnest: int = tuned(
+        7, "... of every third, fifth or at most this one (rows may come in twos and fours), ...", MNIST
+    )
+    stride: float = tuned(0.3, "... while P falls by more than this share in a round.", MNIST, below=1)
+    sparse: int = tuned(200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a")
+
+
+TUNING = _Tuning()
 EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
 """What "auto" assumes, by ℓ''."""
 EXPECTED_SPARSE_ROUNDS = 5
@@ -164,8 +171,8 @@ class Newton(Method[State]):
         triangle, work = m * (m + 3) / 2, products_work(sizes, m) + 10 * sizes.rows_work
         sums, scalars = {"full": (2, triangle), "active": (3, triangle + d), "products": (8, 7 * d)}[mode]
         pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
-        rounds = EXPECTED_ROUNDS["constant" if problem.loss.name == "squared" else pieces]
-        if mode == "active" and sizes.nonzeros <= working_set.SPARSE * sizes.rows * sizes.columns:
+        rounds = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces]
+        if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short messages in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
         return Outlook(rounds, sums, scalars, work, "few rounds suffice")
@@ -173,7 +180,7 @@ class Newton(Method[State]):
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):
             raise InvalidProblem(
-                f"newton needs a smooth loss, and {problem.loss.name} has a kink. "
+                f"newton needs a loss with a second derivative (curvature), and {problem.loss.name} has none. "
                 "Use proximal-1, or a smooth relative: huber for absolute, squared_hinge for hinge."
             )
         fitting = PENALTIES_OF.get(self.hessian)
@@ -186,8 +193,8 @@ class Newton(Method[State]):
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
-        single = len(w) >= SINGLE_FROM and not _by_pieces(agent.problem.loss)
-        floor = 1.0 if agent.problem.loss.steep else FIRST_FLOOR
+        single = len(w) >= TUNING.single_from and not _by_pieces(agent.problem.loss)
+        floor = 1.0 if agent.problem.loss.steep else TUNING.floor
         return State(w, floor, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
@@ -200,7 +207,7 @@ class Newton(Method[State]):
         suits = problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(problem.loss)
         if self._mode(agent) != "full" or not suits or is_sparse(agent.design.X) or agent.data.weights is not None:
             return 1
-        every = min(int(n / (SAMPLED_ROWS * width)), THINNEST) if n * width >= SAMPLED_FROM else 1
+        every = min(int(n / (TUNING.sampled_rows * width)), TUNING.thinnest) if n * width >= TUNING.sampled_from else 1
         return max(every - 1 + every % 2, 1)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
@@ -229,7 +236,7 @@ class Newton(Method[State]):
             floor = min(1.0, 10 * max(floor, 1e-6))
         kept = curvature if aim.letter.size else NOTHING
         w = aim.target if theta == 1.0 else shared_result(losses, lambda: sealed(w + theta * (aim.target - w)))
-        every = state.every if reached.before - reached.full > STRIDE * abs(reached.before) else 1
+        every = state.every if reached.before - reached.full > TUNING.stride * abs(reached.before) else 1
         return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single, every, aim.v)
 
     def point(self, agent: Agent, state: State) -> Point:
@@ -262,35 +269,8 @@ class Newton(Method[State]):
         return Aim(found.w, found.slope, found.losses, float(np.linalg.norm(found.slope)), NOTHING, v=found.v)
 
     def _products(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
-        """Preconditioned conjugate gradients on (H + λI) p = −∇P, one `Sum` of d numbers for each step."""
-        design, n, w = agent.centred, agent.total, state.w
-        ridge = np.full(len(w), agent.problem.penalty.strong_convexity)
-        if agent.problem.intercept:
-            ridge[-1] = 0.0
-        total = yield Sum(np.concatenate([diagonal(design, curvature), here.adjoint, [here.losses]]))
-        scale = total[: len(w)] / n + ridge
-        scale[scale <= 0] = 1.0
-        slope = total[len(w) : -1] / n + ridge * w
-        steepness = float(np.linalg.norm(slope))
-        enough = min(0.1, math.sqrt(steepness / (state.steepest or steepness or 1.0))) * steepness
-        p, left, said = np.zeros(len(w)), -slope, total
-        scaled = left / scale
-        direction, size = scaled, float(left @ scaled)
-        for _ in range(self.products):
-            # The clock is asked once for all agents, who must say the same words.
-            if np.linalg.norm(left) <= enough or size <= 0 or shared_result(said, agent.should_stop):
-                break
-            said = yield Sum(design.adjoint(curvature * design.forward(direction)))
-            image = said / n + ridge * direction
-            bend = float(direction @ image)
-            if not bend > 0:
-                break
-            p, left = p + size / bend * direction, left - size / bend * image
-            scaled = left / scale
-            before, size = size, float(left @ scaled)
-            direction = scaled + size / before * direction
-        target = shared_result(total, lambda: sealed(w + p))
-        return Aim(target, slope - ridge * w, float(total[-1]), steepness, NOTHING)
+        found = yield from conjugate_gradients.target(agent, state.w, here, curvature, state.steepest, self.products)
+        return Aim(found.w, found.slope, found.losses, found.steepness, NOTHING)
 
     def _mode(self, agent: Agent) -> str:
         if self.hessian != "auto":
@@ -331,9 +311,9 @@ def _reached(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> Reached:
     before = agent.problem.primal(aim.losses, agent.total, penalty)
     full = agent.problem.primal(losses, agent.total, penalty_there)
     promised = float(aim.slope @ (aim.target - w)) + penalty_there - penalty
-    rounding = ROUNDING * abs(before)
+    rounding = TUNING.rounding * abs(before)
     shortest = rounding / -promised if promised < 0 else 1.0
-    return Reached(before, full, full - before <= ENOUGH * promised + rounding, shortest)
+    return Reached(before, full, full - before <= TUNING.enough * promised + rounding, shortest)
 
 
 def _best_share(
@@ -343,7 +323,7 @@ def _best_share(
     before, way = reached.before, aim.target - w
     pairs = zip(losses, (_penalty(agent, w + share * way) for share in shares), strict=True)
     after = np.array([reached.full, *(agent.problem.primal(float(f), agent.total, g) for f, g in pairs)])
-    good = np.flatnonzero(after <= min(before, after.min()) + ROUNDING * abs(before))
+    good = np.flatnonzero(after <= min(before, after.min()) + TUNING.rounding * abs(before))
     return float([1.0, *shares][good[0]]) if good.size else 0.0
 
 
@@ -363,8 +343,7 @@ def _by_pieces(loss: Loss) -> bool:
     return loss.conjugate_curvature is not None
 
 
-@cache
 def _suiting(penalty: str, width: int) -> str | None:
     """What suits that penalty and that many columns, if anything."""
     suiting = next((mode for mode, names in PENALTIES_OF.items() if penalty in names), None)
-    return "full" if width <= (SPARSE if suiting == "active" else FULL) else suiting
+    return "full" if width <= (TUNING.sparse if suiting == "active" else FULL) else suiting

@@ -43,6 +43,7 @@ from coterie.errors import InvalidProblem
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.dual_block import knows, solve_block
+from coterie.methods.largest import largest
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -186,9 +187,8 @@ class Admm(PrimalDual):
         assert agent.facts is not None
         eta, tau = float(agent.count), 1.0
         if self.linearised and self.eta == "auto":
-            norms = yield Sum(agent.one_hot(agent.centred.squared_norm(agent.data.weights)))
             # τ = max_k λmax(X_[k]ᵀ X_[k])                                                                  Lemma 1
-            tau = float(norms.max()) or 1.0
+            tau = (yield from largest(agent, agent.centred.squared_norm(agent.data.weights))) or 1.0
         eta = eta * tau if self.eta == "auto" else float(self.eta)
         rho = self.given_rho(agent.count) or self.first_rho(agent, eta)
         w, v = agent.centred.inner(agent.first_model()), np.zeros(agent.design.shape[0], agent.design.dtype)

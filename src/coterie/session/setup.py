@@ -159,7 +159,7 @@ def make_agent(
     secure_sums: bool = False,
 ) -> Agent:
     """What one agent may see; split by features, with the part of the penalty that acts on its columns."""
-    own = problem.restrict(columns) if split == "features" else problem
+    own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)
     ties: tuple[float, ...] = ()
     if split == "users" and not graph.server:

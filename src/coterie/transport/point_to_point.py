@@ -18,12 +18,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix
 from coterie.errors import ProtocolError
 from coterie.networks import Network
 from coterie.transport.collectives import Collectives
 from coterie.transport.links import Links, Stop, Tag
+
+PIECE = 3 * 2**17
+"""Bytes of the longest piece of a sum: whole numbers of 24 and of 8 bytes."""
 
 
 class PointToPoint(Collectives):
@@ -59,16 +63,26 @@ class PointToPoint(Collectives):
         if not self.layout.others:
             return self._in_order(messages)
         said = [self.sums.encoded(message, tag) for message in messages]
-        total = self._served(said, tag) if self.network.server else self._climbed(said, tag)
+        added = self._served if self.network.server else self._climbed
+        total = _joined([added([message[piece] for message in said], tag) for piece in _pieces(said[0])])
+        first = messages[0].reshape(-1)
         if self.layout.told_by is None:
-            numbers = self.sums.decoded(total, messages[0].dtype)
+            numbers = self.sums.decoded(total, first.dtype)
+            for piece in _pieces(numbers):
+                self._hand_on(numbers[piece], tag)
         else:
-            numbers = self._expected(self.layout.told_by, tag, messages[0].size, messages[0].dtype).copy()
-        for process in self.layout.tells:
-            self.send(process, numbers, tag)
+            told = []
+            for piece in _pieces(first):
+                told.append(self._expected(self.layout.told_by, tag, first[piece].size, first.dtype))
+                self._hand_on(told[-1], tag)
+            numbers = _joined(told) if len(told) > 1 else told[0].copy()
         if self.transcript is not None:
             self.transcript.update(numbers.data)
         return numbers.reshape(messages[0].shape)
+
+    def _hand_on(self, numbers: FloatArray, tag: Tag) -> None:
+        for process in self.layout.tells:
+            self.send(process, numbers, tag)
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         operator = self._mixing.operator(rule, messages[0].dtype, messages[0].size)
@@ -180,6 +194,16 @@ def _of_numbers(message: FloatArray, tag: Tag) -> FloatArray:
     if message.dtype.kind != "f":
         raise ProtocolError(f"{tag.word}: unexpected payload of type {message.dtype}.")
     return message
+
+
+def _pieces(message: npt.NDArray[Any]) -> list[slice]:
+    """Where a long message is cut, so that it can be added while the rest is still on its way."""
+    length = max(1, PIECE // message.itemsize)
+    return [slice(start, start + length) for start in range(0, message.size, length)] or [slice(0, 0)]
+
+
+def _joined(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _stacked(messages: Sequence[FloatArray]) -> FloatArray:
