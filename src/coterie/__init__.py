@@ -50,7 +50,7 @@ if typing.TYPE_CHECKING:
     )
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, PersonalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -83,6 +83,7 @@ __all__ = [
     "LowRankRegressor",
     "Method",
     "Mix",
+    "MulticlassModel",
     "Network",
     "Path",
     "Penalty",
@@ -120,7 +121,7 @@ _NAMES_OF = {
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel PersonalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",

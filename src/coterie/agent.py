@@ -10,9 +10,10 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, StackedDesign, is_sparse
 from coterie.data import Table
 from coterie.kernels.fixed_point import UNIT
+from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.problem import Problem
 
@@ -110,6 +111,65 @@ class Here:
         return self._adjoint
 
 
+class SoftmaxHere:
+    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
+
+    def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
+        self.w, self.design, self.weights = w, design, weights
+        self.y = y.astype(np.intp)
+        self.scores = design.forward(w)
+
+    @cached_property
+    def logs(self) -> FloatArray:
+        """log p."""
+        return _log_softmax(self.scores)
+
+    @cached_property
+    def p(self) -> FloatArray:
+        """The probabilities of all classes."""
+        return np.exp(self.logs)
+
+    @cached_property
+    def losses(self) -> float:
+        """Σ s ℓ."""
+        return self._summed(self.logs)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """p − e_y of every row."""
+        slopes = self.p.copy()
+        slopes[np.arange(len(self.y)), self.y] -= 1.0
+        return slopes
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀ(s∘∇ℓ)."""
+        return self.design.adjoint(self.weighted(self.slopes))
+
+    def losses_at(self, scores: FloatArray) -> float:
+        """Σ s ℓ at other scores."""
+        return self._summed(_log_softmax(scores))
+
+    def bent(self, image: FloatArray) -> FloatArray:
+        """s∘∇²ℓ times a change of the scores."""
+        return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
+
+    def weighted(self, v: FloatArray) -> FloatArray:
+        """s∘v, a row of numbers per sample."""
+        return v if self.weights is None else v * self.weights[:, None]
+
+    def _summed(self, logs: FloatArray) -> float:
+        taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
+        return -float(taken.sum() if self.weights is None else taken @ self.weights)
+
+
+def _log_softmax(scores: FloatArray) -> FloatArray:
+    logs, compute = np.empty(scores.shape), log_softmax_rows
+    run: Any = compute
+    run(scores, logs)
+    return logs
+
+
 def _never() -> bool:
     """No, whenever it is asked."""
     return False
@@ -160,6 +220,9 @@ class Agent:
 
     @remembered
     def _design(self) -> Design:
+        return self._of_outputs(self._of_one_output())
+
+    def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
         if self.split != "features" or not intercept:
             return Design(X, intercept)
@@ -173,7 +236,11 @@ class Agent:
         """The design in coordinates in which an intercept does not slow a first order method down, once introduced."""
         if self.facts is None or self.facts.centre is None:
             return self.design
-        return CentredDesign(self.data.X, True, self.facts.centre, self.facts.unit)
+        return self._of_outputs(CentredDesign(self.data.X, True, self.facts.centre, self.facts.unit))
+
+    def _of_outputs(self, design: Design) -> Design:
+        """The design of as many scores a row as the problem asks for."""
+        return StackedDesign(design, self.problem.outputs) if self.problem.family == "multiclass" else design
 
     @cached_property
     def labels(self) -> FloatArray:
@@ -210,16 +277,19 @@ class Agent:
         moved[-1] += by
         return moved
 
-    def at(self, w: FloatArray, design: Design | None = None) -> Here:
+    def at(self, w: FloatArray, design: Design | None = None) -> Any:
         """The loss at w, in the coordinates of that design.
 
         If w can no longer be changed it is remembered: a proof and the next round look at the same model.
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
-        known: Here | None = self.scratch.get(place)
+        known: Here | SoftmaxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
-            known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
+            if isinstance(design, StackedDesign):
+                known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
+            else:
+                known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:
                 self.scratch[place] = known
         return known

@@ -171,7 +171,7 @@ def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int
 
 
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
-    agents = make_agents(back, problem, split, result.network, 0)
+    agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0)
     transport = InProcess(result.network, bill, secure_sums=bool(result.certificate.settings.get("secure_sums")))
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return transport.converse(talks, "proof")[0]
@@ -179,11 +179,12 @@ def _score(problem: Problem, result: Result, back: list[Table], split: str, bill
 
 def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
     """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features."""
-    scores = agent.design.forward(w.astype(float))
     if agent.split == "features":
-        scores = yield Sum(scores)
-    here, weights = agent.data.y is not None, agent.data.weights
-    rows = float(agent.data.n) if weights is None else float(weights.sum())
-    mine = [agent.problem.loss.value(scores, agent.labels.astype(float), weights), rows] if here else [0.0, 0.0]
-    losses, total = yield Sum(np.array(mine))
+        scores = yield Sum(agent.design.forward(w.astype(float)))
+        here = agent.data.y is not None
+        mine = agent.problem.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
+        weight = agent.weight if here else 0.0
+    else:
+        mine, weight = agent.at(w.astype(float)).losses, agent.weight
+    losses, total = yield Sum(np.array([mine, weight]))
     return float(losses / total)

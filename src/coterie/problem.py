@@ -32,7 +32,8 @@ class Problem:
     Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 
-    Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank.
+    Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank. With any
+    other penalty "multinomial" is a linear model of several classes.
 
     Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
     """
@@ -74,20 +75,33 @@ class Problem:
 
     @property
     def family(self) -> str:
-        """Which kind of model, proof and methods it needs: "linear", or "low-rank"."""
-        return "low-rank" if self.penalty.for_matrices else "linear"
+        """Which kind of model, proof and methods it needs: "linear", "multiclass" or "low-rank"."""
+        if self.penalty.for_matrices:
+            return "low-rank"
+        return "multiclass" if isinstance(self.loss, Task) else "linear"
+
+    @property
+    def outputs(self) -> int:
+        """How many scores a row has: one, or one for each class."""
+        return self.task.outputs if self.family == "multiclass" else 1
 
     @property
     def task(self) -> Task:
-        """What stands in place of a loss in a low-rank problem."""
-        assert isinstance(self.loss, Task), "only low-rank problems have a task"
+        """What stands in place of a loss where a row has several scores."""
+        assert isinstance(self.loss, Task), "this problem has a loss, not a task"
         return self.loss
 
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Problem:
         """The same problem with the classes that all parties together have, where it needs to know them."""
-        if self.family != "low-rank":
+        if self.family not in ("low-rank", "multiclass"):
             return self
-        return Problem(self.task.with_classes(classes), self.penalty)
+        return Problem(self.task.with_classes(classes), self.penalty, intercept=self.intercept)
+
+    def flattened(self, columns: int) -> Problem:
+        """The same problem for coefficients of several classes in one vector, those of a column side by side."""
+        if self.family != "multiclass":
+            return self
+        return Problem(self.loss, self.penalty.repeated(columns, self.outputs), intercept=self.intercept)
 
     # -- values, from sums over samples that somebody else has collected ---------------------------------------------
 
@@ -110,10 +124,11 @@ class Problem:
 
         The step is one number, or one per entry of w as `tied` gives them.
         """
-        if not (self.intercept if intercept is None else intercept):
+        free = self.free(intercept)
+        if not free:
             return self.penalty.prox(w, step)
         result = w.copy()
-        result[:-1] = self.penalty.prox(w[:-1], step[:-1] if isinstance(step, np.ndarray) else step)
+        result[:-free] = self.penalty.prox(w[:-free], step[:-free] if isinstance(step, np.ndarray) else step)
         return result
 
     def tied(self, steps: FloatArray, intercept: bool | None = None) -> FloatArray:
@@ -122,8 +137,12 @@ class Problem:
         return np.append(coefficients, steps[coefficients.size :])
 
     def coefficients(self, w: FloatArray, intercept: bool | None = None) -> FloatArray:
-        """w without its intercept."""
-        return w[:-1] if (self.intercept if intercept is None else intercept) else w
+        """w without its intercept, or intercepts."""
+        return w[: len(w) - self.free(intercept)]
+
+    def free(self, intercept: bool | None = None) -> int:
+        """How many entries at the end of w have no penalty."""
+        return (self.intercept if intercept is None else intercept) * self.outputs
 
     # -- for data split by features ----------------------------------------------------------------------------------
 
@@ -142,7 +161,8 @@ class Problem:
         parts = _read_back(settings)
         try:
             chosen = penalty(**parts["penalty"])
-            fit = (task if chosen.for_matrices else loss)(**parts["loss"])
+            named = parts["loss"].get("name")
+            fit = (task if chosen.for_matrices or (named in TASKS and named not in LOSSES) else loss)(**parts["loss"])
         except UnknownName as error:
             if isinstance(error.name, str):
                 raise NotRegistered(error) from None
@@ -154,11 +174,13 @@ def _parameter_names(entry: type[Loss] | type[Task] | type[Penalty]) -> list[str
     return [field.name for field in fields(entry)]
 
 
-def _make_loss(given: str | Loss | Task, parameters: dict[str, Any]) -> Loss:
+def _make_loss(given: str | Loss | Task, parameters: dict[str, Any]) -> Loss | Task:
     if isinstance(given, Loss):
         return given
     if isinstance(given, Task) or (given not in LOSSES and given in TASKS):
         name = given.name if isinstance(given, Task) else given
+        if TASKS[name].for_vectors:
+            return _make_task(given, parameters)
         raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
     own = [name for name in _parameter_names(LOSSES[given]) if name in parameters]
     return loss(given, **{name: parameters.pop(name) for name in own})

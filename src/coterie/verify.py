@@ -15,7 +15,7 @@ from coterie.certificate import Bound, Certificate, Participant, participants, s
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
-from coterie.models import LinearModel, LowRankModel, PersonalModel
+from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
@@ -71,7 +71,7 @@ class Verification:
         )
 
 
-def verify(certificate: Certificate, model: LinearModel | LowRankModel | PersonalModel, data: Any) -> Verification:
+def verify(certificate: Certificate, model: AnyModel, data: Any) -> Verification:
     """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything.
 
     What is said of the run must agree with the model and with itself. That the stated method and seed were really used
@@ -85,7 +85,7 @@ def verify(certificate: Certificate, model: LinearModel | LowRankModel | Persona
         raise CorruptFile(f"the certificate lacks what a proof needs ({type(error).__name__}: {error}).") from error
 
 
-def _verify(certificate: Certificate, model: LinearModel | LowRankModel | PersonalModel, data: Any) -> Verification:
+def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verification:
     settings = certificate.settings
     split = settings["split"]
     family = family_of(model.problem)

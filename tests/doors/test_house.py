@@ -38,8 +38,6 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
 STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
 OLD_NAMES = ["coterie.carriers"]
-STILL_LONGER = {"newton.py": 370, "working_set.py": 352}
-"""Files of methods that are still to be split."""
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 
@@ -97,13 +95,8 @@ def test_no_module_imports_itself_in_the_end():
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_are_short(path):
     room, lines = room_of(path), len(path.read_text().splitlines())
-    most = STILL_LONGER.get(path.name, 350) if room == "methods" else 450
+    most = 350 if room == "methods" else 450
     assert lines <= most, f"{path.name} wants to be two files"
-
-
-def test_files_that_were_split_leave_the_list():
-    long = {path.name for path in (ROOT / "methods").glob("*.py") if len(path.read_text().splitlines()) > 350}
-    assert set(STILL_LONGER) <= long
 
 
 def test_every_family_has_a_proof_a_model_and_a_name():

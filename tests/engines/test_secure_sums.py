@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.chaos.parties import RIDGE, data, processes, together, write_data, write_study
+from tests.chaos.parties import RIDGE, data, processes, same_secrets, together, write_data, write_study
 from tests.engines.threads import Threads
 
 import coterie as co
@@ -110,7 +110,8 @@ def test_columns_apart_when_asked_for(tmp_path):
     tables = data("features")
     settings = {"method": "tree", "network": "path", "tol": 1e-3}
     results = together(write_study(tmp_path, split="features", **settings, **{"secure-sums": True}), tables)
-    local = co.solve(co.Problem(**RIDGE), tables, split="features", secure_sums=True, progress=False, **settings)
+    given = settings | {"secure_sums": True, "engine": same_secrets(tmp_path), "progress": False}
+    local = co.solve(co.Problem(**RIDGE), tables, split="features", **given)
     for result in results:
         assert result.bill == local.bill
         assert result.certificate.gap == pytest.approx(local.certificate.gap, rel=1e-6)

@@ -50,6 +50,9 @@ def data(name):
     if name == "wine":
         X, y = load_wine(return_X_y=True)
         return _scaled(X), np.where(y == 1, 1.0, -1.0)
+    if name == "wines":
+        X, y = load_wine(return_X_y=True)
+        return np.hstack([_scaled(X), _scaled(X**2), _scaled(np.log1p(X))]), y
     if name == "iris":
         X, y = load_iris(return_X_y=True)
         return np.hstack([_scaled(X), _scaled(X**2)]), np.where(y == 1, 1.0, -1.0)
@@ -87,6 +90,8 @@ PROBLEMS = {
     "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
     "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
+    "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
+    "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")
@@ -107,6 +112,7 @@ CASES = {
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
+    "methods.softmax_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
     "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
     "methods.working_set": runs(["newton"], ["many rare l1"]),
@@ -202,7 +208,11 @@ def test_a_change_is_half_and_double():
 PLAIN = {
     "methods/dada.py: HEAD": "how a message begins",
     "methods/diffusion.py: SLOPES": "which compiled slope is which",
+    "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",
+    "methods/largest.py: STEPS": "how finely they are rounded",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
+    "methods/softmax_newton.py: BLOCK": "how much is in memory at a time",
+    "methods/softmax_newton.py: TRIALS": "steps that are tried together",
 }
 """Numbers at module level that steer nothing, and what they are."""
 TO_COME = {"barrier", "inside", "interior_point", "newton", "quadratic", "subspace", "working_set"}

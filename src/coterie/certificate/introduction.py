@@ -106,7 +106,7 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
     slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
     loss = agent.problem.loss
     return replace(
-        _facts(agent, total, at_start + conjugates, squares, slope_squared, _inverses(about)),
+        lengths_of_start(agent, total, at_start + conjugates, squares, slope_squared, sum_of_inverses(about)),
         gap_unit=_unit(loss, at_constant / total, -conjugates / total, constant),
         primal_at_zero=losses / total,
         centre=centre,
@@ -125,10 +125,10 @@ def _by_features(agent: Agent) -> Talk[Facts]:
     constant, loss = 0.0, agent.problem.loss
     if agent.data.y is not None:
         mine, constant = _of_labels(agent)
-    sums = yield Sum(np.append(mine, [lengths.sum(dtype=float), _inverses(lengths)]))
+    sums = yield Sum(np.append(mine, [lengths.sum(dtype=float), sum_of_inverses(lengths)]))
     total, at_start, squares, gap_unit, at_zero, label_scale, spread, inverses = map(float, sums)
     return replace(
-        _facts(agent, total, at_start, squares, squares * spread, inverses),
+        lengths_of_start(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
         shift=constant if loss.moves_with_labels else 0.0,
@@ -214,7 +214,9 @@ def _start(loss: Loss, constant: float) -> float:
     return constant if loss.moves_with_labels or loss.steep else 0.0
 
 
-def _facts(agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float) -> Facts:
+def lengths_of_start(
+    agent: Agent, total: float, losses: float, squares: float, slope_squared: float, inverses: float
+) -> Facts:
     """The lengths; what depends on labels alone is filled in by the caller."""
     steepness = math.sqrt(slope_squared) / total
     at_start = agent.problem.primal(losses, total, 0.0)
@@ -225,7 +227,7 @@ def _facts(agent: Agent, total: float, losses: float, squares: float, slope_squa
     return Facts(total, at_start, reach, residual, gap_unit=1.0, primal_at_zero=at_start, span=span)
 
 
-def _inverses(lengths: FloatArray) -> float:
+def sum_of_inverses(lengths: FloatArray) -> float:
     """Σ_j 1 / ‖x_j‖² over the columns that are not zero, up to rounding."""
     kept = lengths[lengths > ROUNDING**2 * lengths.max(initial=0.0)].astype(float)
     return float((1.0 / kept).sum())

@@ -58,7 +58,7 @@ SPENT_ON_RADIUS = 0.1
 
 
 @dataclass(frozen=True)
-class _Totals:
+class Totals:
     """What a bound is made of: sums over all samples and columns. An `_error` is what rounding can have taken away."""
 
     losses: float
@@ -155,13 +155,13 @@ def _of_rows(
     losses, losses_error, at_zero, gaps, gaps_error, _, *imbalance = map(float, sums[len(coefficients) :])
     radii: tuple[float, ...] = ()
     if not penalty.coercive:
-        radii = _radii(agent, float(np.linalg.norm(coefficients)), radius)
+        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
     centred = float(w[-1]) + float(agent.known.centre @ coefficients) if agent.known.centre is not None else 0.0
     room = _room(agent, centred)
     # What is left of Σ s v, what adding it up can have lost, and what shrinking v has.
     left = abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both) + (c < 1.0) * EPSILON * float(both.sum())
     left += 2.0 * agent.cut
-    totals = _Totals(
+    totals = Totals(
         losses=losses,
         losses_error=losses_error,
         at_zero=at_zero,
@@ -174,37 +174,50 @@ def _of_rows(
         penalty_gap=penalty.fenchel_young(coefficients, c * u),
         penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
         nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(_bounded(penalty, coefficients, u, off, radii)) if radii else (),
+        bounded=tuple(bounded_parts(penalty, coefficients, u, off, radii)) if radii else (),
         bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
         radii=radii,
         room=room if problem.intercept else None,
     )
-    return _bound(agent, totals, target, radius)
+    return bound_of(agent, totals, target, radius)
 
 
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
     has_labels, w = agent.data.y is not None, point.w.astype(float)
-    scores = yield Sum(agent.design.forward(w))
+    courier = agent.scratch.get("courier")
+    if courier is None:
+        scores = yield Sum(agent.design.forward(w))
+    else:
+        scores, _ = yield from courier.scores(agent, w)
     v: FloatArray = np.empty(0)
     if has_labels:
         v = problem.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
         if problem.intercept:
             v = _balanced(v, *_sides(agent, v))
-    everybodys = yield Sum(agent.weighted(v) if has_labels else shared_result(scores, lambda: np.zeros(len(scores))))
-    adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
+    norms, rotated = agent.column_norms, 0
+    if courier is None:
+        silence = np.empty(0) if has_labels else shared_result(scores, lambda: np.zeros(len(scores)))
+        everybodys = yield Sum(agent.weighted(v) if has_labels else silence)
+        slopes, size = agent.design.adjoint(everybodys), float(np.linalg.norm(everybodys))
+    else:
+        if courier.rotated:
+            norms, rotated = np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
+        slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+    adjoint = problem.coefficients(slopes, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
-    roundings = 2 * (agent.design.roundings[1] + 4)
-    cut = math.sqrt(len(everybodys)) * agent.cut
-    lost = SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) + cut
-    off = agent.column_norms * (lost / agent.total)
+    roundings = 2 * (agent.design.roundings[1] + 4) + rotated
+    cut = math.sqrt(agent.data.n) * agent.cut
+    lost = SAFE * roundings * EPSILON * float(size) + cut
+    off = norms * (lost / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
-    own = [float(coefficients @ coefficients), _score_error(agent, w)]
+    length = float(coefficients @ coefficients)
+    own = [length, _score_error(agent, w) + _rotation_error(agent, norms, rotated, length)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
     c, norm = float(known[:-2].min()), math.sqrt(known[-2])
-    radii = _radii(agent, norm, radius)
+    radii = radii_for(agent, norm, radius)
     mine = np.zeros(8)
     if has_labels:
         here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
@@ -221,28 +234,30 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         penalty.fenchel_young(coefficients, c * u),
         penalty.fenchel_young(coefficients, c * u, c * off),
         penalty.conjugate(0.0 * u),
-        *_bounded(penalty, coefficients, u, off, radii),
+        *bounded_parts(penalty, coefficients, u, off, radii),
         float(np.linalg.norm(off)),
         0.0 if penalty.coercive else 1.0,
         _room(agent, float(w[-1])) if has_labels and problem.intercept else 0.0,
     ]
     sums = [float(number) for number in (yield Sum(np.concatenate([mine, parts])))]
     *numbers, slope_error, flat, room = sums
-    totals = replace(_Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
+    totals = replace(Totals(*numbers[:12]), room=room if problem.intercept else None)  # type: ignore[arg-type]
     if flat:
         errors = tuple(slope_error * most for most in radii)
         totals = replace(totals, bounded=tuple(numbers[12:]), bounded_errors=errors, radii=radii)
-    return _bound(agent, totals, target, radius)
+    return bound_of(agent, totals, target, radius)
 
 
-def _bounded(penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]) -> list[float]:
+def bounded_parts(
+    penalty: Penalty, w: FloatArray, u: FloatArray, off: FloatArray, radii: Sequence[float]
+) -> list[float]:
     """Its own columns' part of a bounded claim; what holds for the largest radius holds for the others."""
     if penalty.coercive:
         return [penalty.bounded_fenchel_young(w, u, radii[-1], off)] * len(radii)
     return [penalty.bounded_fenchel_young(w, u, most, off) for most in radii]
 
 
-def _bound(agent: Agent, t: _Totals, target: float, radius: float | None) -> Bound:
+def bound_of(agent: Agent, t: Totals, target: float, radius: float | None) -> Bound:
     """The smallest gap that these numbers prove, of all models if that can be."""
     total = agent.total
     # Of the numbers below, at most four at a time are sums of which something can have been cut off.
@@ -308,6 +323,11 @@ def _score_error(agent: Agent, w: FloatArray) -> float:
     return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
 
 
+def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
+    """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
+    return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
+
+
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
     root = math.sqrt(agent.weight)
@@ -371,7 +391,7 @@ def _room(agent: Agent, intercept: float) -> float:
     return ROOM * agent.known.label_scale + RADIUS * abs(intercept)
 
 
-def _radii(agent: Agent, norm: float, given: float | None) -> tuple[float, ...]:
+def radii_for(agent: Agent, norm: float, given: float | None) -> tuple[float, ...]:
     """The norms up to which a claim may speak; the one that is given, if it is one of them."""
     least = max(RADIUS * norm, agent.known.span)
     if not given or not least:

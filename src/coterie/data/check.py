@@ -96,10 +96,7 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
         if len(classes) == 1:
             fix = "A classifier needs two classes: add rows of the other one."
         else:
-            fix = (
-                "A classification loss takes two: use LinearClassifier on arrays (one-vs-rest) or LowRankClassifier, "
-                "or merge some."
-            )
+            fix = "This loss takes two: use loss multinomial, which takes several, or merge some."
             if len(classes) > MOST and not is_text(classes):
                 fix += " To predict numbers, use a regression loss such as squared."
         raise InvalidData(

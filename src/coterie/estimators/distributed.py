@@ -128,6 +128,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         kept, weights = _positive_weights(X, sample_weight)
         X, y = X[kept], y[kept]
         labels, weights = self._labels(X, y, weights)
+        problem = self._problem_for_classes(problem)
         models = [result.model for result in self._solve(problem, X, weights, labels)]
         self._take(models, X.dtype, one=y.ndim == 1)
         return self
@@ -135,6 +136,10 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     def _problem(self) -> Problem:
         """What the parameters describe."""
         raise NotImplementedError
+
+    def _problem_for_classes(self, problem: Problem) -> Problem:
+        """The same, once the labels are known."""
+        return problem
 
     def _of_rows(self, rows: Rows) -> Rows:
         """Rows of a cluster, as this estimator reads them."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
@@ -17,6 +18,8 @@ from coterie.estimators.distributed import Distributed, explained
 from coterie.losses import LOSSES, Loss
 from coterie.penalties import PENALTIES, Penalty
 from coterie.problem import Problem
+
+SOFTMAX = "multinomial"
 
 
 @explained
@@ -48,19 +51,26 @@ class Linear(Distributed):
 
     def _problem(self) -> Problem:
         """The problem that the parameters describe; a loss of the other kind is refused."""
-        chosen = type(self.loss) if isinstance(self.loss, Loss) else LOSSES[self.loss]
+        return self._problem_of(self.loss)
+
+    def _problem_of(self, loss: str | Loss) -> Problem:
+        chosen = type(loss) if isinstance(loss, Loss) else LOSSES[loss]
         if chosen.kind != self._loss_kind:
             fitting = [known for known, entry in LOSSES.items() if entry.kind == self._loss_kind]
             other = "LinearClassifier" if self._loss_kind == "regression" else "LinearRegressor"
             raise InvalidProblem(
                 f"loss={chosen.name!r} is for {chosen.kind}; use {other}, or one of: {', '.join(fitting)}."
             )
-        wanted = set() if isinstance(self.loss, Loss) else {field.name for field in fields(chosen)}
+        return self._with_parameters(
+            loss, set() if isinstance(loss, Loss) else {field.name for field in fields(chosen)}
+        )
+
+    def _with_parameters(self, loss: str | Loss, wanted: set[str]) -> Problem:
         if isinstance(self.penalty, str):
             wanted |= {field.name for field in fields(PENALTIES[self.penalty])}
         given = {p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")} | {"strength": self.alpha}
         parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
-        return Problem(self.loss, self.penalty, intercept=self.fit_intercept, **parameters)
+        return Problem(loss, self.penalty, intercept=self.fit_intercept, **parameters)
 
 
 @explained
@@ -103,7 +113,7 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
 def _has_probabilities(estimator: LinearClassifier) -> bool:
     loss = estimator.loss
     chosen = type(loss) if isinstance(loss, Loss) else dict(LOSSES).get(loss)
-    if chosen is not None and chosen.probability is not Loss.probability:
+    if loss == SOFTMAX or (chosen is not None and chosen.probability is not Loss.probability):
         return True
     raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic', or decision_function.")
 
@@ -113,14 +123,17 @@ def _has_probabilities(estimator: LinearClassifier) -> bool:
 class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
     """A certified linear classifier: min over w, b of (1/n) Σ sᵢ loss(yᵢ(xᵢ·w + b)) + alpha · penalty(w).
 
-    `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a linear SVM. With more
-    than two classes there is one problem for each, that class against the rest, and `result_`, `certificate_`, `bill_`,
-    `dual_gap_` and `n_iter_` have one entry per class.
+    `LinearClassifier(alpha=1 / (n * C))` is `LogisticRegression(C=C)`, and with `loss="hinge"` a linear SVM. For more
+    than two classes "logistic" is softmax, `loss="multinomial"`. One class against the rest, which other losses, other
+    methods and data split by features always take, is one problem for each class; `result_`, `certificate_`, `bill_`,
+    `dual_gap_` and `n_iter_` then have one entry per class.
 
     Parameters
     ----------
-    loss : "logistic", "hinge" or "squared_hinge"
+    loss : "logistic", "multinomial", "hinge" or "squared_hinge"
         or a `Loss`.
+    multi_class : "auto" or "one-vs-rest"
+        What to do with more than two classes.
     class_weight : dict, "balanced" or None
         Weights of the classes, which multiply those of the samples.
 
@@ -131,24 +144,42 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
     """
 
     loss: str | Loss = field(default="logistic", kw_only=False)
+    multi_class: str = "auto"
     class_weight: Any = None
     _loss_kind = "classification"
+
+    def _problem(self) -> Problem:
+        if self.multi_class not in ("auto", "one-vs-rest"):
+            raise InvalidProblem(f"multi_class is 'auto' or 'one-vs-rest', not {self.multi_class!r}.")
+        return self._with_parameters(SOFTMAX, set()) if self.loss == SOFTMAX else super()._problem()
+
+    def _is_softmax(self) -> bool:
+        """Whether all classes are fitted at once, now that they are known."""
+        fitting = self.split == "samples" and self.method in ("auto", "softmax-newton")
+        several = len(self.classes_) > 2 and self.multi_class == "auto" and fitting
+        return self.loss == SOFTMAX or (several and self.loss == "logistic")
+
+    def _problem_for_classes(self, problem: Problem) -> Problem:
+        return self._with_parameters(SOFTMAX, set()) if self._is_softmax() else problem
 
     def _labels(
         self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
     ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
         place, weights = self._classes(y, weights)
-        several = len(self.classes_) > 2
-        return [np.where(place == k, 1, -1) for k in range(len(self.classes_))] if several else [y], weights
+        if len(self.classes_) == 2 or self._is_softmax():
+            return [y], weights
+        return [np.where(place == k, 1, -1) for k in range(len(self.classes_))], weights
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
-        self.coef_ = np.array([model.coef_ for model in models])
-        self.intercept_ = np.array([model.intercept_ for model in models], self.coef_.dtype)
+        self.coef_ = np.vstack([model.coef_ for model in models])
+        self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
 
     def decision_function(self, X: Any) -> FloatArray:
         """The scores: one number per row for two classes (positive: the second), else one per row and class."""
         scores: FloatArray = product(self._checked(X), self.coef_.T) + self.intercept_
-        return scores.ravel() if len(self.classes_) == 2 else scores
+        if len(self.classes_) > 2:
+            return scores
+        return scores.ravel() if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The class with the largest score."""
@@ -159,8 +190,11 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> FloatArray:
-        """The probabilities of the classes; for more than two, those of one against the rest, scaled to add up to 1."""
-        scores, probability = self.decision_function(X), self._problem().loss.probability
+        """The probabilities of the classes; those of one against the rest are scaled to add up to 1."""
+        scores = self.decision_function(X)
+        if self._is_softmax():
+            return np.asarray(softmax(np.column_stack([0 * scores, scores]) if scores.ndim == 1 else scores, axis=1))
+        probability = self._problem().loss.probability
         positive = probability(scores, 1.0)
         if scores.ndim == 1:
             return np.column_stack([probability(scores, -1.0), positive])

@@ -14,7 +14,7 @@ Sayed): columns split over the agents of any connected graph, every iteration on
 | z_{n,k}              | the messages          | on their way from K h_{n,k}ᵀ w_k to the score Σ_k h_{n,k}ᵀ w_k        |
 
 Everybody's gradient needs everybody's label: **choosing one of these methods tells the labels (and the weights) to all
-agents**, once, in the set-up. Where they must stay at one party, use `graph-cp`.
+agents**, once, in the set-up. From the messages of `graph-cp` and `tree` they can be computed, too.
 
 All agents draw the same samples from the run's seed, without a message. The objective has an l2 penalty ρ > 0, so the
 gradient has a further term ρ w_k; the intercept, held by the agent with the labels, has none. (Without strong

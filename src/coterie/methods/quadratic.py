@@ -171,23 +171,23 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
 
     It is computed as w and a correction, so that a small slope gives a small correction without cancellation.
     """
-    penalty, intercept = agent.problem.penalty, agent.problem.intercept
+    penalty, free = agent.problem.penalty, agent.problem.free()
     if penalty.name in ("l2", "none"):
         ridge = np.full(len(w), penalty.strong_convexity)
-        ridge[len(w) - intercept :] = 0.0
+        ridge[len(w) - free :] = 0.0
         solve, pivot = solver(H, ridge)
         return w + solve(-slope - ridge * w), pivot > FIRM
     pieces = penalty.pieces
     if pieces is not None and pieces.separable:
-        bounds = (np.append(side, free) if intercept else side for side, free in _sides(pieces, len(w) - intercept))
+        bounds = (np.append(side, np.full(free, end)) for side, end in _sides(pieces, len(w) - free))
         return _by_coordinates(agent.should_stop, H, slope, w, *bounds), False
     inside = pieces is not None and len(pieces.kinds) == 1
     z, found = _by_gradients(agent, H, slope, w, w, EASY if inside else GRADIENT_STEPS)
     if pieces is None or not inside or found:
         return z, False
     ridge = np.full(len(w), pieces.ridge)
-    ridge[len(w) - intercept :] = 0.0
-    barrier = barrier_of(pieces, len(w), len(w) - intercept, 1.0, np.ones(len(w)))
+    ridge[len(w) - free :] = 0.0
+    barrier = barrier_of(pieces, len(w), len(w) - free, 1.0, np.ones(len(w)))
     equations = H, ridge, slope, w, barrier
     start = minimum_inside(*equations, lambda A: solver(A, ridge, least_pivot=0.0)[0], agent.should_stop)
     candidates = z, _by_gradients(agent, H, slope, w, start, EASY)[0]

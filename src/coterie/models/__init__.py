@@ -10,12 +10,24 @@ from coterie.files import read_archive
 from coterie.models.linear import LinearModel
 from coterie.models.low_rank import LowRankModel
 from coterie.models.model import Model
+from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
 
-__all__ = ["MODELS", "AnyModel", "LinearModel", "LowRankModel", "Model", "PersonalModel", "load_model"]
+__all__ = [
+    "MODELS",
+    "AnyModel",
+    "LinearModel",
+    "LowRankModel",
+    "Model",
+    "MulticlassModel",
+    "PersonalModel",
+    "load_model",
+]
 
-AnyModel: TypeAlias = LinearModel | LowRankModel | PersonalModel
-MODELS: dict[str, type[AnyModel]] = {model.kind: model for model in (LinearModel, LowRankModel, PersonalModel)}
+AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel
+MODELS: dict[str, type[AnyModel]] = {
+    model.kind: model for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel)
+}
 """The class of each kind of model file."""
 
 

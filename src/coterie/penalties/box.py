@@ -55,6 +55,10 @@ class Box(Penalty):
     def _sides(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         return np.array(self.lower, np.float64), np.array(self.upper, np.float64)
 
+    def repeated(self, columns: int, times: int) -> Box:
+        sides = [np.repeat(side, times) if side.ndim else float(side) for side in self._sides]
+        return Box(*sides)  # type: ignore[arg-type]
+
     @property
     def coercive(self) -> bool:
         return all(bool(np.isfinite(side).all()) for side in self._sides)

@@ -23,7 +23,7 @@ class Group(Penalty):
 
     name: ClassVar[str] = "group"
     strength: float
-    groups: tuple[int, ...]
+    groups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "strength", positive(self.strength, "group strength", "for 0 use 'none'"))
@@ -85,6 +85,11 @@ class Group(Penalty):
         # ⟨u, w⟩ − g(w) ≤ Σ_G (‖u_G‖ − λ_G) ‖w_G‖ ≤ ‖excess‖ ‖w‖, excess_G = (‖u_G‖ − λ_G)₊; equalities at the best w.
         excess = norm(np.maximum(self._norms(u) - self._strengths, 0.0))
         return min(self.conjugate(u), ball_supremum(excess, 0.0, radius))
+
+    def repeated(self, columns: int, times: int) -> Group:
+        """Without groups, every column is one."""
+        groups = np.array(self.groups or range(columns), np.intp)
+        return Group(self.strength, tuple(np.repeat(groups, times).tolist()))
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Group:
         labels, positions, sizes, _ = self._layout

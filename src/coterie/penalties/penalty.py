@@ -111,6 +111,10 @@ class Penalty(ABC):
         sure = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
         return max(sure, 0.0) + (radius + norm(w)) * spread(error, w) + ROUNDING * radius * norm(u)
 
+    def repeated(self, columns: int, times: int) -> Penalty:
+        """This penalty for so many columns that have several coefficients each, side by side."""
+        return self
+
     def restrict(self, columns: npt.NDArray[np.intp]) -> Penalty:
         """The part of this penalty that acts on those columns (for data split by features)."""
         return self

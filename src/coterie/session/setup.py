@@ -66,6 +66,7 @@ class Setup:
             "seed": self.seed,
             "limits": asdict(self.limits),
             "classes": None if self.classes is None else self.classes.tolist(),
+            **({"proved_by": "the party with the labels, alone"} if self.method.moves_columns else {}),
             **({"secure_sums": True} if self.secure_sums else {}),
         }
 
@@ -159,7 +160,7 @@ def make_agent(
     secure_sums: bool = False,
 ) -> Agent:
     """What one agent may see; split by features, with the part of the penalty that acts on its columns."""
-    own = problem.restrict(columns) if split == "features" else problem
+    own = problem.restrict(columns) if split == "features" else problem.flattened(table.d)
     neighbours = () if graph.server else graph.neighbours(index)
     ties: tuple[float, ...] = ()
     if split == "users" and not graph.server:

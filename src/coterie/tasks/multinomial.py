@@ -36,6 +36,7 @@ class Multinomial(Task):
     kind: ClassVar[str] = "classes"
     exact: ClassVar[bool] = False
     quadratic: ClassVar[bool] = False
+    for_vectors: ClassVar[bool] = True
 
     classes: tuple[Label, ...] | None = None
     """All classes, if the data need not show them all; without it, those that some party has."""
@@ -51,9 +52,13 @@ class Multinomial(Task):
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
         return self if classes is None else replace(self, classes=tuple(classes.tolist()))
 
-    def size(self, table: Table) -> tuple[int, int]:
+    @property
+    def outputs(self) -> int:
         assert self.classes is not None, "the classes are known once the tables are prepared"
-        return table.d, len(self.classes)
+        return len(self.classes)
+
+    def size(self, table: Table) -> tuple[int, int]:
+        return table.d, self.outputs
 
     def stats(self, table: Table, information: str = "auto") -> Information:
         # A dense move costs n_j d m and saves no memory: only worth it when asked for.

@@ -112,6 +112,8 @@ class Task(ABC):
     """Whether F is the quadratic that `curvature` says, and not only below it."""
     quadratic: ClassVar[bool]
     """Whether φ is a parabola, so that one pair of slopes gives the best step."""
+    for_vectors: ClassVar[bool] = False
+    """Whether it also takes penalties of vectors, of all coefficients in one: the model is then a linear one."""
     block_rows: ClassVar[int] = 8192
     """How many samples a certificate looks at together."""
 
@@ -122,6 +124,11 @@ class Task(ABC):
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Task:
         """This task with what all tables together said."""
         return self
+
+    @property
+    def outputs(self) -> int:
+        """How many columns W has, if that does not depend on the data."""
+        raise NotImplementedError
 
     @abstractmethod
     def size(self, table: Table) -> tuple[int, int]:

@@ -1,0 +1,218 @@
+"""Proofs for linear models of several classes, split by samples: the duality gap of softmax, as in `linear.py`.
+
+The dual of a row is p − e_y for any p in the simplex, and a row's Fenchel–Young term is Σ_c kl(p_c, softmax(u)_c). Two
+steps make p feasible, and both stay in the simplex:
+
+1. with intercepts, p' = (1 − τ) p + τ r weighs every class as the labels do; N_c and P_c are the weights of a class
+   in the labels and in p,    r_c = (N_c − (1 − τ) P_c)/(τ n),    τ = max(0, 1 − min_c N_c/P_c)
+2. p'' = c p' + (1 − c) e_y shrinks the dual into the domain of g*, as for one score a row.
+
+Probabilities add up to 1 only up to rounding; the dual that a bound speaks of is that of p over its sum, which is
+another C roundings away.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent, Facts, SoftmaxHere
+from coterie.arrays import FloatArray, shared_result
+from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.introduction import lengths_of_start, sum_of_inverses
+from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE, Totals, bound_of, bounded_parts, radii_for
+from coterie.kernels.entropy import divergences
+from coterie.words import Sum, Talk
+
+PAIRWISE = 32
+"""Roundings of a sum that numpy adds up in pairs, beside one for each doubling of its terms."""
+
+
+def introduce(agent: Agent) -> Talk[Facts]:
+    """How much data there is, of which classes, and how large its columns are."""
+    classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
+    counts = np.bincount(agent.labels.astype(np.intp), ones, classes)
+    sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
+    said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
+    return shared_result(said, _facts, agent, said)
+
+
+def _facts(agent: Agent, said: FloatArray) -> Facts:
+    classes, d = agent.problem.outputs, agent.data.d
+    counts, lengths, sums = np.split(said.astype(float), [classes, classes + d])
+    total, at_zero = float(counts.sum()), math.log(classes)
+    centre, unit, spread = None, 1.0, float(lengths.sum())
+    if agent.problem.intercept:
+        centre = sums / total
+        about = np.maximum(lengths - total * centre**2, 0.0)
+        spread = float(about.sum()) or spread
+        unit = math.sqrt(spread / (total * max(d, 1))) or 1.0
+    squares = total * (1.0 - 1.0 / classes)
+    shares = counts[counts > 0] / total
+    null = -float(shares @ np.log(shares)) if agent.problem.intercept else at_zero
+    known = lengths_of_start(agent, total, total * at_zero, squares, squares * spread, sum_of_inverses(lengths))
+    return replace(known, gap_unit=null or 1.0, primal_at_zero=at_zero, centre=centre, unit=unit, lengths=lengths)
+
+
+def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:
+    """P(W), and how far it can be above the least."""
+    problem, w = agent.problem, point.w.astype(float, copy=False)
+    here: SoftmaxHere = agent.at(w)
+    p = here.p if point.v is None else _in_the_simplex(here, point.v)
+    if problem.intercept:
+        counts = np.bincount(here.y, agent.weighted(np.ones(len(here.y))), problem.outputs)
+        p = _balanced(p, *np.split((yield Sum(np.concatenate([_sums(here.weighted(p)), counts]))), 2))
+    v = _less_labels(p, here)
+    error = _score_error(agent, here, w)
+    adjoint = here.adjoint if p is here.p else agent.design.adjoint(here.weighted(v))
+    normalising = (problem.outputs + FEW) * math.sqrt(agent.weight)
+    length = (agent.data.n + agent.count + 4) * _norm(here, v) + normalising
+    left, left_error = _left_over(agent, here, v)
+    own = [*_losses(agent, here, error), *_gaps(agent, here, p, error), length**2, left_error]
+    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own, left]))
+    u, off, c = shared_result(sums, _slope, agent, sums, key=id(w))
+    d = len(u)
+    shrunk = sums[d + 2 : d + 4]
+    if c < 1.0:
+        shrunk = yield Sum(np.array(_gaps(agent, here, c * p + (1.0 - c) * (p - v), error)))
+    return shared_result(sums, _of_rows, agent, w, sums, (u, off, c), shrunk, target, radius, key=id(w))
+
+
+def dual_at(agent: Agent, w: FloatArray) -> FloatArray:
+    """The dual that a model has where no other is given: the slopes at it."""
+    slopes: FloatArray = agent.at(w.astype(float, copy=False)).slopes
+    return slopes.ravel()
+
+
+def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """−q about the columns' means, how far its entries may be off, and what must shrink it into the domain of g*."""
+    problem, known, classes = agent.problem, agent.known, agent.problem.outputs
+    assert known.lengths is not None
+    d = len(known.lengths) * classes
+    u = problem.slope(sums[:d], known.total)
+    if known.centre is not None:
+        u = u + np.outer(known.centre, sums[-classes:]).ravel() / known.total
+    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
+    lengths = (known.lengths + cut) * (float(sums[d + 4]) + cut)
+    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
+    off = np.repeat(off, classes)
+    return u, off, problem.penalty.scale_into_domain(u, off)
+
+
+def _of_rows(
+    agent: Agent,
+    w: FloatArray,
+    sums: FloatArray,
+    slope: tuple[FloatArray, FloatArray, float],
+    shrunk: FloatArray,
+    target: float,
+    radius: float | None,
+) -> Bound:
+    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
+    coefficients, classes = problem.coefficients(w), problem.outputs
+    losses, losses_error, gaps, gaps_error, _, left_error = map(float, sums[len(u) : len(u) + 6])
+    radii = () if penalty.coercive else radii_for(agent, float(np.linalg.norm(coefficients)), radius)
+    room = 0.0
+    if agent.known.centre is not None:
+        centred = w[-classes:] + agent.known.centre @ coefficients.reshape(-1, classes)
+        room = ROOM + RADIUS * float(np.abs(centred).max())
+    totals = Totals(
+        losses=losses,
+        losses_error=losses_error,
+        at_zero=0.0,
+        gaps=gaps,
+        gaps_error=gaps_error,
+        shrunk=float(shrunk[0]),
+        shrunk_error=float(shrunk[1]),
+        imbalance=room * (float(np.abs(sums[-classes:]).sum()) + left_error + 2.0 * classes * agent.cut),
+        penalty=penalty.value(coefficients),
+        penalty_gap=penalty.fenchel_young(coefficients, c * u),
+        penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
+        nothing=penalty.conjugate(0.0 * u),
+        bounded=tuple(bounded_parts(penalty, coefficients, u, off, radii)) if radii else (),
+        bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
+        radii=radii,
+        room=room if problem.intercept else None,
+    )
+    return bound_of(agent, totals, target, radius)
+
+
+def _in_the_simplex(here: SoftmaxHere, v: FloatArray) -> FloatArray:
+    """The probabilities that a dual stands for, or near ones."""
+    p = v.astype(float).reshape(here.scores.shape)
+    p[np.arange(len(p)), here.y] += 1.0
+    np.maximum(p, 0.0, out=p)
+    p /= np.maximum(p.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    return p
+
+
+def _balanced(p: FloatArray, weights: FloatArray, counts: FloatArray) -> FloatArray:
+    """p with as much of every class as the labels have."""
+    total = float(counts.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tau = max(0.0, 1.0 - float(np.nanmin(np.where(weights > 0, counts / weights, np.inf))))
+    if tau == 0.0:
+        return p
+    rest = np.maximum(counts - (1.0 - tau) * weights, 0.0)
+    return (1.0 - tau) * p + tau * (rest / rest.sum() if rest.sum() > 0 else counts / total)
+
+
+def _less_labels(p: FloatArray, here: SoftmaxHere) -> FloatArray:
+    if p is here.p:
+        return here.slopes
+    v = p.copy()
+    v[np.arange(len(v)), here.y] -= 1.0
+    return v
+
+
+def _losses(agent: Agent, here: SoftmaxHere, error: float) -> tuple[float, float]:
+    """Σ s ℓ of the own rows, and how far it may be off."""
+    return here.losses, _norm(here, here.slopes) * error + error**2 + _summed(agent, here.losses)
+
+
+def _gaps(agent: Agent, here: SoftmaxHere, p: FloatArray, error: float) -> tuple[float, float]:
+    """Σ s Σ_c kl(p_c, softmax_c) of the own rows, and how far it may be off."""
+    farthest = 1.0 - float(here.logs.min(initial=0.0))
+    normalising = (agent.problem.outputs + FEW) * EPSILON * agent.weight * farthest
+    if p is here.p:
+        return 0.0, error**2 + normalising
+    terms, compute = np.empty(p.size), divergences
+    run: Any = compute
+    run(p.ravel(), here.logs.ravel(), terms)
+    gaps = float(here.weighted(terms.reshape(p.shape)).sum())
+    return gaps, _norm(here, p - here.p) * error + error**2 + _summed(agent, gaps) + normalising
+
+
+def _left_over(agent: Agent, here: SoftmaxHere, v: FloatArray) -> tuple[FloatArray, float]:
+    """Σ s v of every class over the own rows, and how far all of them together may be off."""
+    weighted = here.weighted(v)
+    roundings = PAIRWISE + agent.count + math.log2(agent.data.n + 1)
+    lost = roundings * float(np.abs(weighted).sum()) + (agent.problem.outputs + FEW) * agent.weight
+    return _sums(weighted), EPSILON * lost
+
+
+def _sums(v: FloatArray) -> FloatArray:
+    """The sums of all columns, added up in pairs."""
+    sums: FloatArray = np.ascontiguousarray(v.T).sum(axis=1)
+    return sums
+
+
+def _score_error(agent: Agent, here: SoftmaxHere, w: FloatArray) -> float:
+    """‖δu‖: products, intercepts, and what softmax loses."""
+    W, root = agent.problem.coefficients(w).reshape(-1, agent.problem.outputs), math.sqrt(agent.weight)
+    columns = float(agent.column_norms @ np.abs(W).sum(axis=1))
+    intercept = float(np.abs(w[-agent.problem.outputs :]).max()) if agent.problem.intercept else 0.0
+    lengths = _norm(here, here.scores) + root * (1.0 + math.sqrt(agent.problem.outputs))
+    return SAFE * EPSILON * (2 * (agent.data.d + 3) * columns + FEW * lengths + 2.0 * root * intercept)
+
+
+def _summed(agent: Agent, total: float) -> float:
+    return (agent.data.n * agent.problem.outputs + agent.count + FEW) * EPSILON * total
+
+
+def _norm(here: SoftmaxHere, values: FloatArray) -> float:
+    """√(Σ s x²)."""
+    return math.sqrt(float(np.vdot(values, here.weighted(values))))
