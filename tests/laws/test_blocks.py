@@ -43,7 +43,9 @@ def agents_on(graph, problem, labels_at=0):
     return introduced(make_agents(tables, problem, "features", graph, 0), transport, "setup"), transport
 
 
-@pytest.mark.parametrize("penalty", ["none", "l2", "l1", "elasticnet"])
+@pytest.mark.parametrize(
+    "penalty", ["l2", "l1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "elasticnet"))]
+)
 @pytest.mark.parametrize("name", [name for name in sorted(LOSSES) if not loss(name).steep])
 def test_every_loss_gives_the_pooled_model(name, penalty):
     if LOSSES[name].kind == "classification" and penalty == "none":
