@@ -402,6 +402,10 @@ def vertical(name: str, agents: int, where: str, settings: Settings) -> Iterator
     apart = {"split": "features", "network": graph}
     contestants = [
         ("Coterie (auto)", lambda limit: counted(case, settings, best, limit, **apart)),
+        *(
+            (name, lambda limit, name=name: counted(case, settings, best, limit, method=name, **apart))
+            for name in ("lbfgs", "blocks", "tree", "graph-cp")
+        ),
         (
             "graph-cp, Theorem 1",
             lambda limit: counted(case, settings, best, limit, method="graph-cp", variant="paper",

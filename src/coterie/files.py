@@ -53,6 +53,8 @@ def staged(folder: str | Path) -> Iterator[Path]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob(".new-*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     beside = Path(tempfile.mkdtemp(dir=folder, prefix=".new-"))
     try:
         yield beside

@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from coterie.arrays import whole_number
+from coterie.arrays import is_sparse, whole_number
 from coterie.data import Table
 from coterie.engines import engine as find_engine
 from coterie.families import family_of
-from coterie.methods.costs import LINK
+from coterie.methods import METHODS
+from coterie.methods.column_costs import numbers_sent
+from coterie.methods.costs import LINK, Sizes
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_link
@@ -48,6 +50,8 @@ class Plan:
     computing_seconds: float
     engine_seconds: float
     basis: str
+    numbers_per_row: dict[str, float] = field(default_factory=dict)
+    """Split by features, what methods are expected to send, by name: `blocks` is to move the columns."""
 
     @property
     def bits(self) -> int:
@@ -120,7 +124,17 @@ def plan(
         computing_seconds=float(computing),
         engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
         basis=f"{fitted:,} of {rows:,} rows fitted here: {first.rounds} rounds, {first.status}",
+        numbers_per_row=_numbers_per_row(problem, first, tables) if split == "features" else {},
     )
+
+
+def _numbers_per_row(problem: Problem, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
+    """What methods for columns are expected to send; those that are not for this penalty are not in it."""
+    nonzeros = sum(int(np.count_nonzero(table.X)) if not is_sparse(table.X) else table.X.nnz for table in tables)
+    sizes = Sizes(tables[0].n, sum(table.d for table in tables), nonzeros, len(tables))
+    able = {name for name in ("lbfgs", "blocks") if METHODS[name].score(problem, fit.network, sizes)} | {"tree"}
+    sent = numbers_sent(problem, fit.network, sizes)
+    return {name: sent[name] / sizes.rows for name in sorted(able, key=lambda name: sent[name])}
 
 
 def _rounds(fit: Result, tol: float) -> int:

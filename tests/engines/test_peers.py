@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 from benchmarks.links import measure
 from scripts import disclosure_table
-from tests.chaos.parties import NAMES, RIDGE, data, same_secrets, together, write_data, write_study
+from tests.chaos.parties import ANYTHING, NAMES, RIDGE, data, same_secrets, together, write_data, write_study
 from typer.testing import CliRunner
 
 import coterie as co
@@ -32,6 +32,7 @@ from coterie.methods.disclosure import Disclosure
 from coterie.models import load_model
 from coterie.peers.agent import fit_together, predict_together, read_own
 from coterie.peers.disclosure import check_labels, disclosure
+from coterie.peers.proof import verify_together
 from coterie.peers.study import load_party, load_study
 from coterie.result import Result
 from coterie.transport.broadcast import SignedBroadcast, Word
@@ -40,6 +41,7 @@ from coterie.transport.keys import load_keys, provide_all
 from coterie.transport.layout import Layout
 from coterie.transport.links import Tag
 
+BY_NAME = ANYTHING + '\npolicy.methods = ["blocks"]'
 LASSO = {"loss": "logistic", "penalty": "l1", "strength": 0.02, "intercept": True}
 
 
@@ -91,6 +93,7 @@ def test_peers_are_the_embedded_engine_bit_by_bit(tmp_path, method, split, netwo
     tables = data(split, problem["loss"] == "logistic")
     secure = split == "samples" and not (method != "auto" and METHODS[method].one_speaker)
     settings = {"method": method, "split": split, "tol": 1e-4, "max-rounds": 300, "secure-sums": secure, **more}
+    settings["policy"] = BY_NAME if method == "blocks" else ANYTHING
     write_study(tmp_path, problem=problem, **settings, **({"network": network} if network else {}))
     results = together(tmp_path, tables)
     local = co.solve(
@@ -546,12 +549,36 @@ def test_who_passes_sums_on_cannot_change_them(tmp_path):
     assert [result.status for result in together(tmp_path, tables)] == ["optimal"] * 3
 
 
-@pytest.mark.parametrize("method", ["pvrd2", "tree", "auto"])
+@pytest.mark.parametrize("method", ["pvrd2", "tree", "lbfgs"])
 def test_labels_are_told_only_if_all_agreed(tmp_path, method):
     write_study(tmp_path, method=method, network="ring", **{"labels-shared": False})
     own, study = load_party(tmp_path / "ada" / "party.toml")
     with pytest.raises(InvalidInput, match="write `labels-shared = true` into the study; if not, do not run it"):
         fit_together(own, study, table=data("features")[0])  # before anybody is called
+
+
+def test_labels_that_are_not_shared_leave_blocks_which_policies_have_to_name(tmp_path):
+    tables = data("features", True)
+    problem = {"loss": "logistic", "penalty": "l1", "strength": 0.01}
+    for policy in (ANYTHING, BY_NAME):
+        write_study(tmp_path, problem=problem, network="path", policy=policy, **{"labels-shared": False})
+        ends = together(tmp_path, tables)
+        if policy == ANYTHING:
+            assert all("'blocks' sends the columns: a policy has to name it" in str(end) for end in ends)
+    assert [end.status for end in ends] == ["optimal"] * 3
+    local = co.solve(co.Problem(**problem), tables, split="features", network="path", method="blocks", tol=1e-6)
+    np.testing.assert_allclose(pooled_coefficients(ends, "features"), local.model.coef_, atol=1e-4)
+    for name, end in zip(NAMES, ends, strict=True):
+        assert end.certificate.settings["proved_by"] == "the party with the labels, alone"
+        assert set(end.certificate.signatures) == set(NAMES)
+        # The dual vector, from which labels follow, stays where the labels are.
+        assert [len(v) > 0 for v in end.certificate.witness] == [name == NAMES[0], False, False]
+    # Others change the rotation, and with it the last bits; no message may tell the labels in a second run either.
+    own, study = load_party(tmp_path / "bea" / "party.toml")
+    with pytest.raises(InvalidInput, match="proved this certificate alone"):
+        verify_together(own, study, table=tables[1])
+    write_study(tmp_path / "again", problem=problem, network="path", policy=BY_NAME, method="tree")
+    assert all("is not among methods" in str(end) for end in together(tmp_path / "again", tables))
 
 
 def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_path):
@@ -632,7 +659,7 @@ def test_every_method_states_what_it_tells(name):
     assert isinstance(facts, Disclosure)
     assert all((facts.sent, facts.learned, facts.secure))
     # Certificates of a vertical model let everybody compute the labels; a method whose own do not may say so here.
-    assert tells == (METHODS[name].split == "features")
+    assert tells == (METHODS[name].split == "features" and not METHODS[name].moves_columns)
 
 
 @pytest.mark.parametrize("split", ["samples", "features"])
@@ -702,16 +729,19 @@ def test_the_commands_of_the_readme(tmp_path):
         own, definition = load_party(study.parent / party / "party.toml")
         tables.append(read_own(own, definition))
     aligned, _ = co.align(tables)
+    results = [Result.load(study.parent / party / "result") for party in parties]
+    # Between organisations no policy names blocks; in one process columns may move.
+    assert results[0].certificate.settings["method"]["name"] == "lbfgs"
     local = co.solve(
         definition.make_problem(),
         aligned,
         split="features",
         network=definition.make_network(),
+        method="lbfgs",
         tol=definition.tol,
         engine=same_secrets(study.parent, parties),
         progress=False,
     )
-    results = [Result.load(study.parent / party / "result") for party in parties]
     assert all(result.status == "optimal" for result in results)
     assert np.abs(np.concatenate([r.model.coef_ for r in results]) - local.model.coef_).max() <= 1e-10
     for party, result in zip(parties, results, strict=True):

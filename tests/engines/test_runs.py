@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from coterie.engines.local import Local
 from coterie.errors import CorruptFile, InvalidInput
 from coterie.files import read_archive
 from coterie.methods import Method
+from coterie.networks import path
 from coterie.transport.in_process import InProcess
 from coterie.verdict import Record
 from coterie.words import Ask
@@ -403,3 +405,29 @@ def test_only_what_no_longer_falls_has_stalled(gap, verdict):
     history = [Record(t, 0.0, t, 1.0, 1.0 - gap(t), gap(t)) for t in range(10, 3001, 10)]
     least = min(record.gap for record in history)
     assert verdict(history, Bound(1.0, 1.0 - least), 1.0, 1e-9) is verdict
+
+
+def test_a_bill_does_not_grow_with_the_rounds():
+    def counted(rounds):
+        bill = Bill(path(3))
+        for t in range(rounds):
+            bill.say("rounds", "Mix", 5 if t < 7 else 6, 8)
+            bill.end_round()
+        return bill
+
+    few, many = counted(20), counted(20_000)
+    assert len(json.dumps(many.state())) < len(json.dumps(few.state())) + 40
+    assert many.rounds == 20_000
+    assert many.per_round[:8] == [20] * 7 + [24]
+    again = Bill(path(3))
+    again.restore(json.loads(json.dumps(many.state())))
+    assert again == many
+    # Files of before have a pair for each round: the numbers and the bits until then.
+    sent = np.cumsum(few.per_round).tolist()
+    old = {**few.state(), "rounds": [[scalars, 64 * scalars] for scalars in sent]}
+    del old["rows"]
+    again.restore(old)
+    assert (again.per_round, again.total) == (few.per_round, few.total)
+    again.say("rounds", "Mix", 6, 8)
+    again.end_round()
+    assert again.per_round == [*few.per_round, 24]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -117,6 +119,8 @@ def test_columns_apart_when_asked_for(tmp_path):
 
 def test_a_study_of_three_is_masked_unless_it_says_otherwise(tmp_path):
     tables = data("samples", classification=True)
+    # As they are read from files.
+    tables = [replace(table, X=np.asfortranarray(table.X)) for table in tables]
     results = together(write_study(tmp_path, problem=LOGISTIC, split="samples"), tables)
     local = co.solve(co.Problem(**LOGISTIC), tables, secure_sums=True, progress=False)
     for result in results:
@@ -306,3 +310,18 @@ def test_two_parties_are_told_that_nothing_is_hidden():
 def test_users_have_none():
     with pytest.raises(InvalidProblem, match="secure sums are for one model"):
         co.solve(co.Personal(), [(np.ones((4, 2)), np.array([1, -1, 1, -1]))] * 3, split="users", secure_sums=True)
+
+
+def test_the_shell_and_estimators_have_them(tmp_path):
+    (table,) = data("samples", names=NAMES[:1], d=3)
+    write_study(tmp_path, names=NAMES[:2], split="samples")
+    write_data(tmp_path, [table])
+    command = "fit ada/data.csv --target y --strength 0.1 --agents 3 --json -o fitted --secure-sums"
+    command = [sys.executable, "-m", "coterie", *command.split()]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    fitted = co.Result.load(tmp_path / "fitted")
+    assert fitted.certificate.settings["secure_sums"] is True
+    estimator = co.LinearRegressor(alpha=0.1, fit_intercept=False, agents=3, secure_sums=True).fit(table.X, table.y)
+    assert estimator.certificate_.settings["secure_sums"] is True
+    assert estimator.coef_ == pytest.approx(fitted.model.coef_, abs=1e-6)

@@ -208,6 +208,8 @@ def test_a_change_is_half_and_double():
 PLAIN = {
     "methods/dada.py: HEAD": "how a message begins",
     "methods/diffusion.py: SLOPES": "which compiled slope is which",
+    "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",
+    "methods/largest.py: STEPS": "how finely they are rounded",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
     "methods/softmax_newton.py: BLOCK": "how much is in memory at a time",
     "methods/softmax_newton.py: TRIALS": "steps that are tried together",

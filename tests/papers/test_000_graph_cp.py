@@ -705,7 +705,8 @@ def test_states_are_left_alone(method):
 
 
 def test_auto_takes_the_one_that_sends_less():
-    problem = co.Problem("squared", "l2", 0.05)
+    """Where a penalty leaves these two: `lbfgs` is not for groups."""
+    problem = co.Problem("squared", "group", 0.05, groups=tuple(range(D)))
     for graph, chosen in (
         (ring(2), "graph-cp"),
         (ring(M), "tree"),

@@ -185,23 +185,36 @@ def _of_rows(
 def _by_features(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     problem, penalty = agent.problem, agent.problem.penalty
     has_labels, w = agent.data.y is not None, point.w.astype(float)
-    scores = yield Sum(agent.design.forward(w))
+    courier = agent.scratch.get("courier")
+    if courier is None:
+        scores = yield Sum(agent.design.forward(w))
+    else:
+        scores, _ = yield from courier.scores(agent, w)
     v: FloatArray = np.empty(0)
     if has_labels:
         v = problem.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
         if problem.intercept:
             v = _balanced(v, *_sides(agent, v))
-    everybodys = yield Sum(agent.weighted(v) if has_labels else shared_result(scores, lambda: np.zeros(len(scores))))
-    adjoint = problem.coefficients(agent.design.adjoint(everybodys), agent.design.intercept)
+    norms, rotated = agent.column_norms, 0
+    if courier is None:
+        silence = np.empty(0) if has_labels else shared_result(scores, lambda: np.zeros(len(scores)))
+        everybodys = yield Sum(agent.weighted(v) if has_labels else silence)
+        slopes, size = agent.design.adjoint(everybodys), float(np.linalg.norm(everybodys))
+    else:
+        if courier.rotated:
+            norms, rotated = np.full(len(norms), np.linalg.norm(norms)), 2 * (agent.data.d + 2)
+        slopes, (size,) = yield from courier.slopes(agent, v, (float(np.linalg.norm(agent.weighted(v))),))
+    adjoint = problem.coefficients(slopes, agent.design.intercept)
     coefficients = problem.coefficients(w, agent.design.intercept)
     u = problem.slope(adjoint, agent.total)
-    roundings = 2 * (agent.design.roundings[1] + 4)
-    cut = math.sqrt(len(everybodys)) * agent.cut
-    lost = SAFE * roundings * EPSILON * float(np.linalg.norm(everybodys)) + cut
-    off = agent.column_norms * (lost / agent.total)
+    roundings = 2 * (agent.design.roundings[1] + 4) + rotated
+    cut = math.sqrt(agent.data.n) * agent.cut
+    lost = SAFE * roundings * EPSILON * float(size) + cut
+    off = norms * (lost / agent.total)
 
     # The common shrinkage is the least of everybody's, so each tells its own.
-    own = [float(coefficients @ coefficients), _score_error(agent, w)]
+    length = float(coefficients @ coefficients)
+    own = [length, _score_error(agent, w) + _rotation_error(agent, norms, rotated, length)]
     known = yield Sum(np.append(agent.one_hot(penalty.scale_into_domain(u, off)), own))
     c, norm = float(known[:-2].min()), math.sqrt(known[-2])
     radii = radii_for(agent, norm, radius)
@@ -308,6 +321,11 @@ def _score_error(agent: Agent, w: FloatArray) -> float:
     """‖δu‖ for what its own columns add to the scores."""
     coefficients = agent.problem.coefficients(w, agent.design.intercept)
     return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
+
+
+def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
+    """‖δu‖ for what rotating columns and coefficients adds, ‖w‖² = length."""
+    return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:

@@ -47,4 +47,9 @@ def plan(
     ):
         table.add_row(what, f"{seconds:.2g}")
     out.print(table)
+    if found.numbers_per_row:
+        sent = RichTable("method", "numbers per row, expected", box=None, header_style="dim")
+        for name, numbers in found.numbers_per_row.items():
+            sent.add_row(f"{name}, which moves the columns" if name == "blocks" else name, f"{numbers:,.0f}")
+        out.print(sent)
     out.print(f"[dim]{found.basis}[/dim]")

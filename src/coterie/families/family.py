@@ -63,7 +63,7 @@ class Family(ABC):
         for table in checked:
             self.check_labels(table, problem)
         valid, classes = encode_labels(checked, classes_wanted)
-        return in_one_precision(valid if split == "features" else [_by_rows(table) for table in valid]), classes
+        return in_one_precision(valid if split == "features" else [by_rows(table) for table in valid]), classes
 
     def check_labels(self, table: Table, problem: Problem) -> None:  # noqa: B027
         """Refuse labels that the problem has no use for; the party has been checked alone."""
@@ -199,7 +199,7 @@ def in_one_precision(tables: list[Table]) -> list[Table]:
     ]
 
 
-def _by_rows(table: Table) -> Table:
+def by_rows(table: Table) -> Table:
     """Dense rows one after the other in memory, as methods for samples read them; data frames come by columns."""
     dense = isinstance(table.X, np.ndarray)
     return replace(table, X=np.ascontiguousarray(table.X)) if dense and not table.X.flags.c_contiguous else table

@@ -55,6 +55,8 @@ class Method(Stateful[S], ABC):
         """The round before which certificates speak of a problem that still changes: they end no run."""
         return 0
 
+    moves_columns: ClassVar[bool] = False
+    """Whether parties send their columns, in whatever form: a party's policy has to allow that by name."""
     one_speaker: ClassVar[bool] = False
     """Whether in some rounds one agent speaks alone, so that a sum is its message."""
     uses_network: ClassVar[bool] = True

@@ -3,7 +3,7 @@
     [policy]
     minimum-rows = 20                   # refuse to take part with fewer rows
     budget = 0.33                       # numbers told in a run, at most, for each number held
-    methods = ["cocoa", "proximal-2"]   # only these; leave out for all
+    methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
 
 A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
@@ -41,7 +41,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     """Numbers told in a run for each number held. By default a third if the data is split by samples, and no limit
     otherwise: split by features, every method tells more than that, as its page says."""
     methods: tuple[str, ...] | None = None
-    """The methods that may run; None: all."""
+    """The methods that may run; None: all but those that send columns, which have to be named."""
     secure_sums: Literal["optional", "required"] = "optional"
 
     def check(self, path: object) -> None:
@@ -59,8 +59,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
         if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
-        if study.method != "auto" and self.methods is not None and study.method not in self.methods:
-            return f"{study.method!r} is not among methods = {list(self.methods)}"
+        return self._forbids(study.method) if study.method != "auto" else None
+
+    def _forbids(self, name: str) -> str | None:
+        if self.methods is None and METHODS[name].moves_columns:
+            return f"{name!r} sends the columns: a policy has to name it, methods = [{name!r}, ...]"
+        if self.methods is not None and name not in self.methods:
+            return f"{name!r} is not among methods = {list(self.methods)}"
         return None
 
     def allowance(self, study: Study, parts: Sequence[TableSummary], me: int) -> float:
@@ -81,8 +86,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         def objection(name: str, method: type[Method]) -> str:
             if general is not None:
                 return general
-            if self.methods is not None and name not in self.methods:
-                return f"{name!r} is not among methods = {list(self.methods)}"
+            if forbidden := self._forbids(name):
+                return forbidden
             if math.isinf(allowance):
                 return ""
             plan = method.outlook(problem, sizes) or first_order(problem, sizes)

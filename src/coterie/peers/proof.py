@@ -23,7 +23,7 @@ from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point
 from coterie.data import Table
 from coterie.data.summary import TableSummary
-from coterie.errors import CorruptFile, ProtocolError
+from coterie.errors import CorruptFile, InvalidInput, ProtocolError
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
@@ -79,6 +79,11 @@ def verify_together(
 
     A file that is not there is refused before anybody is called; one that was changed is an objection that all hear.
     """
+    if study.split == "features" and not study.labels_shared:
+        raise InvalidInput(
+            "to verify together tells all parties the labels. The label party proved this certificate alone and signed "
+            "it; if all agree to share the labels, write `labels-shared = true` into the study."
+        )
     table = read_own(own, study) if table is None else table
     certificate, model, damage = _files(own, say)
 

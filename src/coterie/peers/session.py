@@ -25,6 +25,7 @@ from coterie.data.summary import TableSummary, check_together, in_common_shape
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.families import family_of
+from coterie.families.family import by_rows
 from coterie.networks import Network
 from coterie.peers.align import aligned
 from coterie.peers.chaos import Chaos
@@ -176,7 +177,8 @@ def prepare_table(
     X, y = table.X.astype(finest, copy=False), table.y
     if y is not None and y.dtype.kind == "f":
         y = y.astype(finest, copy=False)
-    return replace(table, X=X, y=y), parts, classes
+    table = replace(table, X=X, y=y)
+    return table if split == "features" else by_rows(table), parts, classes
 
 
 def with_predictors(session: Session, problem: Problem, table: Table) -> Problem:

@@ -66,6 +66,7 @@ class Setup:
             "seed": self.seed,
             "limits": asdict(self.limits),
             "classes": None if self.classes is None else self.classes.tolist(),
+            **({"proved_by": "the party with the labels, alone"} if self.method.moves_columns else {}),
             **({"secure_sums": True} if self.secure_sums else {}),
         }
 

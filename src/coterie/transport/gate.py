@@ -44,7 +44,8 @@ class Gate:
     def watch(self, closing: threading.Event) -> None:
         """Shut strangers out until the end."""
         while not closing.wait(SWEEP_SECONDS):
-            self.sweep()
+            with contextlib.suppress(OSError):  # without a free descriptor, the next time
+                self.sweep()
 
     def sweep(self) -> None:
         """Shut strangers out that are too many or too slow."""

@@ -1,0 +1,246 @@
+"""Columns sent once, each party's under a secret rotation, to the party with the labels: for many rows and few columns.
+
+    X_j R_j        n · d_j numbers, hop by hop to the agent with the labels; R_j a random rotation that j alone knows
+    rounds         those of `lbfgs`, with messages of a number per column in place of a number per row: `couriers.py`
+
+No message and no certificate tells the slope of the loss at single rows, so parties without labels do not learn them.
+The others have to trust the agent with the labels: it proves the gap with the columns that it was sent.
+
+The way is a tree of shortest paths. A block that passes through others is encrypted for the agent with the labels
+(X25519, HKDF, ChaCha20-Poly1305); all of this is said with `Ask(tell=)`, so that it is billed hop by hop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Point
+from coterie.errors import ProtocolError
+from coterie.methods import couriers
+from coterie.methods.column_costs import cheaper, is_dense, numbers_sent
+from coterie.methods.costs import Sizes
+from coterie.methods.disclosure import Disclosure
+from coterie.methods.lbfgs import SCORE, Lbfgs, has_threshold
+from coterie.methods.lbfgs import State as LbfgsState
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.words import Ask, Sum, Talk
+
+FEW_PAIRS = 10
+"""Beside l1, pairs to remember: messages of 2 k² numbers would be most of what rounds send."""
+KEY_BYTES = 32
+NONCE = bytes(12)
+"""Every key encrypts one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class State(LbfgsState):
+    """That of `lbfgs`, and what was sent before the first round."""
+
+    rotation: FloatArray
+    place: int
+    columns: FloatArray
+    """Everybody's rotated columns, at the labels; elsewhere an empty array as wide."""
+
+
+class Way(NamedTuple):
+    """The way to the agent with the labels, as one agent knows it."""
+
+    distance: int
+    parent: int
+    children: tuple[int, ...]
+    depth: int
+    """The largest distance."""
+
+
+@dataclass(frozen=True)
+class Blocks(Lbfgs):
+    """L-BFGS whose rounds cost a number per column, after the columns were sent once under secret rotations."""
+
+    name: ClassVar[str] = "blocks"
+    state: ClassVar[type] = State
+    summary: ClassVar[str] = "columns sent once, rotated, to the party with the labels: for many rows, every loss"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="its columns, once, each row multiplied by a secret rotation, to the label party alone (encrypted where "
+        "they pass through others); then a number per column, rotated, and inner products of its steps, added up",
+        learned="the label party: all distances and angles between rows in these columns; columns that are "
+        "independent and not normal, or binary, can be unmixed (ICA), and a single column is there up to its sign. "
+        "The others: their own coefficients and slopes, a number per column and round, and no labels while rows are "
+        "more than these numbers",
+        secure="the same for the label party: columns go to it alone, and are no sums",
+        setup="who is how many hops from the label party; a public key of the label party",
+    )
+    tells_labels: ClassVar[bool] = False
+    moves_columns: ClassVar[bool] = True
+
+    @classmethod
+    def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
+        other = Lbfgs.score(problem, network, sizes)
+        if other is None or sizes is None or not is_dense(sizes):
+            return None
+        sent = numbers_sent(problem, network, sizes)
+        each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
+        return SCORE + cheaper(sent, "blocks", "lbfgs"), (
+            f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
+            f"{each['lbfgs']} for lbfgs, which leaves them where they are"
+        )
+
+    def _pairs(self, agent: Agent) -> int:
+        return min(super()._pairs(agent), FEW_PAIRS) if has_threshold(agent) else super()._pairs(agent)
+
+    def start(self, agent: Agent) -> Talk[State]:
+        rotation = rotation_of(agent)
+        place, columns = yield from _gathered(agent, rotation)
+        return (yield from self._with(agent, agent.first_model().astype(float), None, rotation, place, columns))
+
+    def warm(self, agent: Agent, state: LbfgsState, point: Point) -> Talk[State]:
+        assert isinstance(state, State)
+        kept = state.rotation, state.place, state.columns
+        return (yield from self._with(agent, point.w.astype(float), point.v, *kept))
+
+    def _with(
+        self,
+        agent: Agent,
+        w: FloatArray,
+        dual: FloatArray | None,
+        rotation: FloatArray,
+        place: int,
+        columns: FloatArray,
+    ) -> Talk[State]:
+        plain = yield from self._started(agent, w, dual, couriers.Blocks(rotation, place, columns))
+        known: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
+        return State(**known, rotation=rotation, place=place, columns=columns)
+
+    def courier(self, agent: Agent, state: LbfgsState) -> couriers.Sums | couriers.Blocks:
+        assert isinstance(state, State)
+        return couriers.Blocks(state.rotation, state.place, state.columns)
+
+    def point(self, agent: Agent, state: LbfgsState) -> Point:
+        # Proofs of this run take the same way: no slopes at single rows are told.
+        agent.scratch["courier"] = self.courier(agent, state)
+        return super().point(agent, state)
+
+
+def rotation_of(agent: Agent) -> FloatArray:
+    """A random rotation of its columns, uniform among all; agents of one owner, and the labels' own, need none."""
+    d = agent.data.d
+    if agent.data.y is not None or not agent.secret:
+        return np.eye(d)
+    Q, R = np.linalg.qr(agent.private_random(0).standard_normal((d, d)))
+    rotation: FloatArray = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
+    return rotation
+
+
+# -- the columns' way --------------------------------------------------------------------------------------------------
+
+
+def _gathered(agent: Agent, rotation: FloatArray) -> Talk[tuple[int, FloatArray]]:
+    """Where its columns begin among those of all without labels, and at the labels these columns."""
+    here, (n, _), dtype = agent.data.y is not None, agent.design.shape, agent.design.dtype
+    widths = (yield Sum(agent.one_hot(0 if here else len(rotation)))).astype(int)
+    place, width = int(widths[: agent.index].sum()), int(widths.sum())
+    way = yield from _found(agent)
+    key = _private_key(agent)
+    public = yield from _public_key(agent, key if here else None)
+    bundle: FloatArray = np.empty(0, dtype)
+    if not here and len(rotation):
+        block = np.column_stack([agent.design.forward(column.astype(dtype)) for column in rotation.T])
+        bundle = _packed(agent.index, block, (key, public) if way.distance > 1 else None)
+    for distance in range(way.depth, 0, -1):
+        tells = bundle if way.distance == distance else np.empty(0, dtype)
+        asked = way.children if way.distance == distance - 1 else ()
+        heard = yield Ask(asked, tell=tells)
+        bundle = np.concatenate([bundle, *(heard[child] for child in sorted(heard))])
+    if not here:
+        return place, np.empty((0, width), dtype)
+    found = _unpacked(bundle, widths, n, key)
+    blocks = [found[index] for index in range(agent.count) if widths[index]]
+    return place, np.hstack(blocks) if blocks else np.empty((n, 0), dtype)
+
+
+def _found(agent: Agent) -> Talk[Way]:
+    """The shortest way to the labels, asked from neighbour to neighbour; with a server everybody is one hop away."""
+    here, dtype = agent.data.y is not None, agent.design.dtype
+    labels_at = int(np.argmax((yield Sum(agent.one_hot(float(here))))))
+    if not agent.neighbours:
+        others = tuple(index for index in range(agent.count) if index != agent.index)
+        return Way(0 if here else 1, -1 if here else labels_at, others if here else (), int(agent.count > 1))
+    distance, parent, depth = (0, -1, 0) if here else (-1, -1, 0)
+    while True:
+        heard = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
+        near = [index for index in sorted(heard) if heard[index][0] >= 0]
+        if distance < 0 and near:
+            parent = min(near, key=lambda index: (heard[index][0], index))
+            distance = int(heard[parent][0]) + 1
+        lost = yield Sum(np.array([float(distance < 0)]))
+        if not lost[0]:
+            break
+        depth += 1
+    depth += 1
+    heard = yield Ask(agent.neighbours, tell=np.array([distance, parent], dtype))
+    children = tuple(index for index in sorted(heard) if heard[index][1] == agent.index)
+    return Way(distance, parent, children, depth)
+
+
+def _public_key(agent: Agent, key: X25519PrivateKey | None) -> Talk[bytes]:
+    """The public key of the agent with the labels, a byte a number."""
+    mine = key.public_key().public_bytes_raw() if key is not None else bytes(KEY_BYTES)
+    heard = yield Sum(np.frombuffer(mine, np.uint8).astype(agent.design.dtype))
+    public = bytes(np.clip(heard, 0, 255).astype(np.uint8))
+    if key is not None and public != mine:
+        raise ProtocolError("blocks: somebody changed the public key under which columns are sent.")
+    return public
+
+
+def _private_key(agent: Agent) -> X25519PrivateKey:
+    """For this run alone. Agents of one owner, who have no secrets, draw the same when a conversation is replayed."""
+    if agent.secret:
+        return X25519PrivateKey.generate()
+    return X25519PrivateKey.from_private_bytes(agent.random(0).bytes(KEY_BYTES))
+
+
+def _packed(index: int, block: FloatArray, keys: tuple[X25519PrivateKey, bytes] | None) -> FloatArray:
+    """A block for its way: who sent it, how many numbers follow, and these, encrypted if there are keys."""
+    numbers = block.ravel()
+    if keys is not None:
+        own, public = keys
+        secret = own.exchange(X25519PublicKey.from_public_bytes(public))
+        sealed = ChaCha20Poly1305(_key(secret)).encrypt(NONCE, numbers.tobytes(), None)
+        numbers = np.frombuffer(own.public_key().public_bytes_raw() + sealed, block.dtype)
+    return np.concatenate([np.array([index, float(keys is not None), numbers.size], block.dtype), numbers])
+
+
+def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: X25519PrivateKey) -> dict[int, FloatArray]:
+    """Everybody's block."""
+    found: dict[int, FloatArray] = {}
+    while bundle.size:
+        index, encrypted, size = (int(number) for number in bundle[:3])
+        numbers, bundle = bundle[3 : 3 + size], bundle[3 + size :]
+        if encrypted:
+            data = numbers.tobytes()
+            try:
+                secret = key.exchange(X25519PublicKey.from_public_bytes(data[:KEY_BYTES]))
+                plain = ChaCha20Poly1305(_key(secret)).decrypt(NONCE, data[KEY_BYTES:], None)
+            except (InvalidTag, ValueError) as error:
+                raise ProtocolError(f"blocks: the columns of agent {index} were changed on their way.") from error
+            numbers = np.frombuffer(plain, numbers.dtype)
+        if not 0 <= index < len(widths) or numbers.size != rows * widths[index] or not np.isfinite(numbers).all():
+            raise ProtocolError(f"blocks: the columns of agent {index} are not what was announced.")
+        found[index] = numbers.reshape(rows, -1)
+    if len(found) != np.count_nonzero(widths):
+        raise ProtocolError("blocks: not everybody's columns arrived.")
+    return found
+
+
+def _key(secret: bytes) -> bytes:
+    return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"coterie blocks").derive(secret)

@@ -1,0 +1,210 @@
+"""Laws of `blocks`: the same model for the columns sent once, hop by hop, and nothing said of single rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import pdist
+
+import coterie as co
+from coterie.bill import Bill
+from coterie.errors import ProtocolError
+from coterie.losses import LOSSES, loss
+from coterie.methods import METHODS, blocks
+from coterie.networks import network, path, ring, star
+from coterie.rounds import Limits, introduced, run
+from coterie.session import setup
+from coterie.session.setup import make_agents
+from coterie.transport.in_process import InProcess
+
+RNG = np.random.default_rng(0)
+N, D, M = 300, 10, 5
+X = RNG.standard_normal((N, D)) @ (np.eye(D) + 0.3 * RNG.standard_normal((D, D))) + RNG.standard_normal(D)
+NUMBERS = X @ RNG.standard_normal(D) / 2 + RNG.standard_normal(N)
+SIGNS = np.where(NUMBERS - NUMBERS.mean() > 0, 1.0, -1.0)
+APART = {"split": "features", "agents": M, "method": "blocks"}
+NETWORKS = ["ring", "star", "path", "lattice", "complete", "erdos-renyi"]
+
+
+@pytest.fixture(autouse=True)
+def secrets_at_every_agent(monkeypatch):
+    """As between organisations: agents of one owner have no secrets, and would not rotate."""
+    made = setup.make_agent
+    monkeypatch.setattr(
+        setup, "make_agent", lambda index, *more: replace(made(index, *more), secret=bytes([100 + index]) * 32)
+    )
+
+
+def agents_on(graph, problem, labels_at=0):
+    tables = co.data.split(co.Table(X, SIGNS), "features", graph.agents, labels_at=labels_at)
+    transport = InProcess(graph, Bill(graph))
+    return introduced(make_agents(tables, problem, "features", graph, 0), transport, "setup"), transport
+
+
+@pytest.mark.parametrize(
+    "penalty", ["l2", "l1", *(pytest.param(one, marks=pytest.mark.slow) for one in ("none", "elasticnet"))]
+)
+@pytest.mark.parametrize("name", [name for name in sorted(LOSSES) if not loss(name).steep])
+def test_every_loss_gives_the_pooled_model(name, penalty):
+    if LOSSES[name].kind == "classification" and penalty == "none":
+        pytest.skip("labels that can be told apart have no best model")
+    strength = {} if penalty == "none" else {"strength": 0.02}
+    problem = co.Problem(name, penalty, intercept=True, **strength)
+    y = SIGNS if LOSSES[name].kind == "classification" else NUMBERS
+    weights = RNG.uniform(0.5, 2.0, N) if penalty == "l2" else None
+    data = co.Table(X, y, weights)
+    result = co.solve(problem, data, **APART, network="ring", tol=1e-6 if problem.loss.smooth else 1e-5)
+    assert result.status.success
+    pooled = co.solve(problem, data, agents=1, tol=1e-7)
+    assert pooled.certificate.dual <= result.certificate.primal + 1e-9
+    assert result.certificate.primal <= pooled.certificate.primal + result.certificate.gap + 1e-9
+    assert co.verify(result.certificate, result.model, data).objections == ()
+
+
+@pytest.mark.parametrize("labels_at", [0, 3])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_columns_arrive_and_are_billed_hop_by_hop(name, labels_at):
+    """n numbers for each column and hop, and a header; encrypted ones have 48 bytes more."""
+    graph = network(name, M, seed=1)
+    agents, transport = agents_on(graph, co.Problem("logistic", "l2", 0.1), labels_at)
+    rotations = [blocks.rotation_of(agent) for agent in agents]
+    before = transport.bill.total.scalars
+    found = transport.take(blocks._gathered, list(zip(agents, rotations, strict=True)), "setup")
+    columns = found[labels_at][1]
+    others = [agent for agent in agents if agent.index != labels_at]
+    np.testing.assert_allclose(columns, np.hstack([a.data.X @ rotations[a.index] for a in others]), rtol=1e-12)
+    ways = transport.take(blocks._found, [(agent,) for agent in agents], "setup")
+    sent = (
+        sum(
+            way.distance * (N * agent.data.d + 3 + 6 * (way.distance > 1))
+            for way, agent in zip(ways, agents, strict=True)
+        )
+        - 3 * ways[labels_at].distance
+    )
+    told = transport.bill.per_word["Ask"].scalars
+    edges, depth = int(np.sum(graph.neighbour_counts)), ways[0].depth
+    assert told == sent + 2 * (depth + 1) * 2 * edges
+    assert transport.bill.total.scalars > before
+
+
+def test_who_passes_columns_on_cannot_read_or_change_them():
+    key = blocks.X25519PrivateKey.generate()
+    block = RNG.standard_normal((7, 2))
+    sender = blocks.X25519PrivateKey.generate()
+    packed = blocks._packed(1, block, (sender, key.public_key().public_bytes_raw()))
+    np.testing.assert_array_equal(blocks._unpacked(packed, np.array([0, 2]), 7, key)[1], block)
+    assert not np.isin(block.view(np.uint64), packed.view(np.uint64)).any()
+    changed = packed.copy()
+    changed.view(np.uint8)[-1] ^= 1
+    with pytest.raises(ProtocolError, match="were changed on their way"):
+        blocks._unpacked(changed, np.array([0, 2]), 7, key)
+    for bad in (packed[:-1], np.array([5.0, 0.0, 1.0, 1.0]), np.array([1.0, 0.0, 3.0, 1.0, 2.0, 3.0])):
+        with pytest.raises(ProtocolError):
+            blocks._unpacked(bad, np.array([0, 2]), 7, key)
+    with pytest.raises(ProtocolError, match="not everybody"):
+        blocks._unpacked(np.empty(0), np.array([0, 2]), 7, key)
+
+
+def test_the_rotation_is_secret_and_keeps_distances_only():
+    agents, _ = agents_on(path(3), co.Problem("logistic", "l2", 0.1))
+    one, other = agents[1], agents[2]
+    R = blocks.rotation_of(one)
+    np.testing.assert_allclose(R.T @ R, np.eye(len(R)), atol=1e-12)
+    np.testing.assert_allclose(pdist(one.data.X @ R), pdist(one.data.X), rtol=1e-9)
+    assert np.abs(R - np.eye(len(R))).max() > 0.1
+    np.testing.assert_array_equal(R, blocks.rotation_of(one))
+    np.testing.assert_array_equal(blocks.rotation_of(replace(one, secret=b"")), np.eye(len(R)))
+    hidden = [blocks.rotation_of(replace(one, secret=secret)) for secret in (b"a" * 32, b"b" * 32)]
+    assert np.abs(hidden[0] - hidden[1]).max() > 0.1
+    assert len(blocks.rotation_of(other)) == other.data.d
+
+
+def test_no_message_is_about_single_rows():
+    """After the columns are sent, no word is as long as the rows, not those of the certificates either."""
+    said = []
+
+    class Listening(InProcess):
+        def converse(self, talks, purpose):
+            def listened(talk):
+                reply = None
+                while True:
+                    try:
+                        word = talk.send(reply)
+                    except StopIteration as end:
+                        return end.value
+                    said.append((type(word).__name__, (word.tell if hasattr(word, "tell") else word.x).size))
+                    reply = yield word
+
+            return super().converse([listened(talk) for talk in talks], purpose)
+
+    problem, graph = co.Problem("hinge", "l1", 0.05, intercept=True), ring(M)
+    tables = co.data.split(co.Table(X, SIGNS), "features", M)
+    transport = Listening(graph, Bill(graph))
+    run(make_agents(tables, problem, "features", graph, 0), METHODS["blocks"](), transport, Limits(1e-3, 60))
+    assert {word for word, size in said if size >= N} == {"Ask"}
+    assert max(size for word, size in said if word == "Sum") < N
+
+
+def test_many_rows_cost_little_more_than_to_move_the_columns():
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((20_000, 12))
+    signs = np.where(wide @ rng.standard_normal(12) + rng.logistic(size=20_000) > 0, 1.0, -1.0)
+    for name, penalty, share in (("logistic", "l2", 1.5), ("logistic", "l1", 1.5), ("hinge", "l2", 3.0)):
+        result = co.solve(
+            co.Problem(name, penalty, 1e-3, intercept=True), (wide, signs), **{**APART, "agents": 4}, network="star"
+        )
+        assert result.status == "optimal"
+        assert result.bill.total.scalars <= share * wide.size
+
+
+def test_a_resumed_run_and_a_server_and_empty_parties(tmp_path):
+    problem, how = co.Problem("logistic", "l1", 0.01), {**APART, "network": "ring", "tol": 1e-9, "check_every": 4}
+    whole = co.solve(problem, (X, SIGNS), **how, max_rounds=12)
+    co.solve(problem, (X, SIGNS), **how, max_rounds=8, checkpoint=tmp_path)
+    resumed = co.solve(problem, (X, SIGNS), **how, max_rounds=12, checkpoint=tmp_path)
+    assert resumed.model.digest() == whole.model.digest()
+    assert resumed.bill == whole.bill
+    tables = co.data.split(co.Table(X, SIGNS), "features", [[], [0, 1, 2], [], list(range(3, D))], labels_at=1)
+    served = co.solve(problem, tables, split="features", method="blocks", network=star(4, server=True), tol=1e-7)
+    alone = co.solve(problem, (X, SIGNS), **{**APART, "agents": 1}, tol=1e-7)
+    assert served.status == alone.status == "optimal"
+    np.testing.assert_allclose(served.model.coef_, alone.model.coef_, atol=1e-3)
+    warm = co.solve(problem, (X, SIGNS), **how, max_rounds=50, warm_start=whole)
+    assert warm.certificate.gap <= whole.certificate.gap
+
+
+def test_auto_says_what_moving_the_columns_would_cost():
+    """Many rows of few columns move in one process; many columns stay where they are; groups are for others."""
+    problem = co.Problem("logistic", "l2", 0.01)
+    few = co.solve(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
+    assert "Method blocks " in few.explanation
+    assert "to move the columns once is expected to send about" in few.explanation
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((60, 900))
+    many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, network="path", tol=1e-3)
+    assert "Method lbfgs " in many.explanation
+    assert "for moving the columns (blocks)" in many.explanation
+    groups = co.Problem("logistic", "group", 0.01, groups=tuple(range(D)))
+    assert "Method tree " in co.solve(groups, (X, SIGNS), split="features", agents=M, network="star").explanation
+    plan = co.plan(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
+    assert list(plan.numbers_per_row) == ["blocks", "lbfgs", "tree"]
+    assert plan.numbers_per_row["blocks"] < plan.numbers_per_row["lbfgs"] < plan.numbers_per_row["tree"]
+    assert list(co.plan(groups, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row) == ["tree"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "penalty", "share"), [("logistic", "l2", 1.5), ("logistic", "l1", 1.5),
+                                                        ("hinge", "l2", 3.0), ("hinge", "l1", 3.0),
+                                                        ("absolute", "l2", 3.0)])  # fmt: skip
+def test_a_hundred_thousand_rows(name, penalty, share):
+    rng = np.random.default_rng(1)
+    wide = rng.standard_normal((100_000, 20))
+    numbers = wide @ rng.standard_normal(20) + rng.logistic(size=len(wide))
+    y = numbers if name == "absolute" else np.sign(numbers)
+    problem = co.Problem(name, penalty, 1e-3, intercept=True)
+    result = co.solve(problem, (wide, y), split="features", agents=4, tol=1e-6)
+    assert result.status == "optimal"
+    assert "Method blocks " in result.explanation
+    assert result.bill.total.scalars <= share * wide.size
