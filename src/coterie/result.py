@@ -20,6 +20,7 @@ from coterie.certificate import Certificate
 from coterie.engines import Engine, Run
 from coterie.errors import CorruptFile, CoterieError, UnknownName
 from coterie.files import read_bytes, readable, staged, write_atomically
+from coterie.inference import Inference
 from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
 from coterie.statuses import Status
@@ -27,8 +28,6 @@ from coterie.verdict import Record
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
-
-    from coterie.inference import Inference
 
     M = TypeVar("M", bound=Model, default=Any)
 else:
@@ -78,7 +77,9 @@ class Result(Generic[M]):
         level     of the intervals
         data      for a result that was loaded: the data, in the form in which it was fitted
         """
-        found: Inference = import_module("coterie.inference").inference(self, kind, clusters, level, data)
+        # Found by name: to ask agents again, or to make new ones of data, is up to `session`, which makes results.
+        asking = import_module("coterie.session.standard_errors")
+        found: Inference = asking.infer(self, kind, clusters, level, data)
         return found
 
     def __getstate__(self) -> dict[str, Any]:

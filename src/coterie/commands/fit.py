@@ -75,4 +75,6 @@ def _check_inference(question: Question, kind: str | None) -> None:
     if (kind == "clustered") != (question.clusters is not None):
         raise InvalidInput("--inference clustered and --cluster COLUMN belong together: give both, or neither.")
     if kind is not None:
-        co.inference.check_problem(question.problem, question.split)
+        from coterie.session.standard_errors import check_problem
+
+        check_problem(question.problem, question.split)

@@ -54,8 +54,8 @@ class Information(Method[State]):
     first_look: ClassVar[int] = 1
     tells_labels: ClassVar[bool] = False
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the Hessian of the own rows, the products of their scores, and the scores of clusters at several parties",
-        learned="weighted sums of products of own rows; with few rows, the rows and labels themselves",
+        sent="the Hessian of its rows, the products of their scores, and the scores of clusters at several parties",
+        learned="weighted sums of products of its rows; with few rows, the rows and labels themselves",
         secure=TOTALS,
     )
 
