@@ -249,7 +249,7 @@ def test_labels_at_no_party_or_at_two():
     ("labels", "parts"),
     [
         ([[1, 1], [1]], ["'a', 'b'", "1 class:", "1 (3 rows)", "two classes"]),
-        ([["x", "y"], ["z", "y"]], ["3 classes", "'x' (1 rows)", "'y' (2 rows)", "one-vs-rest", "LinearClassifier"]),
+        ([["x", "y"], ["z", "y"]], ["3 classes", "'x' (1 rows)", "'y' (2 rows)", "multinomial"]),
         ([range(12), [1]], ["12 classes", "and 2 more"]),
         ([[0, 1], ["0", "1"]], ["text at party 'b'", "numbers at party 'a'", "one type"]),
         ([[], []], ["no labels at any party"]),

@@ -72,7 +72,7 @@ IN_PYTHON = {
         fit(co.Problem("squared", "traceball", radius=1.0), (X, X), method="dfw-subspace", space="a"),
         "space must be a whole number from 1",
     ),
-    "three classes": (fit(LOGISTIC, (X, np.arange(40) % 3)), "3 classes", "LinearClassifier"),
+    "three classes": (fit(LOGISTIC, (X, np.arange(40) % 3)), "3 classes", "multinomial"),
     "one class": (fit(LOGISTIC, (X, np.ones(40))), "1 class", "add rows"),
     "text where numbers belong": (fit(data=(X, FRAME["town"])), "'York'", "use a classification loss"),
     "other columns": (fit(data=[(X, Y), (X[:, :2], Y)]), "has 2 columns but", "same columns"),

@@ -30,6 +30,8 @@ PAIRS = np.column_stack([NUMBERS, X @ RNG.standard_normal(10)])
 KINKED = co.Problem("hinge", "l2", 0.05)
 LOW_RANK = co.Problem("squared", "traceball", radius=3.0)
 LINEAR = co.Problem("squared", "l2", 0.05)
+SEVERAL = co.Problem("multinomial", "l2", 0.05, intercept=True)
+PLACES = np.digitize(NUMBERS, [-1.0, 1.0])
 RUN: dict[str, Any] = {"agents": 4, "max_rounds": 12, "tol": 1e-13}
 FEATURES = {**RUN, "split": "features", "network": "ring"}
 
@@ -81,7 +83,7 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
     settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
     if METHODS[name].split == "users":
         return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
-    for problem, labels in ((LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS)):
+    for problem, labels in ((LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES)):
         try:
             co.solve(problem, (X, labels), **{**settings, "max_rounds": 0})
         except InvalidProblem:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy.spatial.distance import pdist
 
 import coterie as co
@@ -90,9 +91,9 @@ def test_columns_arrive_and_are_billed_hop_by_hop(name, labels_at):
 
 
 def test_who_passes_columns_on_cannot_read_or_change_them():
-    key = blocks.X25519PrivateKey.generate()
+    key = X25519PrivateKey.generate()
     block = RNG.standard_normal((7, 2))
-    sender = blocks.X25519PrivateKey.generate()
+    sender = X25519PrivateKey.generate()
     packed = blocks._packed(1, block, (sender, key.public_key().public_bytes_raw()))
     np.testing.assert_array_equal(blocks._unpacked(packed, np.array([0, 2]), 7, key)[1], block)
     assert not np.isin(block.view(np.uint64), packed.view(np.uint64)).any()

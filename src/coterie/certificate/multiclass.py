@@ -169,12 +169,12 @@ def _less_labels(p: FloatArray, here: SoftmaxHere) -> FloatArray:
 
 
 def _losses(agent: Agent, here: SoftmaxHere, error: float) -> tuple[float, float]:
-    """Σ s ℓ of the own rows, and how far it may be off."""
+    """Σ s ℓ of its own rows, and how far it may be off."""
     return here.losses, _norm(here, here.slopes) * error + error**2 + _summed(agent, here.losses)
 
 
 def _gaps(agent: Agent, here: SoftmaxHere, p: FloatArray, error: float) -> tuple[float, float]:
-    """Σ s Σ_c kl(p_c, softmax_c) of the own rows, and how far it may be off."""
+    """Σ s Σ_c kl(p_c, softmax_c) of its own rows, and how far it may be off."""
     farthest = 1.0 - float(here.logs.min(initial=0.0))
     normalising = (agent.problem.outputs + FEW) * EPSILON * agent.weight * farthest
     if p is here.p:
@@ -187,7 +187,7 @@ def _gaps(agent: Agent, here: SoftmaxHere, p: FloatArray, error: float) -> tuple
 
 
 def _left_over(agent: Agent, here: SoftmaxHere, v: FloatArray) -> tuple[FloatArray, float]:
-    """Σ s v of every class over the own rows, and how far all of them together may be off."""
+    """Σ s v of every class over its own rows, and how far all of them together may be off."""
     weighted = here.weighted(v)
     roundings = PAIRWISE + agent.count + math.log2(agent.data.n + 1)
     lost = roundings * float(np.abs(weighted).sum()) + (agent.problem.outputs + FEW) * agent.weight

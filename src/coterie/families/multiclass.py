@@ -1,4 +1,4 @@
-"""Linear models of several classes: one row of coefficients a class, learned from rows that are apart."""
+"""Linear models of several classes: one row of coefficients a class, learned from data split by samples."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MulticlassFamily(LinearFamily):
         if split != "samples":
             raise InvalidProblem(
                 f"models of several classes need data split by samples, but it is split by {split}. "
-                "For columns apart, fit one class against the rest with loss 'logistic'."
+                "There, fit one class against the rest with loss 'logistic'."
             )
 
     def check_columns(self, problem: Problem, columns: int) -> None:

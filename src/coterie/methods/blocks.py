@@ -13,19 +13,15 @@ The way is a tree of shortest paths. A block that passes through others is encry
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.errors import ProtocolError
+from coterie.errors import MissingExtra, ProtocolError
 from coterie.methods import couriers
 from coterie.methods.column_costs import cheaper, is_dense, numbers_sent
 from coterie.methods.costs import Sizes
@@ -86,7 +82,7 @@ class Blocks(Lbfgs):
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
         other = Lbfgs.score(problem, network, sizes)
-        if other is None or sizes is None or not is_dense(sizes):
+        if other is None or sizes is None or not is_dense(sizes) or find_spec("cryptography") is None:
             return None
         sent = numbers_sent(problem, network, sizes)
         each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
@@ -192,7 +188,7 @@ def _found(agent: Agent) -> Talk[Way]:
     return Way(distance, parent, children, depth)
 
 
-def _public_key(agent: Agent, key: X25519PrivateKey | None) -> Talk[bytes]:
+def _public_key(agent: Agent, key: Any) -> Talk[bytes]:
     """The public key of the agent with the labels, a byte a number."""
     mine = key.public_key().public_bytes_raw() if key is not None else bytes(KEY_BYTES)
     heard = yield Sum(np.frombuffer(mine, np.uint8).astype(agent.design.dtype))
@@ -202,26 +198,32 @@ def _public_key(agent: Agent, key: X25519PrivateKey | None) -> Talk[bytes]:
     return public
 
 
-def _private_key(agent: Agent) -> X25519PrivateKey:
+def _private_key(agent: Agent) -> Any:
     """For this run alone. Agents of one owner, who have no secrets, draw the same when a conversation is replayed."""
+    try:
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    except ImportError as error:
+        raise MissingExtra("method 'blocks'", "peers") from error
+
     if agent.secret:
         return X25519PrivateKey.generate()
     return X25519PrivateKey.from_private_bytes(agent.random(0).bytes(KEY_BYTES))
 
 
-def _packed(index: int, block: FloatArray, keys: tuple[X25519PrivateKey, bytes] | None) -> FloatArray:
+def _packed(index: int, block: FloatArray, keys: tuple[Any, bytes] | None) -> FloatArray:
     """A block for its way: who sent it, how many numbers follow, and these, encrypted if there are keys."""
     numbers = block.ravel()
     if keys is not None:
         own, public = keys
-        secret = own.exchange(X25519PublicKey.from_public_bytes(public))
-        sealed = ChaCha20Poly1305(_key(secret)).encrypt(NONCE, numbers.tobytes(), None)
+        sealed = _cipher(own, public).encrypt(NONCE, numbers.tobytes(), None)
         numbers = np.frombuffer(own.public_key().public_bytes_raw() + sealed, block.dtype)
     return np.concatenate([np.array([index, float(keys is not None), numbers.size], block.dtype), numbers])
 
 
-def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: X25519PrivateKey) -> dict[int, FloatArray]:
+def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: Any) -> dict[int, FloatArray]:
     """Everybody's block."""
+    from cryptography.exceptions import InvalidTag
+
     found: dict[int, FloatArray] = {}
     while bundle.size:
         index, encrypted, size = (int(number) for number in bundle[:3])
@@ -229,8 +231,7 @@ def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: X25519Priv
         if encrypted:
             data = numbers.tobytes()
             try:
-                secret = key.exchange(X25519PublicKey.from_public_bytes(data[:KEY_BYTES]))
-                plain = ChaCha20Poly1305(_key(secret)).decrypt(NONCE, data[KEY_BYTES:], None)
+                plain = _cipher(key, data[:KEY_BYTES]).decrypt(NONCE, data[KEY_BYTES:], None)
             except (InvalidTag, ValueError) as error:
                 raise ProtocolError(f"blocks: the columns of agent {index} were changed on their way.") from error
             numbers = np.frombuffer(plain, numbers.dtype)
@@ -242,5 +243,12 @@ def _unpacked(bundle: FloatArray, widths: FloatArray, rows: int, key: X25519Priv
     return found
 
 
-def _key(secret: bytes) -> bytes:
-    return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"coterie blocks").derive(secret)
+def _cipher(own: Any, public: bytes) -> Any:
+    """What the holders of these two keys encrypt with."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    secret = own.exchange(X25519PublicKey.from_public_bytes(public))
+    return ChaCha20Poly1305(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=b"coterie blocks").derive(secret))

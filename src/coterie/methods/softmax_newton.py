@@ -1,4 +1,4 @@
-"""Newton's method for several classes: softmax, with rows apart.
+"""Newton's method for several classes: softmax, for data split by samples.
 
     z  = argmin ⟨∇f(W), z − W⟩ + ½ (z − W)ᵀ H (z − W) + g(z)            H = ∇²f(W), a block for every pair of classes
     W⁺ = W + θ (z − W)                                                 θ = 1, or the best of a few trial steps
@@ -85,8 +85,8 @@ class SoftmaxNewton(Method[State]):
     first_look: ClassVar[int] = 1
     tells_labels: ClassVar[bool] = False
     disclosure: ClassVar[Disclosure] = Disclosure(
-        sent="the slope of the own rows, a number per column and class, and their Hessian, or products with it",
-        learned="weighted sums of own rows and of their products; with few rows, the rows and labels themselves",
+        sent="the slope of its own rows, a number per column and class, and their Hessian, or products with it",
+        learned="weighted sums of its own rows and of their products; with few rows, the rows and labels themselves",
         secure=TOTALS,
     )
 

@@ -30,7 +30,7 @@ from coterie.result import Result
 
 INK = "#1f2a37"
 QUIET = "#8b95a3"
-BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN = (
+BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN, OLIVE, RED, TEAL = (
     "#0f7ac0",
     "#d55e00",
     "#009e73",
@@ -40,9 +40,12 @@ BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN = (
     "#7b8794",
     "#7356d8",
     "#a3592d",
+    "#6f8f23",
+    "#d1495b",
+    "#2a8c8c",
 )
 
-HUES = (GREEN, PURPLE, SKY, BLUE, VERMILION, OCHRE, GREY, VIOLET, BROWN)
+HUES = (GREEN, PURPLE, SKY, BLUE, VERMILION, OCHRE, GREY, VIOLET, BROWN, OLIVE, RED, TEAL)
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "coterie",
