@@ -97,6 +97,17 @@ def test_a_weight_counts_as_that_many_rows(loss, kind):
     np.testing.assert_allclose(weighted.covariance, repeated.covariance, rtol=1e-6, atol=1e-12)
 
 
+def test_a_cluster_for_each_row_takes_weights_as_sampling_weights():
+    s, y = np.arange(N) % 3 + 0.5, LABELS["poisson"]
+    found = solved("poisson", (X, y, s)).inference("clustered", np.arange(N))
+    Z = sm.add_constant(X, prepend=False)
+    means = np.exp(Z @ found.estimates)
+    inverse = np.linalg.inv(Z.T @ (Z * (s * means)[:, None]))
+    middle = Z.T @ (Z * ((s * (means - y)) ** 2)[:, None])
+    correction = N / (N - 1) * (s.sum() - 1) / (s.sum() - 4)
+    np.testing.assert_allclose(found.covariance, correction * inverse @ middle @ inverse, rtol=1e-6)
+
+
 def test_clusters_at_one_party_and_at_several_are_the_same_clusters():
     order = np.argsort(CLUSTERS, kind="stable")
     at_one = np.split(order, [len(order[CLUSTERS[order] < 10]), len(order[CLUSTERS[order] < 20])])
