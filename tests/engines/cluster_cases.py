@@ -67,6 +67,11 @@ MORE = {
         (X.astype("f4"), NUMBERS.astype("f4")),
         {**RUN, "network": "ring", "method": "proximal-2", "secure_sums": True},
     ),
+    "standard errors": (
+        co.Problem("squared", "none", intercept=True),
+        [functools.partial(tuple, [X[rows], NUMBERS[rows]]) for rows in np.array_split(np.arange(48), 3)],
+        {"method": "gram"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),
@@ -109,7 +114,13 @@ def summary(result: co.Result) -> dict[str, Any]:
         "gaps": result.history.gap,
         "certificate": (result.certificate.primal, result.certificate.dual),
         "witness": [np.asarray(v) for v in result.certificate.witness],
+        "covariance": result.inference("clustered", np.arange(48) % 12).covariance if asks_again(result) else None,
     }
+
+
+def asks_again(result: co.Result) -> bool:
+    """Whether the agents are asked for standard errors, too."""
+    return result.model.problem.family == "linear" and result.model.problem.penalty.is_zero
 
 
 def names() -> list[str]:

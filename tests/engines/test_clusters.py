@@ -67,6 +67,8 @@ def assert_alike(found, expected):
     assert len(found["witness"]) == len(expected["witness"])
     for own, other in zip(found["witness"], expected["witness"], strict=True):
         np.testing.assert_allclose(own, other, rtol=0, atol=1e-9)
+    if expected["covariance"] is not None:
+        np.testing.assert_array_equal(found["covariance"], expected["covariance"])
 
 
 # -- one engine each, started once -------------------------------------------------------------------------------------
@@ -118,7 +120,16 @@ def test_ray_is_like_one_process(name, on_ray):
     assert_alike(summary(fit(name, on_ray)), embedded(name))
 
 
-ONE_OF_EACH = ("proximal-2", "graph-cp", "vrd2", "dfw-subspace", "newton", "global", "an empty party")
+ONE_OF_EACH = (
+    "proximal-2",
+    "graph-cp",
+    "vrd2",
+    "dfw-subspace",
+    "newton",
+    "global",
+    "an empty party",
+    "standard errors",
+)
 """A method of every family. The others run in `make test-slow`: on Spark, where every run sleeps a second."""
 
 
