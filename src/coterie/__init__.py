@@ -48,6 +48,7 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
     from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel
@@ -74,6 +75,7 @@ __all__ = [
     "Disclosure",
     "Engine",
     "Exchange",
+    "Inference",
     "LinearClassifier",
     "LinearModel",
     "LinearRegressor",
@@ -119,6 +121,7 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
     "models": "LinearModel LowRankModel MulticlassModel PersonalModel",

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -16,8 +17,10 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.certificate import Certificate
+from coterie.engines import Engine, Run
 from coterie.errors import CorruptFile, CoterieError, UnknownName
 from coterie.files import read_bytes, readable, staged, write_atomically
+from coterie.inference import Inference
 from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
 from coterie.statuses import Status
@@ -53,6 +56,8 @@ class Result(Generic[M]):
     """What the method may use again for another penalty on the same data, if anything; not saved."""
     warnings: tuple[str, ...] = ()
     """What went wrong without ending the run: a snapshot that could not be written."""
+    rerun: tuple[Engine, Run] | None = field(default=None, repr=False, compare=False)
+    """The engine, and its agents with their data, for what is asked of a fit later; neither saved nor pickled."""
 
     @property
     def rounds(self) -> int:
@@ -63,6 +68,22 @@ class Result(Generic[M]):
     def seconds(self) -> float:
         """How long the run took on the clock, until its last certificate."""
         return float(self.history[-1].seconds) if len(self.history) else 0.0
+
+    def inference(self, kind: str = "model", clusters: Any = None, level: float = 0.95, data: Any = None) -> Inference:
+        """Standard errors, tests and intervals of the coefficients, for a fit without a penalty.
+
+        kind      "model" (the likelihood is right), "robust" (HC0), or "clustered" (rows of a cluster belong together)
+        clusters  for "clustered": the cluster of every row, as one array or one array per party
+        level     of the intervals
+        data      for a result that was loaded: the data, in the form in which it was fitted
+        """
+        # Found by name: to ask agents again, or to make new ones of data, is up to `session`, which makes results.
+        asking = import_module("coterie.session.standard_errors")
+        found: Inference = asking.infer(self, kind, clusters, level, data)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "rerun": None}
 
     def save(self, folder: str | Path) -> Path:
         """Write `model.npz`, `certificate.json` and `run.json` (status, history, bill, network) into a folder."""

@@ -173,7 +173,8 @@ def solve(
         outcome = runner.run(run)
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
     model = family.model(outcome, members, setup.problem, classes)
-    return finish(setup, outcome, model, members, people)
+    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch)
+    return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

@@ -26,7 +26,7 @@ LAYERS = [
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
     {"transport", "carriers"},
     {"methods", "engines"},
-    {"models", "result"},
+    {"models", "inference", "result"},
     {"families"},
     {"session"},
     {"plan", "progress", "sinks", "solve", "verify", "path"},

@@ -11,6 +11,7 @@ import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
 from coterie.commands.output import show_result
+from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
@@ -25,11 +26,15 @@ def fit(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
     ] = Path("coterie-fit"),
+    inference: Annotated[
+        str | None, among("model", "robust", "clustered", also=": standard errors, tests and intervals")
+    ] = None,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Fit a model to data held by several parties. Writes model, certificate and report."""
+    _check_inference(question, inference)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     result = co.solve(
         question.problem,
@@ -40,10 +45,36 @@ def fit(
         **question.settings,
         **question.options,
     )
+    found, refusal = None, None
+    if inference is not None:
+        clusters = question.clusters if inference == "clustered" else None
+        try:
+            found = result.inference(inference, clusters if clusters is None or len(clusters) > 1 else clusters[0])
+        except InvalidData as error:
+            refusal = error  # the fit is written all the same
     if not question.settings["engine"].speaks:
         raise typer.Exit(result.status.exit_code)
     result.save(output)
     if figures is not None:
         co.report.save_figures(result, output / "figures", figures)
-    show_result(result, output, co.report.write_report(result, output / "report.html"), as_json)
+    sections = []
+    if found is not None:
+        found.save(output / "inference.json")
+        sections.append(co.report.inference_section(found))
+    page = co.report.write_report(result, output / "report.html", sections=sections)
+    show_result(result, output, page, as_json and refusal is None, found)
+    if refusal is not None:
+        raise refusal
     raise typer.Exit(result.status.exit_code)
+
+
+def _check_inference(question: Question, kind: str | None) -> None:
+    """Refused before a long fit rather than after it."""
+    if kind is not None and kind not in co.inference.KINDS:
+        raise UnknownName("kind of inference", kind, co.inference.KINDS)
+    if (kind == "clustered") != (question.clusters is not None):
+        raise InvalidInput("--inference clustered and --cluster COLUMN belong together: give both, or neither.")
+    if kind is not None:
+        from coterie.session.standard_errors import check_problem
+
+        check_problem(question.problem, question.split)

@@ -109,6 +109,8 @@ class Question:
     settings: dict[str, Any]
     options: dict[str, Any]
     """Parameters that are neither the loss's nor the penalty's: the method's."""
+    clusters: list[Any] | None = None
+    """The cluster of each row, an array per file."""
 
     @property
     def split(self) -> str:
@@ -122,6 +124,9 @@ def question(
     id: Id = None,
     weight: Weight = None,
     columns: Columns = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
+    ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
     loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"))))] = "squared",
     penalty: Annotated[
@@ -185,7 +190,14 @@ def question(
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
-    return Question(problem, tables(data, target, id, weight, split, columns), settings, options)
+    if cluster is None:
+        return Question(problem, tables(data, target, id, weight, split, columns), settings, options)
+    if id is not None or split != "samples":
+        raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
+    given_tables = tables(data, target, cluster, weight, split, columns)
+    parts = given_tables if isinstance(given_tables, list) else [given_tables]
+    bare = [replace(part, ids=None) for part in parts]
+    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts])
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
@@ -193,7 +205,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 
 
 PANELS = {
-    "Data": "target id weight columns users",
+    "Data": "target id weight columns cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",

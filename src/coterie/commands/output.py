@@ -55,12 +55,15 @@ def summary(result: co.Result) -> dict[str, Any]:
     }
 
 
-def show_result(result: co.Result, output: Path, report: Path, as_json: bool) -> None:
+def show_result(
+    result: co.Result, output: Path, report: Path, as_json: bool, inference: co.Inference | None = None
+) -> None:
     """Status, certificate, bill, and where everything was put."""
     certificate, bill = result.certificate, result.bill
     if as_json:
         files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
-        print_json({**summary(result), **{name: str(path) for name, path in files.items()}})
+        told = {} if inference is None else {"inference": inference.table()}
+        print_json({**summary(result), **told, **{name: str(path) for name, path in files.items()}})
         return
     out = console()
     colour = "green" if result.status.success else "yellow"
@@ -68,6 +71,11 @@ def show_result(result: co.Result, output: Path, report: Path, as_json: bool) ->
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")
     out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
+    if inference is not None:
+        out.print(str(inference), markup=False, soft_wrap=True)
+        if inference.bill is not None:
+            sent = co.progress.format_bits(inference.bill.total.bits)
+            out.print(f"[bold]Standard errors[/bold]  {inference.bill.rounds} round more, {sent}")
     table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +20,12 @@ def predict(
     model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
     data: Annotated[Path, typer.Argument(help="New data with the columns of the model: Parquet, CSV or svmlight.")],
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Also write the probability of every class.")] = False,
+    score: Annotated[bool, typer.Option("--score", help="Also write the scores (decision function).")] = False,
+    id: Annotated[str | None, typer.Option("--id", help="Column with the row ids, to copy to the output.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", help="Column to copy to the output. Can be repeated.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file (default: print).")] = None,
     raw: Raw = False,
     as_json: Json = False,
@@ -27,6 +33,8 @@ def predict(
 ) -> None:
     """Predict with a fitted model. With a party.toml, do it together with the other parties."""
     if model.suffix == ".toml":
+        if proba or score or id is not None or keep:
+            raise InvalidInput("with a party.toml the output is ids and predictions; leave the other options out.")
         predict_with_parties(model, data, output, as_json, raw=raw)
         return
     fitted = co.models.load_model(model)
@@ -36,16 +44,41 @@ def predict(
     personal = isinstance(fitted, co.PersonalModel)
     if users is not None and not personal:
         raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
-    names = fitted.columns or (None if personal else numbered(data, len(fitted.coef_)))
-    table = co.read(data, id=users, columns=names)
+    several = isinstance(fitted, co.MulticlassModel)
+    names = fitted.columns or (None if personal else numbered(data, fitted.coef_.shape[1 if several else 0]))
+    table = co.read(data, id=users or (id if names is None else None), columns=names)
     whose = {"users": table.ids} if personal and users is not None else {}
     predictions = fitted.predict(table.X, **whose).tolist()
-    written = co.files.csv_text(["prediction"], ([one] for one in predictions), raw=raw)
+    copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])
+    found = {**copied, "prediction": predictions, **_more(fitted, table, whose, proba, score)}
+    if len(found) < len(copied) + 1:
+        raise InvalidInput("a kept column is called 'prediction', as the output's own. Rename it.")
+    written = co.files.csv_text(list(found), zip(*found.values(), strict=True), raw=raw)
     if output is not None:
         co.files.write_atomically(output, written.encode())
     if as_json:
-        print_json({"predictions": predictions, "output": str(output) if output else None})
+        beside = {name: cells for name, cells in found.items() if name != "prediction"}
+        told = {"columns": beside} if beside else {}
+        print_json({"predictions": predictions, **told, "output": str(output) if output else None})
     elif output is None:
-        print(written.partition("\n")[2], end="")
+        print(written if len(found) > 1 else written.partition("\n")[2], end="")
     else:
         console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
+
+
+def _more(fitted: Any, table: co.Table, whose: dict[str, Any], proba: bool, score: bool) -> dict[str, list[Any]]:
+    """Probabilities and scores by the names of their columns."""
+    found: dict[str, list[Any]] = {}
+    classes = [] if fitted.classes_ is None else fitted.classes_.tolist()
+    if proba:
+        if not classes or not hasattr(fitted, "predict_proba"):
+            raise InvalidInput("--proba is for models with probabilities of classes: logistic or multinomial.")
+        columns = fitted.predict_proba(table.X, **whose).T.tolist()
+        found |= {f"probability {label}": column for label, column in zip(classes, columns, strict=True)}
+    if score:
+        scores = fitted.decision_function(table.X, **whose)
+        if scores.ndim == 1:
+            return {**found, "score": scores.tolist()}
+        labels = classes or range(scores.shape[1])
+        found |= {f"score {label}": column for label, column in zip(labels, scores.T.tolist(), strict=True)}
+    return found

@@ -32,7 +32,11 @@ def report(
         result = co.Result.load(answer)
         if figures is not None:
             co.report.save_figures(result, answer / "figures", figures)
-        show_result(result, answer, co.report.write_report(result, page, notes=note or ()), as_json)
+        saved = answer / "inference.json"
+        found = co.Inference.load(saved) if saved.is_file() else None
+        sections = [] if found is None else [co.report.inference_section(found)]
+        written = co.report.write_report(result, page, notes=note or (), sections=sections)
+        show_result(result, answer, written, as_json, found)
         return
     results = {file.parent.name: co.Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
     if not results:

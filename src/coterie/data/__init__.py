@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from coterie.data.align import align, order_digest
 from coterie.data.check import SPLITS, encode_classes, encode_labels, validated, validated_all
-from coterie.data.read import read
+from coterie.data.read import read, read_cells
 from coterie.data.split import Agents, split
 from coterie.data.table import Table
 
@@ -20,6 +20,7 @@ __all__ = [
     "encode_labels",
     "order_digest",
     "read",
+    "read_cells",
     "split",
     "validated",
     "validated_all",

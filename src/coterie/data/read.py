@@ -219,6 +219,33 @@ def _read_path(path: Path, roles: _Roles, party: str) -> Table:
     return reader(path, roles, party)
 
 
+def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Columns of a CSV or Parquet file as they are, to be copied: text of a CSV, values of Parquet, None if missing."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as pq
+
+    if not names:
+        return {}
+    path = Path(path).expanduser()
+    party = path.name.split(".")[0]
+    kinds = {ending.lower() for ending in path.suffixes}
+    if not kinds & {".csv", ".parquet"}:
+        raise party_error(party, f"the file {str(path)!r} has no named columns to copy. Give CSV or Parquet.")
+    try:
+        if ".parquet" in kinds:
+            table = pq.read_table(path, partitioning=None)
+        else:
+            types = dict.fromkeys(names, pa.string())
+            table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=types))
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, party, "Parquet" if ".parquet" in kinds else "CSV", error) from error
+    for name in names:
+        if name not in table.column_names:
+            raise party_error(party, str(UnknownName("column", name, table.column_names)))
+    return {name: table.column(name).to_pylist() for name in names}
+
+
 def _unreadable(path: Path, party: str, kind: str, error: Exception) -> InvalidData:
     return party_error(party, f"the file {str(path)!r} cannot be read as {kind}: {error}. Write it again.")
 

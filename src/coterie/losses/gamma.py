@@ -25,6 +25,7 @@ class Gamma(LogLink):
     """Positive amounts whose spread grows with their mean eᵘ, as costs and times do: ℓ(u; y) = y e⁻ᵘ + u."""
 
     name: ClassVar[str] = "gamma"
+    dispersion: ClassVar[bool | None] = True
     labels: ClassVar[str] = "amounts above 0"
 
     def accepts(self, y: FloatArray) -> Any:
@@ -47,6 +48,9 @@ class Gamma(LogLink):
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         result: FloatArray = y * exponential(-u)[0]
         return result
+
+    def expected_curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        return np.ones_like(u)
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         a = 1 - v

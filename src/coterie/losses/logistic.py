@@ -28,6 +28,7 @@ class Logistic(Loss):
     """Logistic regression: ℓ(u; y) = log(1 + e^{−y u})."""
 
     name: ClassVar[str] = "logistic"
+    dispersion: ClassVar[bool | None] = False
     kind: ClassVar[str] = "classification"
     conjugate_entropy: ClassVar[bool] = True
 

@@ -44,6 +44,8 @@ class Loss(ABC):
     """Whether ℓ(u + c; y + c) = ℓ(u; y): then labels far from 0 are lowered, beside an intercept."""
     steep: ClassVar[bool] = False
     """Whether ℓ'' has no bound although there is no kink: methods then start from the best constant."""
+    dispersion: ClassVar[bool | None] = None
+    """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None: it is none."""
     labels: ClassVar[str] = ""
     """Which labels it takes, in words, if not all numbers are: see `accepts`."""
 
@@ -94,6 +96,10 @@ class Loss(ABC):
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
         """ℓ''(u_i; y_i), where it jumps one of its two values; smooth losses have it, second-order methods need it."""
         raise InvalidProblem(f"the {self.name} loss has no second derivative (curvature); use a first-order method.")
+
+    def expected_curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
+        """The mean of ℓ''(u_i; y) over labels y of the distribution that u_i stands for."""
+        return self.curvature(u, y)
 
     def response(self, u: FloatArray) -> FloatArray:
         """What is predicted where the score is u: the score itself, or the mean that it stands for."""

@@ -16,6 +16,7 @@ class Squared(Loss):
     """Least squares: ℓ(u; y) = ½ (u − y)²."""
 
     name: ClassVar[str] = "squared"
+    dispersion: ClassVar[bool | None] = True
     kind: ClassVar[str] = "regression"
     quadratic: ClassVar[bool] = True
     moves_with_labels: ClassVar[bool] = True

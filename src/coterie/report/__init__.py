@@ -10,14 +10,23 @@ Matplotlib is only loaded when one of these is called, so that the command line 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coterie.errors import UnknownName
 from coterie.files import write_atomically
+from coterie.inference import Inference
 from coterie.result import Result
 
-__all__ = ["FORMATS", "save_comparison_figures", "save_figures", "write_comparison", "write_report"]
+__all__ = [
+    "FORMATS",
+    "inference_section",
+    "save_comparison_figures",
+    "save_figures",
+    "write_comparison",
+    "write_report",
+]
 
 FORMATS = ("svg", "pdf", "png")
 
@@ -33,6 +42,13 @@ def write_report(
     from coterie.report.page import page
 
     return write_atomically(path, page(result, notes, sections).encode(), public=True)
+
+
+def inference_section(inference: Inference) -> Callable[[Result], str]:
+    """A section for `write_report`: the table of standard errors, tests and intervals."""
+    from coterie.report.inference import render
+
+    return partial(render, inference)
 
 
 def save_figures(result: Result, folder: str | Path, format: str = "svg") -> list[Path]:
