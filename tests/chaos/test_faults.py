@@ -19,7 +19,7 @@ from coterie.peers.chaos import Chaos
 from coterie.result import Result
 from coterie.statuses import Status
 from coterie.transport import edge, grpc_mesh
-from tests.chaos.parties import NAMES, Network, data, processes, together, write_data, write_study
+from tests.chaos.parties import NAMES, Network, data, processes, same_secrets, together, write_data, write_study
 
 pytestmark = pytest.mark.chaos
 
@@ -121,6 +121,16 @@ def test_killed_parties_come_back_and_the_bits_are_the_same(tmp_path):
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_kills_at_many_points(tmp_path, seed):
     run_with_kills(tmp_path, 5, seed)
+
+
+@pytest.mark.slow
+def test_private_randomness_survives_kills(tmp_path):
+    """What tree multiplies columns by in its set-up is drawn from a nonce that only the party has."""
+    tables, settings = data(seed=3, classification=True), LONG | {"method": "tree"}
+    write_study(tmp_path, deadline=60.0, **settings)
+    write_data(tmp_path, tables)
+    results = killing(tmp_path, settings, 2, seed=3)
+    assert_same_bits(results, undisturbed(tables, settings, engine=same_secrets(tmp_path)))
 
 
 @pytest.mark.slow

@@ -238,9 +238,11 @@ def test_parties_with_clocks_of_their_own(tmp_path):
 
 
 def test_a_real_clock_is_for_users(tmp_path):
-    write_study(tmp_path, NAMES, {"loss": "squared"}, split="samples", clock="real")
-    with pytest.raises(co.CoterieError, match="clock = 'real' is for split = 'users'"):
-        load_study(tmp_path / "study.toml")
+    write_study(tmp_path, NAMES, {"loss": "squared"}, split="samples")
+    file = tmp_path / "study.toml"
+    file.write_text('clock = "real"\n' + file.read_text())
+    with pytest.raises(co.CoterieError, match="clock = 'real' needs split = 'users'"):
+        load_study(file)
 
 
 # -- with real processes -----------------------------------------------------------------------------------------------

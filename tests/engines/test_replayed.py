@@ -31,7 +31,7 @@ class Visits(Local):
     """The embedded engine, visiting agents word by word."""
 
     def run(self, run):
-        return run.on(Replayed(run.network, Bill(run.network), run.names, visited))
+        return run.on(Replayed(run.network, Bill(run.network), run.names, visited, run.secure_sums))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from coterie.files import read_archive
 from coterie.methods import Method
 from coterie.networks import path
 from coterie.transport.in_process import InProcess
-from coterie.verdict import Record
+from coterie.verdict import Record, verdict
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
@@ -393,7 +393,7 @@ def test_what_was_published_last_round_is_heard_this_round(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("gap", "verdict"),
+    ("gap", "expected"),
     [
         (lambda t: 1e-3, co.Status.STALLED),
         (lambda t: 1e-3 if t <= 100 else 1e-3 + 1.0 / t, None),  # a lucky start, and falling since
@@ -401,10 +401,10 @@ def test_what_was_published_last_round_is_heard_this_round(tmp_path):
         (lambda t: 1e-3 if t <= 100 else 2e-3, co.Status.STALLED),
     ],
 )
-def test_only_what_no_longer_falls_has_stalled(gap, verdict):
+def test_only_what_no_longer_falls_has_stalled(gap, expected):
     history = [Record(t, 0.0, t, 1.0, 1.0 - gap(t), gap(t)) for t in range(10, 3001, 10)]
     least = min(record.gap for record in history)
-    assert verdict(history, Bound(1.0, 1.0 - least), 1.0, 1e-9) is verdict
+    assert verdict(history, Bound(1.0, 1.0 - least), 1.0, 1e-9) is expected
 
 
 def test_a_bill_does_not_grow_with_the_rounds():

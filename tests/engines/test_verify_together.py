@@ -15,8 +15,10 @@ from coterie.certificate import Certificate
 from coterie.errors import InvalidData, InvalidInput
 from coterie.models import LinearModel
 from coterie.peers.disclosure import disclosure
+from coterie.peers.pinning import pin
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_study
+from coterie.transport.keys import fingerprint
 
 GROUP = {"loss": "logistic", "penalty": "group", "strength": 0.02, "groups": [0, 0, 1, 2, 2, 2, 3, 4, 4]}
 USERS = {"mu": 1.0, "beta": 5.0}
@@ -164,8 +166,11 @@ def test_what_was_falsified_is_found_and_said_by_all(tmp_path, fitted, forgery):
         (tmp_path / name / "result").mkdir()
         for file in (folder / name / "result").iterdir():
             (tmp_path / name / "result" / file.name).write_bytes(file.read_bytes())
-        for key in (folder / name).glob("*.pem"):
+        for key in [*(folder / name).glob("*.pem"), folder / name / "nonce.txt"]:
             (tmp_path / name / key.name).write_bytes(key.read_bytes())
+        (tmp_path / name / "nonce.txt").chmod(0o600)
+    pins = {name: fingerprint((folder / name / "certificate.pem").read_bytes()) for name in NAMES}
+    pin(tmp_path / "study.toml", pins)
     assert all(one.holds for one in together(tmp_path, tables, work=verify_together))
     forge(tmp_path)
     found = together(tmp_path, tables, work=verify_together)

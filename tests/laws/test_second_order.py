@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -718,7 +718,7 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
     few = rounds()
     assert precisions[:4] == [True] * 4  # in the first round nothing is known of H
     assert precisions[4:] == [not twins] * 4 * (few - 1)
-    monkeypatch.setattr(newton, "SINGLE_FROM", 10**6)
+    monkeypatch.setattr(newton, "TUNING", replace(newton.TUNING, single_from=10**6))
     assert few <= rounds() + 1
     assert not any(precisions)
 
@@ -736,7 +736,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
         return second_moment(design, scale, *more, **how)
 
     monkeypatch.setattr(newton, "second_moment", counted)
-    monkeypatch.setattr(newton, "SAMPLED_FROM", n * d)
+    monkeypatch.setattr(newton, "TUNING", replace(newton.TUNING, sampled_from=n * d))
     problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
     result = co.solve(problem, (A, y), **run)
     shares = np.reshape(counts, (-1, K))
@@ -757,7 +757,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     co.solve(problem, (A, y), max_rounds=1, **stopped)
     resumed = co.solve(problem, (A, y), **stopped)
     np.testing.assert_array_equal(resumed.model.coef_, co.solve(problem, (A, y), check_every=1, **run).model.coef_)
-    monkeypatch.setattr(newton, "THINNEST", 1)
+    monkeypatch.setattr(newton, "TUNING", replace(newton.TUNING, thinnest=1))
     counts.clear()
     whole = co.solve(problem, (A, y), **run)
     assert set(counts) == {1.0}

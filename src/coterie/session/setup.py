@@ -270,7 +270,7 @@ def choose_method(
     if secure_sums and chosen.one_speaker:
         raise InvalidProblem(
             f"in {chosen.name!r} one party speaks at a time, so that a secure sum would be that party's message. Use "
-            "another method, or secure_sums=False."
+            "another method, or leave secure sums out."
         )
     return chosen, f"Method {chosen.name} ({chosen.summary}), {explanation}."
 
