@@ -18,7 +18,7 @@ from coterie.methods import METHODS
 from coterie.networks import ring
 from coterie.words import Mix, Sum
 
-LONG = {"vrd2", "diffusion", "pvrd2", "dynamic-diffusion", "global", "until it is optimal"}
+LONG = {"vrd2", "diffusion", "pvrd2", "dynamic-diffusion", "global", "until it is optimal", "rare columns beside l1"}
 SYNCHRONOUS = [name for name in names() if name not in METHODS or not METHODS[name]().asynchronous]
 
 

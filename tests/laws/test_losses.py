@@ -355,6 +355,12 @@ def test_arguments_are_kept_and_so_is_their_precision(law, dtype):
         assert not np.shares_memory(result, y)
 
 
+def test_amounts_that_are_hardly_numbers_have_a_prox():
+    y, u = np.full(3, 2e-311), np.array([0.0, -1.0, 2.0])
+    x = loss("gamma").prox(u, y, 1.0)
+    np.testing.assert_allclose(x, u - 1.0, atol=1e-12)
+
+
 def test_settings_make_the_loss_again(law):
     assert loss(**json.loads(json.dumps(law.settings()))) == law
     assert law.kind in ("regression", "classification")

@@ -64,5 +64,8 @@ def log_root(z: FloatArray, step: Step) -> FloatArray:
     x = z.astype(float) + np.log(steps)
     omega = wrightomega(x)
     # ω = step · eᵗ. Where it is large z − ω cancels, and where it is small its logarithm does.
-    result: FloatArray = np.where(x > 0, np.log(np.where(x > 0, omega, 1.0) / steps), z - omega)
+    with np.errstate(over="ignore"):  # an infinite quotient is of a step so small that only its logarithm is a number
+        quotient = np.where(x > 0, omega, 1.0) / steps
+    logs = np.where(np.isfinite(quotient), np.log(quotient), np.log(np.where(x > 0, omega, 1.0)) - np.log(steps))
+    result: FloatArray = np.where(x > 0, logs, z - omega)
     return result
