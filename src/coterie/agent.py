@@ -164,9 +164,9 @@ class SoftmaxHere:
 
 
 def _log_softmax(scores: FloatArray) -> FloatArray:
-    logs, compute = np.empty(scores.shape), log_softmax_rows
-    run: Any = compute
-    run(scores, logs)
+    logs = np.empty(scores.shape)
+    compute: Any = log_softmax_rows
+    compute(scores, logs)
     return logs
 
 

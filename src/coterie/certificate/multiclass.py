@@ -179,9 +179,9 @@ def _gaps(agent: Agent, here: SoftmaxHere, p: FloatArray, error: float) -> tuple
     normalising = (agent.problem.outputs + FEW) * EPSILON * agent.weight * farthest
     if p is here.p:
         return 0.0, error**2 + normalising
-    terms, compute = np.empty(p.size), divergences
-    run: Any = compute
-    run(p.ravel(), here.logs.ravel(), terms)
+    terms = np.empty(p.size)
+    compute: Any = divergences
+    compute(p.ravel(), here.logs.ravel(), terms)
     gaps = float(here.weighted(terms.reshape(p.shape)).sum())
     return gaps, _norm(here, p - here.p) * error + error**2 + _summed(agent, gaps) + normalising
 

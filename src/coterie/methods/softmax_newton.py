@@ -24,7 +24,7 @@ import scipy.linalg
 from coterie.agent import Agent, SoftmaxHere
 from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_number
 from coterie.certificate import Point
-from coterie.methods.costs import Sizes
+from coterie.methods.costs import Outlook, Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, minimiser, packed, rounded, second_moment, unpacked
@@ -98,7 +98,14 @@ class SoftmaxNewton(Method[State]):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        return 1.0, "few rounds"
+        return 1.0, "a few rounds suffice"
+
+    @classmethod
+    def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook:
+        width = sizes.width(problem) * problem.outputs
+        few = width <= (TUNING.full if _is_smooth(problem) else TUNING.full_kinks)
+        sums, scalars = (2, width * (width + 3) / 2) if few else (30, 30 * width)
+        return Outlook(8, sums, scalars, 2 * sums * problem.outputs * sizes.rows_work)
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
@@ -113,8 +120,7 @@ class SoftmaxNewton(Method[State]):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         here: SoftmaxHere = agent.at(state.w, agent.centred)
-        smooth = agent.problem.penalty.quadratic or agent.problem.penalty.is_zero
-        few = len(state.w) <= (TUNING.full if smooth else TUNING.full_kinks)
+        few = len(state.w) <= (TUNING.full if _is_smooth(agent.problem) else TUNING.full_kinks)
         z, slope, before = yield from (_from_hessian(agent, here) if few else self._from_products(agent, state, here))
         image = agent.centred.forward(z - state.w)
         penalty, there = (_penalty(agent, w) for w in (state.w, z))
@@ -136,11 +142,11 @@ class SoftmaxNewton(Method[State]):
         self, agent: Agent, state: State, here: SoftmaxHere
     ) -> Talk[tuple[FloatArray, FloatArray, float]]:
         """The next target, ∇f and Σ s ℓ, from products of the Hessian with directions."""
-        n, penalty, width = agent.total, agent.problem.penalty, len(state.w)
+        n, width = agent.total, len(state.w)
         first = yield Sum(np.concatenate([_diagonal(here), here.adjoint, [here.losses]]))
         scale, slope = first[:width] / n, first[width:-1] / n
         scale = np.maximum(scale, scale.max(initial=0.0) * TUNING.least)
-        solve = _conjugate_gradients if penalty.quadratic or penalty.is_zero else _proximal_gradients
+        solve = _conjugate_gradients if _is_smooth(agent.problem) else _proximal_gradients
         exact = TUNING.exact
         if state.steepest:
             exact = min(exact, math.sqrt(float(np.linalg.norm(slope)) / state.steepest))
@@ -249,6 +255,11 @@ def _proximal_gradients(
         point, lead, pull = new, new + share * (new - point), pull_new + share * (pull_new - pull_point)
         pull_point, momentum = pull_new, following
     return point
+
+
+def _is_smooth(problem: Problem) -> bool:
+    """Whether the penalty is."""
+    return problem.penalty.quadratic or problem.penalty.is_zero
 
 
 def _penalty(agent: Agent, w: FloatArray) -> float:

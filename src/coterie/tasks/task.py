@@ -112,6 +112,8 @@ class Task(ABC):
     """Whether F is the quadratic that `curvature` says, and not only below it."""
     quadratic: ClassVar[bool]
     """Whether φ is a parabola, so that one pair of slopes gives the best step."""
+    smooth: ClassVar[bool] = True
+    """Whether there is no kink, as of a `Loss`."""
     for_vectors: ClassVar[bool] = False
     """Whether it also takes penalties of vectors, of all coefficients in one: the model is then a linear one."""
     block_rows: ClassVar[int] = 8192
