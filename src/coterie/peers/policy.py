@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
+import numpy as np
 
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, PartyLost, Refused
-from coterie.families import family_of
 from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
@@ -81,7 +81,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     def allows(self, study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, str]:
         """Every method that may run, with what forbids it, or nothing."""
         problem, sizes = study.make_problem(), sizes_of(parts, study.split)
-        problem = problem.with_classes(family_of(problem).classes(problem, {c for part in parts for c in part.classes}))
+        if labels := sorted({label for part in parts for label in part.classes}):
+            problem = problem.with_classes(np.array(labels))
         general = self.objection(study, parts[me].rows)  # once more: rows were matched
         allowance = self.allowance(study, parts, me)
 
