@@ -150,17 +150,34 @@ def _of_rows(
     target: float,
     radius: float | None,
 ) -> Bound:
-    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
-    coefficients = problem.coefficients(w)
+    coefficients, c = agent.problem.coefficients(w), slope[2]
     losses, losses_error, at_zero, gaps, gaps_error, _, *imbalance = map(float, sums[len(coefficients) :])
-    radii: tuple[float, ...] = ()
-    if not penalty.coercive:
-        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
     centred = float(w[-1]) + float(agent.known.centre @ coefficients) if agent.known.centre is not None else 0.0
     room = _room(agent, centred)
     # What is left of Σ s v, what adding it up can have lost, and what shrinking v has.
     left = abs(sum(imbalance)) + agent.count**2 * EPSILON * _grid(both) + (c < 1.0) * EPSILON * float(both.sum())
     left += 2.0 * agent.cut
+    values = losses, losses_error, at_zero, gaps, gaps_error
+    return bound_of_samples(agent, coefficients, slope, values, shrunk, room, left, target, radius)
+
+
+def bound_of_samples(
+    agent: Agent,
+    coefficients: FloatArray,
+    slope: tuple[FloatArray, FloatArray, float],
+    values: tuple[float, float, float, float, float],
+    shrunk: FloatArray,
+    room: float,
+    left: float,
+    target: float,
+    radius: float | None,
+) -> Bound:
+    """What sums over all samples prove: the first five parts of `Totals`, and what is left of Σ s v."""
+    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
+    losses, losses_error, at_zero, gaps, gaps_error = values
+    radii: tuple[float, ...] = ()
+    if not penalty.coercive:
+        radii = radii_for(agent, float(np.linalg.norm(coefficients)), radius)
     totals = Totals(
         losses=losses,
         losses_error=losses_error,

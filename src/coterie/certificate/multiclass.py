@@ -23,7 +23,7 @@ from coterie.agent import Agent, Facts, SoftmaxHere
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import lengths_of_start, sum_of_inverses
-from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE, Totals, bound_of, bounded_parts, radii_for
+from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE, bound_of_samples
 from coterie.kernels.entropy import divergences
 from coterie.words import Sum, Talk
 
@@ -111,33 +111,16 @@ def _of_rows(
     target: float,
     radius: float | None,
 ) -> Bound:
-    problem, penalty, (u, off, c) = agent.problem, agent.problem.penalty, slope
-    coefficients, classes = problem.coefficients(w), problem.outputs
-    losses, losses_error, gaps, gaps_error, _, left_error = map(float, sums[len(u) : len(u) + 6])
-    radii = () if penalty.coercive else radii_for(agent, float(np.linalg.norm(coefficients)), radius)
+    problem, classes = agent.problem, agent.problem.outputs
+    coefficients, d = problem.coefficients(w), len(slope[0])
+    losses, losses_error, gaps, gaps_error, _, left_error = map(float, sums[d : d + 6])
     room = 0.0
     if agent.known.centre is not None:
         centred = w[-classes:] + agent.known.centre @ coefficients.reshape(-1, classes)
         room = ROOM + RADIUS * float(np.abs(centred).max())
-    totals = Totals(
-        losses=losses,
-        losses_error=losses_error,
-        at_zero=0.0,
-        gaps=gaps,
-        gaps_error=gaps_error,
-        shrunk=float(shrunk[0]),
-        shrunk_error=float(shrunk[1]),
-        imbalance=room * (float(np.abs(sums[-classes:]).sum()) + left_error + 2.0 * classes * agent.cut),
-        penalty=penalty.value(coefficients),
-        penalty_gap=penalty.fenchel_young(coefficients, c * u),
-        penalty_gap_and_error=penalty.fenchel_young(coefficients, c * u, c * off),
-        nothing=penalty.conjugate(0.0 * u),
-        bounded=tuple(bounded_parts(penalty, coefficients, u, off, radii)) if radii else (),
-        bounded_errors=tuple(most * float(np.linalg.norm(off)) for most in radii),
-        radii=radii,
-        room=room if problem.intercept else None,
-    )
-    return bound_of(agent, totals, target, radius)
+    left = float(np.abs(sums[-classes:]).sum()) + left_error + 2.0 * classes * agent.cut
+    values = losses, losses_error, 0.0, gaps, gaps_error
+    return bound_of_samples(agent, coefficients, slope, values, shrunk, room, left, target, radius)
 
 
 def _in_the_simplex(here: SoftmaxHere, v: FloatArray) -> FloatArray:

@@ -6,6 +6,7 @@ One `Sum` of d numbers for each step, however many columns there are; see `newto
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,15 +56,33 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray, steep
     slope = total[len(w) : -1] / n + ridge * w
     steepness = float(np.linalg.norm(slope))
     enough = min(TUNING.forcing, math.sqrt(steepness / (steepest or steepness or 1.0))) * steepness
-    p, left, said = np.zeros(len(w)), -slope, total
-    scaled = left / scale
+    bent = lambda direction: design.adjoint(curvature * design.forward(direction))  # noqa: E731
+    p = yield from solved(agent, bent, ridge, scale, -slope, enough, steps, total)
+    return Target(shared_result(total, lambda: sealed(w + p)), slope - ridge * w, float(total[-1]), steepness)
+
+
+def solved(
+    agent: Agent,
+    bent: Callable[[FloatArray], FloatArray],
+    ridge: FloatArray,
+    scale: FloatArray,
+    left: FloatArray,
+    enough: float,
+    steps: int,
+    said: FloatArray,
+) -> Talk[FloatArray]:
+    """p with ‖left − (H + ridge) p‖ ≤ enough, or after so many steps, preconditioned by the scale.
+
+    `bent` is what an agent's own rows make of a direction: n H times it is everybody's sum. `said` was heard last.
+    """
+    p, scaled = np.zeros(len(left)), left / scale
     direction, size = scaled, float(left @ scaled)
     for _ in range(steps):
         # The clock is asked once for all agents, who must say the same words.
         if np.linalg.norm(left) <= enough or size <= 0 or shared_result(said, agent.should_stop):
             break
-        said = yield Sum(design.adjoint(curvature * design.forward(direction)))
-        image = said / n + ridge * direction
+        said = yield Sum(bent(direction))
+        image = said / agent.total + ridge * direction
         bend = float(direction @ image)
         if not bend > 0:
             break
@@ -71,4 +90,4 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray, steep
         scaled = left / scale
         before, size = size, float(left @ scaled)
         direction = scaled + size / before * direction
-    return Target(shared_result(total, lambda: sealed(w + p)), slope - ridge * w, float(total[-1]), steepness)
+    return p

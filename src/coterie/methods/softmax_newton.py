@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +25,7 @@ import scipy.linalg
 from coterie.agent import Agent, SoftmaxHere
 from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_number
 from coterie.certificate import Point
+from coterie.methods.conjugate_gradients import solved
 from coterie.methods.costs import Outlook, Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
@@ -150,7 +152,7 @@ class SoftmaxNewton(Method[State]):
         exact = TUNING.exact
         if state.steepest:
             exact = min(exact, math.sqrt(float(np.linalg.norm(slope)) / state.steepest))
-        z = yield from solve(agent, here, slope, scale, exact, self.products)
+        z = yield from solve(agent, here, first, slope, scale, exact, self.products)
         return sealed(z), slope, float(first[-1])
 
 
@@ -163,12 +165,12 @@ def _from_hessian(agent: Agent, here: SoftmaxHere) -> Talk[tuple[FloatArray, Flo
     total = yield Sum(packed(_hessian(here), here.adjoint, np.array([here.losses])))
     width = len(here.w)
 
-    def solved() -> tuple[FloatArray, FloatArray, float]:
+    def found() -> tuple[FloatArray, FloatArray, float]:
         slope = total[-width - 1 : -1] / agent.total
         H = unpacked(total, width) / agent.total
         return sealed(minimiser(agent, H, slope, here.w)[0]), slope, float(total[-1])
 
-    return shared_result(total, solved)
+    return shared_result(total, found)
 
 
 def _hessian(here: SoftmaxHere) -> FloatArray:
@@ -198,50 +200,37 @@ def _diagonal(here: SoftmaxHere) -> FloatArray:
     return squares.ravel()
 
 
-def _product(agent: Agent, here: SoftmaxHere, direction: FloatArray) -> Talk[FloatArray]:
-    """H times a direction."""
-    said = yield Sum(here.design.adjoint(here.bent(here.design.forward(direction))))
-    image: FloatArray = said / agent.total
-    return image
+def _bent(here: SoftmaxHere, direction: FloatArray) -> FloatArray:
+    """What its own rows add to n H times a direction."""
+    return here.design.adjoint(here.bent(here.design.forward(direction)))
 
 
 def _conjugate_gradients(
-    agent: Agent, here: SoftmaxHere, slope: FloatArray, scale: FloatArray, exact: float, most: int
+    agent: Agent, here: SoftmaxHere, said: FloatArray, slope: FloatArray, scale: FloatArray, exact: float, most: int
 ) -> Talk[FloatArray]:
-    """w + p with (H + λI) p = −∇P, nearly, where λ is 0 for intercepts; preconditioned by the diagonal."""
+    """w + p with (H + λI) p = −∇P, nearly, where λ is 0 for intercepts."""
     ridge = np.full(len(slope), agent.problem.penalty.strong_convexity)
     ridge[len(ridge) - agent.problem.free() :] = 0.0
-    scale = scale + ridge
-    p, left = np.zeros(len(slope)), -slope - ridge * here.w
-    enough, scaled = exact * float(np.linalg.norm(left)), left / scale
-    direction, size = scaled, float(left @ scaled)
-    for _ in range(most):
-        if np.linalg.norm(left) <= enough or size <= 0:
-            break
-        image = yield from _product(agent, here, direction)
-        image = image + ridge * direction
-        bend = float(direction @ image)
-        if not bend > 0:
-            break
-        p, left = p + size / bend * direction, left - size / bend * image
-        scaled = left / scale
-        before, size = size, float(left @ scaled)
-        direction = scaled + size / before * direction
+    left = -slope - ridge * here.w
+    enough = exact * float(np.linalg.norm(left))
+    p = yield from solved(agent, partial(_bent, here), ridge, scale + ridge, left, enough, most, said)
     return here.w + p
 
 
 def _proximal_gradients(
-    agent: Agent, here: SoftmaxHere, slope: FloatArray, scale: FloatArray, exact: float, most: int
+    agent: Agent, here: SoftmaxHere, said: FloatArray, slope: FloatArray, scale: FloatArray, exact: float, most: int
 ) -> Talk[FloatArray]:
     """The minimum of the quadratic and the penalty, nearly: FISTA with restarts in the metric of the diagonal."""
     problem, w = agent.problem, here.w
     steps, longer, momentum, first = problem.tied(1.0 / scale), 1.0, 1.0, 0.0
     point, lead, pull_point, pull = w, w, 0.0 * w, 0.0 * w  # H times what point and lead are away from w
     for _ in range(most):
+        if shared_result(said, agent.should_stop):
+            break
         new = problem.prox(lead - longer * steps * (slope + pull), longer * steps)
         way = new - lead
-        image = yield from _product(agent, here, way)
-        moved = float(way @ (way / steps))
+        said = yield Sum(_bent(here, way))
+        image, moved = said / agent.total, float(way @ (way / steps))
         if longer * float(way @ image) > moved * (1 + 1e-9):
             longer /= 2.0  # the metric was too short: try again from the same place
             continue
