@@ -35,7 +35,7 @@ class MulticlassFamily(LinearFamily):
         if split != "samples":
             raise InvalidProblem(
                 f"models of several classes need data split by samples, but it is split by {split}. "
-                "There, fit one class against the rest with loss 'logistic'."
+                "Of columns at several parties, fit one class against the rest with loss 'logistic'."
             )
 
     def check_columns(self, problem: Problem, columns: int) -> None:
