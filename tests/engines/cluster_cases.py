@@ -87,7 +87,10 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
         return MORE[name]
     settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
     if METHODS[name].split == "users":
-        return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
+        problem: co.Problem = co.Personal(count=12)
+        if METHODS[name].family == "shared":
+            problem = co.Shared("logistic", "l1", 0.01, mu=0.02)
+        return problem, (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
     for problem, labels in ((LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES)):
         try:
             co.solve(problem, (X, labels), **{**settings, "max_rounds": 0})

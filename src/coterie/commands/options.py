@@ -134,7 +134,13 @@ def question(
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"))))] = "squared",
+    loss: Annotated[
+        str | None,
+        among(
+            *dict.fromkeys((*names_in("losses"), *names_in("tasks"))),
+            also=" (default squared; with --users, a common linear model and how every user deviates from it)",
+        ),
+    ] = None,
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
@@ -183,7 +189,13 @@ def question(
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
-    kinds: list[Any] = [co.Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
+    if split == "users":
+        named = {"loss": loss, "penalty": penalty, "intercept": intercept or None}
+        parameters |= {name: value for name, value in named.items() if value is not None}
+    loss = loss or "squared"
+    kinds: list[Any] = [c[n] for c, n in _parts(loss, chosen) if n in c]
+    if split == "users":
+        kinds = [co.Personal, co.Shared, *kinds]
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
@@ -194,7 +206,7 @@ def question(
     settings["secure_sums"] = secure_sums
     if split == "users":
         parts = by_user(data, target, users, columns)
-        return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
+        return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
     roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     if cluster is None:

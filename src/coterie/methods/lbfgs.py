@@ -122,7 +122,7 @@ class QuasiNewton(Method[State]):
 
     def _pairs(self, agent: Agent) -> int:
         """How many pairs to remember."""
-        if agent.split == "samples" or not has_threshold(agent):
+        if agent.split != "features" or not has_threshold(agent):
             return self.memory
         return min(self.memory, max(FEWEST_PAIRS, int(math.sqrt(agent.design.shape[0] / EQUATION_SHARE))))
 

@@ -6,8 +6,10 @@ round, a `Sum` of values at trial steps says how far to go, and another one ∇f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -57,46 +59,37 @@ class LbfgsRows(QuasiNewton):
 
     def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
         w = sealed(agent.centred.inner(plain))
-        here, loss = agent.at(w, agent.centred), agent.problem.loss
-        bends = agent.weighted(loss.curvature(here.scores, here.y))
-        if not bends.any():
-            bends = agent.weighted(np.ones(len(here.y)))
+        here = agent.at(w, agent.centred)
+        bends = bends_at(agent, here.scores, here.y)
         heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
-
-        def started() -> State:
-            ridge = ridge_of(agent)
-            base = heard[: len(w)] / agent.total + ridge
-            base[base <= 0] = base.max(initial=0.0) or 1.0
-            slope = sealed(heard[len(w) : -1] / agent.total + ridge * w)
-            value = _primal(agent, float(heard[-1]), w)
-            return State(
-                w, slope, Memory.empty(len(w), 1), base, 0.0, NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value
-            )
-
-        return shared_result(heard, started, key=id(w))
+        return shared_result(heard, started, agent, w, heard, key=id(w))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        return (yield from self._searched(agent, state, t, partial(_Rows, agent, state.w)))
+
+    def _searched(self, agent: Agent, state: State, t: int, look: Callable[[FloatArray], Along]) -> Talk[State]:
+        """The State after a round in which that is what a user sees of its rows along a way."""
+
         def aimed() -> Way:
             return _alone(self._way(agent, state, [Diagonal(state.base)], t, _as_it_is))
 
         way = shared_result(state.slope, aimed)
-        here, n, s, loss = agent.at(state.w, agent.centred), agent.total, agent.data.weights, agent.problem.loss
-        image = agent.centred.forward(way.p)
+        along = look(way.p)
         down, rounding = way.steep + way.chord, ROUNDING * abs(state.value)
         step, heard, looked = 1.0, NOTHING, not len(way.memory.S)
         if not looked:
-            heard = yield Sum(_at(agent, here.scores + image, here.y))
+            heard = yield Sum(along.at(1.0))
             value = _primal(agent, float(heard[-1]), state.w + way.p)
             looked = not value - state.value <= SUFFICIENT * down + rounding
         if looked:
             trials = TRIALS[TRIALS <= 1.0] if way.chord or has_threshold(agent) else TRIALS
-            losses = yield Sum(np.array([loss.value(here.scores + t * image, here.y, s) for t in trials]))
+            losses = yield Sum(along.values(trials))
             step = shared_result(losses, _best_step, agent, state, way, trials, losses)
-            heard = yield Sum(_at(agent, here.scores + step * image, here.y))
+            heard = yield Sum(along.at(step))
 
         def stepped() -> State:
             w = sealed(state.w + step * way.p)
-            slope = sealed(heard[:-1] / n + ridge_of(agent) * w)
+            slope = sealed(heard[:-1] / agent.total + ridge_of(agent) * w)
             value = _primal(agent, float(heard[-1]), w)
             change = slope - state.slope
             keeps = 1.0 if float(change @ way.p) * step > 0 else -1.0
@@ -113,11 +106,44 @@ class LbfgsRows(QuasiNewton):
         return Point(*proven(agent, state.w))
 
 
-def _at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
-    """X̃ᵀ(s∘ℓ') and Σ s ℓ of its rows at those scores."""
-    loss = agent.problem.loss
-    adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
-    return np.append(adjoint, loss.value(scores, y, agent.data.weights))
+class Along(Protocol):
+    """What an agent sees of its rows along a way from where it stands."""
+
+    def at(self, step: float) -> FloatArray:
+        """X̃ᵀ(s∘ℓ') and Σ s ℓ after such a step."""
+
+    def values(self, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ after each of these steps."""
+
+
+class _Rows:
+    def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
+        self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
+
+    def at(self, step: float) -> FloatArray:
+        agent, loss, scores, y = self.agent, self.agent.problem.loss, self.here.scores + step * self.image, self.here.y
+        adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
+        return np.append(adjoint, loss.value(scores, y, agent.data.weights))
+
+    def values(self, steps: FloatArray) -> FloatArray:
+        loss, here, s = self.agent.problem.loss, self.here, self.agent.data.weights
+        return np.array([loss.value(here.scores + t * self.image, here.y, s) for t in steps])
+
+
+def bends_at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
+    """s ℓ'' of its rows; s where none of them is bent."""
+    bends = agent.weighted(agent.problem.loss.curvature(scores, y))
+    return bends if bends.any() else agent.weighted(np.ones(len(y)))
+
+
+def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:
+    """The first State at w, from the sums of the diagonal of the Hessian, the gradient and the losses."""
+    ridge, n = ridge_of(agent), agent.total
+    base = heard[: len(w)] / n + ridge
+    base[base <= 0] = base.max(initial=0.0) or 1.0
+    slope = sealed(heard[len(w) : -1] / n + ridge * w)
+    value = _primal(agent, float(heard[-1]), w)
+    return State(w, slope, Memory.empty(len(w), 1), base, 0.0, NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value)
 
 
 def _as_it_is(x: FloatArray) -> Talk[FloatArray]:

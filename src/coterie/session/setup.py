@@ -115,13 +115,14 @@ def set_up(
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation, secure_sums)
 
 
-def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
+def wants_secure_sums(asked: bool | None, problem: Problem, split: str, parties: int, apart: bool) -> bool:
+    """Whether sums are secure: as asked for, else between three or more organisations that hold rows."""
+    only_sums = family_of(problem).only_sums
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
-    if asked and split == "users":
+    if asked and split == "users" and not only_sums:
         raise InvalidProblem("secure sums are for one model: users tell neighbours theirs. Leave secure_sums out.")
-    return bool(asked) if asked is not None else apart and split == "samples" and parties > 2
+    return bool(asked) if asked is not None else apart and (split == "samples" or only_sums) and parties > 2
 
 
 def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:
