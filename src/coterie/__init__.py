@@ -51,7 +51,7 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -61,6 +61,7 @@ if typing.TYPE_CHECKING:
     from coterie.result import Result
     from coterie.solve import solve
     from coterie.statuses import Status
+    from coterie.survival import survival_labels
     from coterie.verify import verify
     from coterie.words import Ask, Exchange, Mix, Sum, Talk
 
@@ -99,6 +100,7 @@ __all__ = [
     "Rows",
     "Status",
     "Sum",
+    "SurvivalModel",
     "Table",
     "Talk",
     "align",
@@ -108,6 +110,7 @@ __all__ = [
     "read",
     "register",
     "solve",
+    "survival_labels",
     "verify",
 ]
 
@@ -124,7 +127,7 @@ _NAMES_OF = {
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
@@ -134,6 +137,7 @@ _NAMES_OF = {
     "result": "Result",
     "solve": "solve",
     "statuses": "Status",
+    "survival": "survival_labels",
     "verify": "verify",
     "words": "Ask Exchange Mix Sum Talk",
 }

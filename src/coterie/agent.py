@@ -16,6 +16,7 @@ from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.problem import Problem
+from coterie.survival import CoxHere, RiskSets, stratified
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -220,7 +221,15 @@ class Agent:
 
     @remembered
     def _design(self) -> Design:
+        if self.problem.family == "survival":
+            return stratified(self.data.X, self.risk)
         return self._of_outputs(self._of_one_output())
+
+    @property
+    @remembered
+    def risk(self) -> RiskSets:
+        """Survival: which of its own rows are at risk when."""
+        return RiskSets(self.exact_labels, self.data.weights)
 
     def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
@@ -284,10 +293,12 @@ class Agent:
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
-        known: Here | SoftmaxHere | None = self.scratch.get(place)
+        known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
             if isinstance(design, StackedDesign):
                 known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
+            elif self.problem.family == "survival":
+                known = CoxHere(w, design, self.risk)
             else:
                 known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:

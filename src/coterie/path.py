@@ -92,7 +92,7 @@ def path(
         raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
     cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
     problems = [_with_strength(problem, strength) for strength in strengths]
-    tables = gather(data, split, agents, seed)
+    tables = gather(data, split, agents, seed, family_of(problem).pieces)
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")

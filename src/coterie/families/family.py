@@ -47,6 +47,9 @@ class Family(ABC):
     labels_alone: ClassVar[bool] = True
     """Whether labels can be encoded before the rows are split over agents: then one piece is checked as one."""
 
+    pieces: ClassVar[int] = 8
+    """The number of agents that data in one piece is split over, where none is given."""
+
     # -- data --------------------------------------------------------------------------------------------------------
 
     @abstractmethod
