@@ -80,6 +80,10 @@ Data = Annotated[
 ]
 Target = Annotated[str | None, typer.Option(help="Column with the labels (not needed for svmlight).")]
 Weight = Annotated[str | None, typer.Option(help="Column with the sample weights.")]
+Offset = Annotated[str | None, typer.Option(help="Column with the offsets: numbers added to the scores.")]
+Exposure = Annotated[
+    str | None, typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets.")
+]
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
@@ -133,6 +137,8 @@ def question(
     target: Target = None,
     id: Id = None,
     weight: Weight = None,
+    offset: Offset = None,
+    exposure: Exposure = None,
     columns: Columns = None,
     cluster: Annotated[
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
@@ -200,11 +206,12 @@ def question(
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+    roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     if cluster is None:
-        return Question(problem, tables(data, target, id, weight, split, columns), settings, options)
+        return Question(problem, tables(data, split, columns, id=id, **roles), settings, options)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
-    given_tables = tables(data, target, cluster, weight, split, columns)
+    given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts])
@@ -215,7 +222,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 
 
 PANELS = {
-    "Data": "target id weight columns cluster users",
+    "Data": "target id weight offset exposure columns cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
@@ -323,20 +330,17 @@ def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     return tuple(map(str, range(columns))) if nameless else None
 
 
-def tables(
-    paths: list[Path],
-    target: str | None,
-    id: str | None,
-    weight: str | None,
-    split: str,
-    columns: str | None = None,
-) -> co.Table | list[co.Table]:
-    """One party's file as it is, several as a list. Split by features, one of the files has labels and weights."""
+def tables(paths: list[Path], split: str, columns: str | None = None, **roles: Any) -> co.Table | list[co.Table]:
+    """One party's file as it is, several as a list; the roles are those of `read`.
+
+    Split by features, one of the files has labels, and what stands beside them.
+    """
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    target, id = roles.get("target"), roles.get("id")
     if len(paths) == 1:
-        return co.read(paths[0], target=target, id=id, weight=weight, columns=wanted)
+        return co.read(paths[0], columns=wanted, **roles)
     if split != "features":
-        found = [co.read(path, target=target, id=id, weight=weight, columns=wanted) for path in paths]
+        found = [co.read(path, columns=wanted, **roles) for path in paths]
         widest = max(table.d for table in found)
         names = [numbered(path, widest) for path in paths]
         return [
@@ -346,7 +350,7 @@ def tables(
     found, refusals = [], []
     for path in paths:
         try:
-            found.append(co.read(path, target=target, id=id, weight=weight))
+            found.append(co.read(path, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
             found.append(co.read(path, id=id))
