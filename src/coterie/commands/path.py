@@ -87,6 +87,6 @@ def show_path(found: co.Path, output: Path, report: Path, as_json: bool) -> None
     out.print(str(found), markup=False, soft_wrap=True)
     sent = co.progress.format_bits(found.total.bits)
     out.print(
-        f"[bold]Bill[/bold]  {sent} in total, {co.progress.format_bits(found.validation.bits)} of it for the folds"
+        f"[bold]Bill[/bold]  {sent} in total, {co.progress.format_bits(found.validation.bits)} of it for folds and grid"
     )
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
