@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class Problem:
 
     # -- which kind of problem it is ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def family(self) -> str:
         """Which kind of model, proof and methods it needs: "linear", "multiclass", "survival", ..."""
         if self.penalty.for_matrices:
@@ -85,7 +86,7 @@ class Problem:
             return "survival"
         return "multiclass" if isinstance(self.loss, Task) else "linear"
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """How many scores a row has: one, or one for each class."""
         return self.task.outputs if self.family == "multiclass" else 1

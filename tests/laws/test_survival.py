@@ -373,4 +373,7 @@ def test_saved_resumed_and_warm(tmp_path):
 
 def test_a_path_with_folds():
     found = co.path(co.Problem("cox", "l1", 1.0), parties(), strengths=[0.5, 0.05, 1e-3], cv=3)
+    grid = co.path(co.Problem("cox", "l1", 1.0), parties(), count=4)
+    assert not grid.results[0].model.coef_.any()
+    assert grid.results[-1].model.coef_.any()
     assert found.best_strength < 0.5
