@@ -75,7 +75,9 @@ def cells_of(table: Table) -> list[Cells]:
     """The raw columns of a table; what is no column of numbers or text is refused."""
     X = table.X
     if is_sparse(X) or is_tensor(X):
-        raise party_error(table.name, "X is sparse, or a tensor. Only dense columns can be prepared; leave prepare out.")
+        raise party_error(
+            table.name, "X is sparse, or a tensor. Only dense columns can be prepared; leave prepare out."
+        )
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise party_error(
             table.name, f"X has {X.ndim} dimensions and type {X.dtype}. Give a data frame, or a matrix of numbers."
@@ -84,7 +86,9 @@ def cells_of(table: Table) -> list[Cells]:
     for j, name in enumerate(column_names(table)):
         values = X[:, j].astype(np.float64)
         if wrong := int(np.isinf(values).sum()):
-            raise party_error(table.name, f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them.")
+            raise party_error(
+                table.name, f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them."
+            )
         found.append(Cells(values, (table.texts or {}).get(name)))
     return found
 
@@ -180,12 +184,12 @@ class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
         unknown = [k for k, one in enumerate(here) if one not in place]
         if unknown and not self.pooled:
             rows = int(np.isin(which, unknown).sum())
+            many = f"{len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} row{'s' * (rows > 1)}"
             shown = ", ".join("a missing value" if here[k] is None else repr(here[k]) for k in unknown[:3])
             raise party_error(
                 party,
-                f"column {name!r} has {len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} row(s) that "
-                f"the fit did not have: {shown}. Leave these rows out, or fit with one-hot(10), say, which pools rare "
-                "and unknown categories.",
+                f"column {name!r} has {many} that the fit did not have: {shown}. Leave these rows out, or fit with "
+                "one-hot(10), say, which pools rare and unknown categories.",
             )
         target = np.array([place.get(one, len(self.known)) for one in here], np.intp)
         width = len(self.known) + self.pooled
@@ -220,14 +224,15 @@ class Column(msgspec.Struct, frozen=True):
             return self.categories.apply(cells, self.name, party)
         if cells.texts:
             raise party_error(
-                party, f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when the model was fitted."
+                party,
+                f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when the model was fitted.",
             )
         gone = int(cells.missing.sum())
         if gone and not (self.steps and isinstance(self.steps[0], Filled)):
             raise party_error(
                 party,
-                f"column {self.name!r} has {gone} missing value{'s' * (gone > 1)}, and its preparation is {self.recipe!r}, "
-                "without impute. Leave these rows out, or fit with impute.",
+                f"column {self.name!r} has {gone} missing value{'s' * (gone > 1)}, and its preparation is "
+                f"{self.recipe!r}, without impute. Leave these rows out, or fit with impute.",
             )
         values = cells.values[:, None]
         for step in self.steps:

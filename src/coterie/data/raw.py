@@ -37,8 +37,8 @@ def raw_series(series: Series, party: str, column: str) -> Raw:
         return raw_objects(np.array(series.to_list(), object), party, column)
     raise party_error(
         party,
-        f"{column} holds {len(series)} values of type {kind}, neither numbers nor text. Convert it, or leave it out with "
-        "columns=...",
+        f"{column} holds {len(series)} values of type {kind}, neither numbers nor text. Convert it, or leave it out "
+        "with columns=...",
     )
 
 

@@ -76,7 +76,9 @@ class Preparation:
         recipes = {name: recipe_of(recipe, name) for name, recipe in self.columns.items()}
         numbers, text = recipe_of(self.numbers, "numbers"), recipe_of(self.text, "text") if self.text else ()
         if any(step.name == "one-hot" for step in numbers):
-            raise InvalidInput(f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it is for.")
+            raise InvalidInput(
+                f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it is for."
+            )
         if text and text[0].name != "one-hot":
             raise InvalidInput(f"text = {self.text!r}: text can only become columns of categories, with one-hot.")
         object.__setattr__(self, "_recipes", recipes)
@@ -93,9 +95,10 @@ class Preparation:
             for name in given.keys() - {"numbers", "text", "columns"}:
                 raise UnknownName("part of a preparation", str(name), ("numbers", "text", "columns"))
             return Preparation(**given)
-        if not isinstance(given, Iterable) or not all(isinstance(part, str) for part in (given := list(given))):
+        lines: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+        if not all(isinstance(line, str) for line in lines):
             raise InvalidInput(f"prepare is a co.Preparation, or recipes such as 'standardise', not {given!r}.")
-        return _from_lines(given)
+        return _from_lines(lines)
 
     @staticmethod
     def load(path: str | Path) -> Preparation:
@@ -148,7 +151,9 @@ def _from_lines(lines: Iterable[str]) -> Preparation:
             first = recipe_of(line, "prepare")[0]
             place, key, value = found, "text" if first.name == "one-hot" else "numbers", line.strip()
         if key in place:
-            raise InvalidInput(f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a comma.")
+            raise InvalidInput(
+                f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a comma."
+            )
         place[key] = value
     return Preparation(**found)
 
@@ -164,6 +169,8 @@ def recipe_of(written: str, where: str) -> tuple[Step, ...]:
         raise InvalidInput(f"{where}: {written!r}: one-hot stands alone; a missing value is a category of its own.")
     if "impute" in names[1:]:
         raise InvalidInput(f"{where}: {written!r}: impute comes first.")
+    if names.count("polynomial") + names.count("spline") > 1:
+        raise InvalidInput(f"{where}: {written!r}: a column takes one of polynomial and spline, once.")
     return steps
 
 
