@@ -33,7 +33,7 @@ from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
-from coterie.session.preparing import check_problem, prepare_remotely, prepare_together
+from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.setup import (
     make_agents,
@@ -44,7 +44,7 @@ from coterie.session.setup import (
     sizes_of,
     wants_secure_sums,
 )
-from coterie.session.tables import SPLITS, gather, prepare_tables, split_and_prepare
+from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -147,16 +147,12 @@ def solve(
         if recipes is None:
             tables, classes = split_and_prepare(data, problem, split, agents, seed)
         else:
-            raw = gather(data, split, agents, seed, recipes)
-            secure = wants_secure_sums(secure_sums, split, len(raw), runner.apart)
-            ready = prepare_together(raw, recipes, split, make_network(network, split, len(raw), seed), secure)
+            ready = prepare_here(data, recipes, split, agents, seed, network, secure_sums, runner)
             tables, classes = prepare_tables(ready.held, problem, split)
     else:
         runner, sources = elsewhere
         if recipes is not None:
-            secure = wants_secure_sums(secure_sums, split, len(sources), runner.apart)
-            carrying = make_network(network, split, len(sources), seed)
-            ready = prepare_remotely(sources, runner, recipes, problem, split, carrying, secure)
+            ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
             sources = ready.held
         check = partial(prepare_tables, problem=problem, split=split)
         tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 
 import numpy as np
@@ -15,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import coterie as co
+from coterie import cli
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import recipe_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
@@ -341,6 +343,73 @@ def test_a_preparation_changes_neither_labels_nor_weights():
     by_hand = StandardScaler().fit_transform(X)
     expected = co.solve(problem, (by_hand, counts, weights), agents=3, tol=1e-10)
     np.testing.assert_allclose(prepared.model.coef_, expected.model.coef_, atol=1e-9)
+
+
+# -- the shell ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for k, (frame, y) in enumerate(PARTS):
+        frame.assign(code=[f"{j % 3:03d}" for j in range(len(frame))], cost=y).to_csv(f"party{k}.csv", index=False)
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return command
+
+
+FILES = ["party0.csv", "party1.csv", "party2.csv", "--target", "cost"]
+FIT = ["fit", *FILES, "--strength", "0.1", "--intercept", "--tol", "1e-10", "-o", "answer"]
+
+
+def test_text_in_csv_at_several_parties_from_fit_to_predict(run, tmp_path):
+    """Codes stay text where their column is named: 007 is not 7."""
+    recipes = ["--prepare", "impute, standardise", "--prepare", "one-hot(12)", "--prepare", "code: one-hot"]
+    code, out, err = run(*FIT, *recipes)
+    assert code == 0, out + err
+    model = co.models.load_model("answer/model.npz")
+    assert model.columns[-4:] == ("city=(other)", "code=000", "code=001", "code=002")
+    assert run("verify", "answer/certificate.json", "answer/model.npz", *FILES)[0] == 0
+    code, out, err = run("predict", "answer/model.npz", "party1.csv", "--keep", "city", "-o", "out.csv")
+    assert (code, err) == (0, "")
+    found = pd.read_csv("out.csv")
+    table = co.read("party1.csv", columns=model.preparation.raw, prepare=model.preparation)
+    np.testing.assert_allclose(found["prediction"], model.predict(table))
+    new = pd.read_csv("party1.csv", dtype={"code": str}).assign(age=5000.0)
+    new.to_csv("new.csv", index=False)
+    code, _, err = run("predict", "answer/model.npz", "new.csv", "-o", "out.csv")
+    assert code == 0
+    assert "warning: 1 column is far from what the model was fitted to: 'age' (60 rows)" in " ".join(err.split())
+    new.assign(code="004").to_csv("new.csv", index=False)
+    code, _, err = run("predict", "answer/model.npz", "new.csv")
+    assert code == 3
+    assert "'code' has 1 category in 60 rows that the fit did not have: '004'" in " ".join(err.split())
+
+
+def test_recipes_in_files(run, tmp_path):
+    recipes = {"numbers": "impute, min-max", "text": "one-hot", "columns": {"age": "spline(4)"}}
+    written = 'numbers = "impute, min-max"\ntext = "one-hot"\n[columns]\nage = "spline(4)"\n'
+    (tmp_path / "recipes.toml").write_text(written)
+    (tmp_path / "fit.toml").write_text(written.replace("numbers", "[prepare]\nnumbers").replace("[col", "[prepare.col"))
+    for given in (["--prepare", "recipes.toml"], ["--config", "fit.toml"]):
+        code, out, err = run(*FIT, *given)
+        assert code == 0, out + err
+        model, certificate = co.models.load_model("answer/model.npz"), co.Certificate.load("answer/certificate.json")
+        assert certificate.settings["prepare"] == recipes
+        assert "age spline 1" in model.columns
+    assert "prepare=" in (tmp_path / "answer" / "report.html").read_text()
+    assert run(*FIT, "--prepare", "recipes.toml", "--prepare", "keep")[0] == 2
+    (tmp_path / "recipes.toml").write_text('numbers = "scale"')
+    assert "step of a preparation" in run(*FIT, "--prepare", "recipes.toml")[2]
+    code, _, err = run(*FIT)
+    assert (code, "impute them (prepare)" in " ".join(err.split())) == (3, True)
+    assert run("plan", *FILES, "--prepare", "impute", "--prepare", "one-hot")[0] == 0
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------

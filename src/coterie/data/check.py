@@ -232,7 +232,7 @@ def _refuse_infinite(table: Table) -> None:
     raise party_error(
         table.name,
         f"{table.column_name(j)} has {counts[j]} {what} not finite (first at row {first}){more}. "
-        "Drop or impute them before fitting.",
+        "Drop or impute them (prepare).",
     )
 
 

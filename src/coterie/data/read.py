@@ -231,7 +231,7 @@ def _refuse_missing(series: Series, party: str, column: str) -> None:
         first = int(np.argmax(series.is_null().to_numpy()))
         what = "missing value" if missing == 1 else "missing values"
         raise party_error(
-            party, f"{column} has {missing} {what} (first at row {first}). Drop or impute them before fitting."
+            party, f"{column} has {missing} {what} (first at row {first}). Drop or impute them (prepare)."
         )
 
 

@@ -129,6 +129,11 @@ class Preparation:
         known = [*self.__dict__["_defaults"], *self.__dict__["_recipes"].values()]
         return {step.name for steps in known for step in steps}
 
+    def lines(self) -> list[str]:
+        """The recipes as `of` takes them, one for each kind or column."""
+        alone = [self.numbers if self.numbers != "keep" else "", self.text]
+        return [*filter(None, alone), *(f"{name}: {recipe}" for name, recipe in self.columns.items())]
+
     def settings(self) -> dict[str, Any]:
         """What makes it again."""
         return {"numbers": self.numbers, "text": self.text, "columns": dict(self.columns)}
@@ -137,8 +142,7 @@ class Preparation:
         return hash((self.numbers, self.text, *self.columns.items()))
 
     def __str__(self) -> str:
-        lines = [self.numbers if self.numbers != "keep" else "", self.text]
-        return "; ".join([*filter(None, lines), *(f"{name}: {recipe}" for name, recipe in self.columns.items())])
+        return "; ".join(self.lines())
 
 
 def _from_lines(lines: Iterable[str]) -> Preparation:

@@ -20,10 +20,11 @@ from coterie.data.summary import TableSummary, check_together
 from coterie.data.table import columns_of, party_error
 from coterie.engines import Engine, Run
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Conversation, Limits
 from coterie.session.preparation import MOST_HERE, Place, fitted
+from coterie.session.setup import make_network, wants_secure_sums
+from coterie.session.tables import gather
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
 
@@ -90,21 +91,32 @@ def check_problem(problem: Problem, split: str) -> None:
         raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
 
 
-def prepare_together(
-    tables: Sequence[Table], preparation: Preparation, split: str, network: Network, secure: bool
+def prepare_here(
+    data: Any,
+    preparation: Preparation,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    seed: int,
+    network: Any,
+    secure_sums: bool | None,
+    engine: Engine,
 ) -> Preparing:
-    """Prepare tables that are all here."""
-    bill = Bill(network)
+    """Prepare data that is here, for the agents of a run."""
+    tables = gather(data, split, agents, seed, preparation)
+    carrying = make_network(network, split, len(tables), seed)
     if split == "features":
         _refuse_unknown(tables, preparation)
         parts = [_alone(table, preparation) for table in tables]
-        return Preparing(*_pooled(tables, parts), bill.state())
+        return Preparing(*_pooled(tables, parts), Bill(carrying).state())
+    secure = wants_secure_sums(secure_sums, split, len(tables), engine.apart)
     tables = with_common_columns(tables)
     for table in tables:
         check_alone(table, preparation)
     places = [Place(k, len(tables), secure) for k in range(len(tables))]
     talks = [fitted(table, preparation, place) for table, place in zip(tables, places, strict=True)]
-    found = InProcess(network, bill, [table.name for table in tables], secure_sums=secure).converse(talks, PURPOSE)[0]
+    bill = Bill(carrying)
+    transport = InProcess(carrying, bill, [table.name for table in tables], secure_sums=secure)
+    found = transport.converse(talks, PURPOSE)[0]
     return Preparing(found, [found.apply(table) for table in tables], bill.state())
 
 
@@ -154,20 +166,23 @@ def with_common_columns(tables: Sequence[Table]) -> list[Table]:
 
 def prepare_remotely(
     sources: Sequence[Source],
-    engine: Engine,
     preparation: Preparation,
     problem: Problem,
     split: str,
-    network: Network,
-    secure: bool,
+    seed: int,
+    network: Any,
+    secure_sums: bool | None,
+    engine: Engine,
 ) -> Preparing:
     """Prepare tables that stay where they are."""
+    carrying = make_network(network, split, len(sources), seed)
+    secure = wants_secure_sums(secure_sums, split, len(sources), engine.apart)
     raw = [partial(_raw, source, index, preparation) for index, source in enumerate(sources)]
     if split == "features":
         parts = engine.ask([partial(_alone_there, source, preparation) for source in raw])
         merged = Prepared([column for part in parts for column in part.columns], all(part.named for part in parts))
         applied = [partial(_applied, source, part) for source, part in zip(raw, parts, strict=True)]
-        return Preparing(merged, applied, Bill(network).state())
+        return Preparing(merged, applied, Bill(carrying).state())
     looks = engine.ask([partial(_looked_at, source, preparation) for source in raw])
     common = with_common_columns(looks)
     agents = [
@@ -184,7 +199,7 @@ def prepare_remotely(
         for index, (source, look) in enumerate(zip(raw, common, strict=True))
     ]
     talk = Conversation(partial(_fitted_there, preparation), PURPOSE)
-    outcome = engine.run(Run(agents, talk, network, Limits(), secure_sums=secure))
+    outcome = engine.run(Run(agents, talk, carrying, Limits(), secure_sums=secure))
     if outcome.error is not None:
         raise outcome.error
     found: Prepared = outcome.answers[0]
