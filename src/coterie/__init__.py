@@ -48,6 +48,8 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.evaluate import evaluate
+    from coterie.evaluation import Evaluation
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
@@ -74,6 +76,7 @@ __all__ = [
     "CoterieError",
     "Disclosure",
     "Engine",
+    "Evaluation",
     "Exchange",
     "Inference",
     "LinearClassifier",
@@ -102,6 +105,7 @@ __all__ = [
     "Table",
     "Talk",
     "align",
+    "evaluate",
     "networks",
     "path",
     "plan",
@@ -121,6 +125,8 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "evaluate": "evaluate",
+    "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
