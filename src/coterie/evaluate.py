@@ -16,14 +16,16 @@ from coterie.data.table import columns_of, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
-from coterie.errors import InvalidData, UnknownName
+from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.evaluation import Evaluation
 from coterie.families import family_of
 from coterie.families.family import on_the_host
+from coterie.models import Model
+from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import Conversation, Limits
 from coterie.session.remote import remote_tables
-from coterie.session.scoring import check_model, evaluated, evaluated_by_columns
+from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
 from coterie.session.setup import make_agents, make_network, wants_secure_sums
 from coterie.session.tables import gather
 
@@ -55,7 +57,9 @@ def evaluate(
                 then known less well, as `auc_bound` says
     """
     model = model.model if isinstance(model, Result) else model
-    check_model(model)
+    if not isinstance(model, Model):
+        raise InvalidInput(f"the first argument is a model or the Result of a fit, not {type(model).__name__}.")
+    check_problem(model.problem)
     if split not in ("samples", "features"):
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
     minimum = whole_number("minimum", minimum)
@@ -70,7 +74,8 @@ def evaluate(
         tables, _ = remote_tables(sources, runner, prepare, split, known)
     secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
     network = make_network("star" if split == "samples" else None, split, len(tables), 0)
-    members = make_agents(tables, problem, "samples", network, 0, secure)
+    # The model says all there is to say of the problem.
+    members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
     talk: Any = partial(evaluated, model, per_party, minimum, ROOM)
     if split == "features":
         talk = partial(evaluated_by_columns, model, columns_of(tables))
@@ -104,11 +109,7 @@ def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[
     if split == "features":
         checked = _in_order(checked, model)
     for table in checked:
-        if table.y is None and split == "samples":
-            raise party_error(table.name, "has no labels to evaluate the model with. Name their column with target.")
         family.check_labels(table, problem)
-    if split == "features" and all(table.y is None for table in checked):
-        raise InvalidData("no party has labels to evaluate the model with. Name their column with target.")
     if model.classes_ is None:
         return checked, None
     for table in checked:

@@ -56,6 +56,12 @@ class Bin:
     observed: float
     """The mean label; of classes, the share of rows of that class."""
 
+    @property
+    def span(self) -> str:
+        """Its two ends, as text."""
+        ends = [f"{end:.4g}" for end in (self.low, self.high) if math.isfinite(end)]
+        return " to ".join(ends) if len(ends) != 1 else f"{'below' if math.isfinite(self.high) else 'from'} {ends[0]}"
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -103,8 +109,9 @@ class Evaluation:
         if self.calibration:
             lines += ["Calibration", f"  {'prediction':<20}{'rows':>10}{'predicted':>12}{'observed':>12}"]
             for one in self.calibration:
-                span = f"{one.low:.4g} to {one.high:.4g}"
-                lines.append(f"  {span:<20}{one.weight:>10.6g}{_short(one.predicted):>12}{_short(one.observed):>12}")
+                lines.append(
+                    f"  {one.span:<20}{one.weight:>10.6g}{_short(one.predicted):>12}{_short(one.observed):>12}"
+                )
         for party, scores in self.parties.items():
             told = [f"{WORDS.get(name, name)} {_short(value)}" for name, value in scores.items() if name != "rows"]
             lines.append(f"{party}: {scores['rows']:g} rows, {', '.join(told)}")

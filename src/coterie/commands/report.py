@@ -30,13 +30,15 @@ def report(
     page = output or answer / "report.html"
     if (answer / "certificate.json").is_file():
         result = co.Result.load(answer)
+        tested = answer / "evaluation.json"
+        scores = co.Evaluation.load(tested) if tested.is_file() else None
         if figures is not None:
-            co.report.save_figures(result, answer / "figures", figures)
+            co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
         saved = answer / "inference.json"
         found = co.Inference.load(saved) if saved.is_file() else None
         sections = [] if found is None else [co.report.inference_section(found)]
-        written = co.report.write_report(result, page, notes=note or (), sections=sections)
-        show_result(result, answer, written, as_json, found)
+        written = co.report.write_report(result, page, notes=note or (), sections=sections, evaluation=scores)
+        show_result(result, answer, written, as_json, found, scores)
         return
     results = {file.parent.name: co.Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
     if not results:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coterie.errors import UnknownName
+from coterie.evaluation import Evaluation
 from coterie.files import write_atomically
 from coterie.inference import Inference
 from coterie.result import Result
@@ -32,16 +33,21 @@ FORMATS = ("svg", "pdf", "png")
 
 
 def write_report(
-    result: Result, path: str | Path, *, notes: Sequence[str] = (), sections: Sequence[Callable[[Result], str]] = ()
+    result: Result,
+    path: str | Path,
+    *,
+    notes: Sequence[str] = (),
+    sections: Sequence[Callable[[Result], str]] = (),
+    evaluation: Evaluation | None = None,
 ) -> Path:
     """Write one self-contained HTML page about the run: what is proven, how it went, what it cost, how to repeat it.
 
     `notes` are paragraphs for the head of the page, such as whose data this was. `sections` are functions that make
-    HTML of the result, for the end of the page.
+    HTML of the result, for the end of the page. An `evaluation` on other rows stands in the head and in a section.
     """
     from coterie.report.page import page
 
-    return write_atomically(path, page(result, notes, sections).encode(), public=True)
+    return write_atomically(path, page(result, notes, sections, evaluation).encode(), public=True)
 
 
 def inference_section(inference: Inference) -> Callable[[Result], str]:
@@ -51,11 +57,15 @@ def inference_section(inference: Inference) -> Callable[[Result], str]:
     return partial(render, inference)
 
 
-def save_figures(result: Result, folder: str | Path, format: str = "svg") -> list[Path]:
+def save_figures(
+    result: Result, folder: str | Path, format: str = "svg", *, evaluation: Evaluation | None = None
+) -> list[Path]:
     """Write the pictures of the report as files into a folder, as "svg", "pdf" or "png"."""
+    from coterie.report.evaluation import evaluation_figures
     from coterie.report.figures import figures
 
-    return _save(lambda: figures(result), folder, format)
+    more = {} if evaluation is None else evaluation_figures(evaluation)
+    return _save(lambda: figures(result) | more, folder, format)
 
 
 def write_comparison(results: Mapping[str, Result], path: str | Path) -> Path:

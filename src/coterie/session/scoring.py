@@ -23,6 +23,7 @@ from coterie.errors import InvalidData, InvalidProblem
 from coterie.evaluation import Bin, Evaluation
 from coterie.kernels.bins import counts
 from coterie.losses import Loss
+from coterie.problem import Problem
 from coterie.session.curves import Curve, curves
 from coterie.session.quantiles import quantiles
 from coterie.words import Sum, Talk
@@ -74,9 +75,9 @@ def raw_scores(model: Any, table: Table) -> FloatArray:
     return scores
 
 
-def check_model(model: Any) -> None:
-    """Refuse models that are not evaluated here."""
-    if getattr(getattr(model, "problem", None), "family", None) not in ("linear", "multiclass"):
+def check_problem(problem: Problem) -> None:
+    """Refuse problems whose models are not evaluated here."""
+    if problem.family not in ("linear", "multiclass"):
         raise InvalidProblem(
             "evaluate is for linear models and for multinomial; this is a model of another kind. Score what its "
             "`predict` says."
