@@ -14,7 +14,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.errors import InvalidData, UnknownName
+from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 
 def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -102,6 +102,16 @@ Figures = Annotated[
         callback=_drawable, help="File format in which the figures of the report are also written: svg, pdf or png."
     ),
 ]
+
+
+Strengths = Annotated[
+    str | None,
+    typer.Option(
+        help="Strengths to try, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in equal ratios (default: 20, from the data)."
+    ),
+]
+Folds = Annotated[int | None, typer.Option(help="Number of folds for cross-validation, e.g. 5.")]
+Rule = Annotated[str, among("best", "1se", also=": the strongest within one standard error of the best")]
 
 
 @dataclass(frozen=True)
@@ -241,23 +251,31 @@ def in_panels(panels: Mapping[str, str]) -> Callable[[Callable[..., Any]], Calla
     return decorate
 
 
-def taking(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def taking(
+    shared: Callable[..., Any], adjust: Callable[[dict[str, Any]], None] = lambda given: None, leave_out: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator: the command takes the options of `shared` before its own, and is handed what `shared` made of them.
 
     @taking(question)
     def fit(question, method: str = "auto"): ...
+
+    `adjust` may change the values of all options before `shared` sees them. The command does not have the options that
+    are named in `leave_out`; their values are those of `adjust`, or the defaults.
     """
     theirs = inspect.signature(in_panels(PANELS)(shared)).parameters
+    hidden = {name: theirs[name].default for name in leave_out.split()}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
         @wraps(command)
         def wrapped(**given: Any) -> None:
+            given |= hidden
+            adjust(given)
             asked = shared(**{name: given.pop(name) for name in theirs})
             command(asked, **given)
 
-        together = [*theirs.values(), *own]
+        together = [*(one for name, one in theirs.items() if name not in hidden), *own]
         wrapped.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
         del wrapped.__wrapped__
@@ -279,6 +297,31 @@ def pairs(given: Iterable[str] | None) -> dict[str, Any]:
             value = {"True": True, "False": False}.get(written.strip(), written.strip())
         found[name.strip().replace("-", "_")] = value
     return found
+
+
+def strengths_of(written: str | None) -> list[float] | None:
+    """`1,0.1,0.01` as numbers, and `1:0.001:10` as ten of them in equal ratios; None: the data says which."""
+    if written is None:
+        return None
+    try:
+        if ":" not in written:
+            return [float(part) for part in written.split(",")]
+        first, last, count = written.split(":")
+        ends, steps = (float(first), float(last)), int(count) - 1
+        if min(ends) <= 0 or steps < 1:
+            raise ValueError
+        return [ends[0] * (ends[1] / ends[0]) ** (place / steps) for place in range(steps + 1)]
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"--strengths takes numbers, e.g. 1,0.1,0.01, or first:last:count, e.g. 1:0.001:10, not {written!r}"
+        ) from None
+
+
+def any_strength(given: dict[str, Any]) -> None:
+    """Where the strength is still to be chosen, the problem has any until then."""
+    if given["users"] is not None or given["split"] == "users":
+        raise InvalidInput("a path is about the strength of one model's penalty, and --users asks for one per user.")
+    given["strength"] = 1.0
 
 
 def _whole_numbers(written: str) -> tuple[int, ...]:
