@@ -53,7 +53,7 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -63,6 +63,7 @@ if typing.TYPE_CHECKING:
     from coterie.result import Result
     from coterie.solve import solve
     from coterie.statuses import Status
+    from coterie.survival import survival_labels
     from coterie.verify import verify
     from coterie.words import Ask, Exchange, Mix, Sum, Talk
 
@@ -102,6 +103,7 @@ __all__ = [
     "Rows",
     "Status",
     "Sum",
+    "SurvivalModel",
     "Table",
     "Talk",
     "align",
@@ -112,6 +114,7 @@ __all__ = [
     "read",
     "register",
     "solve",
+    "survival_labels",
     "verify",
 ]
 
@@ -130,7 +133,7 @@ _NAMES_OF = {
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
@@ -140,6 +143,7 @@ _NAMES_OF = {
     "result": "Result",
     "solve": "solve",
     "statuses": "Status",
+    "survival": "survival_labels",
     "verify": "verify",
     "words": "Ask Exchange Mix Sum Talk",
 }

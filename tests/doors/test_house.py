@@ -21,7 +21,7 @@ from coterie import estimators
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"},
-    {"losses", "penalties", "networks", "data", "predictors", "tasks"},
+    {"losses", "penalties", "networks", "data", "predictors", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
     {"transport", "carriers"},
