@@ -87,8 +87,8 @@ def plan(
     known = make_link(link)
     seed = whole_number("seed", seed, least=0)
     recipes = settings.get("prepare")
-    given = _made_up(problem, data, seed)
-    tables = gather(given, split, agents, seed, None if recipes is None else Preparation.of(recipes))
+    prepare = None if recipes is None else Preparation.of(recipes)
+    tables = gather(_made_up(problem, data, seed), split, agents, seed, family_of(problem).pieces, prepare)
     rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method

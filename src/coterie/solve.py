@@ -147,7 +147,7 @@ def solve(
         if recipes is None:
             tables, classes = split_and_prepare(data, problem, split, agents, seed)
         else:
-            ready = prepare_here(data, recipes, split, agents, seed, network, secure_sums, runner)
+            ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
             tables, classes = prepare_tables(ready.held, problem, split)
     else:
         runner, sources = elsewhere

@@ -20,6 +20,7 @@ from coterie.data.summary import TableSummary, check_together
 from coterie.data.table import columns_of, party_error
 from coterie.engines import Engine, Run
 from coterie.errors import InvalidProblem, UnknownName
+from coterie.families import family_of
 from coterie.problem import Problem
 from coterie.rounds import Conversation, Limits
 from coterie.session.preparation import MOST_HERE, Place, fitted
@@ -87,13 +88,14 @@ class Preparing:
 
 def check_problem(problem: Problem, split: str) -> None:
     """Refuse a preparation for models that cannot hold one."""
-    if split == "users" or problem.family not in ("linear", "multiclass"):
+    if split == "users" or problem.family not in ("linear", "multiclass", "survival"):
         raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
 
 
 def prepare_here(
     data: Any,
     preparation: Preparation,
+    problem: Problem,
     split: str,
     agents: int | Sequence[Any] | None,
     seed: int,
@@ -102,7 +104,7 @@ def prepare_here(
     engine: Engine,
 ) -> Preparing:
     """Prepare data that is here, for the agents of a run."""
-    tables = gather(data, split, agents, seed, preparation)
+    tables = gather(data, split, agents, seed, family_of(problem).pieces, preparation)
     carrying = make_network(network, split, len(tables), seed)
     if split == "features":
         _refuse_unknown(tables, preparation)

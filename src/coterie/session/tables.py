@@ -13,11 +13,10 @@ from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.errors import InvalidData, UnknownName
-from coterie.families import Classes, family_of
+from coterie.families import Classes, Family, family_of
 from coterie.problem import Problem
 
 SPLITS = ("samples", "features", "users")
-DEFAULT_AGENTS = 8
 
 
 def gather(
@@ -25,9 +24,13 @@ def gather(
     split: str,
     agents: int | Sequence[Any] | None,
     seed: int = 0,
+    pieces: int = Family.pieces,
     prepare: Preparation | Prepared | None = None,
 ) -> list[Table]:
-    """One table per agent: read what is given, for a preparation or not, and split it if it is in one piece."""
+    """One table per agent: read what is given, and split it, into so many by default, if it is in one piece.
+
+    With a preparation, missing values and text are kept for it.
+    """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
@@ -45,12 +48,16 @@ def gather(
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
-    whole, parts = _in_one_piece(data, split, agents, prepare)
+    whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
     return split_table(whole, split, parts, seed=seed)
 
 
 def _in_one_piece(
-    data: Any, split: str, agents: int | Sequence[Any] | None, prepare: Preparation | Prepared | None = None
+    data: Any,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    pieces: int,
+    prepare: Preparation | Prepared | None = None,
 ) -> tuple[Table, Any]:
     """The whole, and who has what of it."""
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
@@ -61,16 +68,17 @@ def _in_one_piece(
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return read(data, prepare=prepare), DEFAULT_AGENTS if agents is None else agents
+    return read(data, prepare=prepare), pieces if agents is None else agents
 
 
 def split_and_prepare(
     data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
-    if isinstance(data, list) or split not in SPLITS or not family_of(problem).labels_alone:
-        return prepare_tables(gather(data, split, agents, seed), problem, split)
-    whole, parts = _in_one_piece(data, split, agents)
+    family = family_of(problem)
+    if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
+        return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split)
+    whole, parts = _in_one_piece(data, split, agents, family.pieces)
     valid, classes = prepare_tables([whole], problem, split)
     return split_table(valid[0], split, parts, seed=seed), classes
 
@@ -86,7 +94,7 @@ def gather_prepared(
         return gather(data, split, agents)
     if isinstance(data, list):
         return prepared.apply_to_all(gather(data, split, agents, prepare=prepared), split)
-    whole, parts = _in_one_piece(data, split, agents, prepared)
+    whole, parts = _in_one_piece(data, split, agents, Family.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 
 
