@@ -38,6 +38,7 @@ if typing.TYPE_CHECKING:
     from coterie.catalogue import register
     from coterie.certificate import Certificate, Point
     from coterie.data import Table, align, read
+    from coterie.data.recipes import Preparation
     from coterie.data.remote import Rows
     from coterie.engines import Engine
     from coterie.errors import CoterieError
@@ -48,6 +49,8 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.evaluate import evaluate
+    from coterie.evaluation import Evaluation
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
@@ -75,6 +78,7 @@ __all__ = [
     "CoterieError",
     "Disclosure",
     "Engine",
+    "Evaluation",
     "Exchange",
     "Inference",
     "LinearClassifier",
@@ -95,6 +99,7 @@ __all__ = [
     "PersonalizedClassifier",
     "Plan",
     "Point",
+    "Preparation",
     "Problem",
     "Result",
     "Rows",
@@ -104,6 +109,7 @@ __all__ = [
     "Table",
     "Talk",
     "align",
+    "evaluate",
     "networks",
     "path",
     "plan",
@@ -120,10 +126,13 @@ _NAMES_OF = {
     "catalogue": "register",
     "certificate": "Certificate Point",
     "data": "Table align read",
+    "data.recipes": "Preparation",
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "evaluate": "evaluate",
+    "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
