@@ -85,7 +85,7 @@ def plan(
     """
     known = make_link(link)
     seed = whole_number("seed", seed, least=0)
-    tables = gather(_made_up(problem, data, seed), split, agents, seed)
+    tables = gather(_made_up(problem, data, seed), split, agents, seed, family_of(problem).pieces)
     rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method

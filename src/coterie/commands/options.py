@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,6 +125,8 @@ class Question:
     """Parameters that are neither the loss's nor the penalty's: the method's."""
     clusters: list[Any] | None = None
     """The cluster of each row, an array per file."""
+    read: Callable[[list[Path]], Any] | None = None
+    """Reads more files as the data was read."""
 
     @property
     def split(self) -> str:
@@ -207,14 +209,19 @@ def question(
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
     roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+
+    def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
+        return tables(files, split, names, id=id, **roles)
+
     if cluster is None:
-        return Question(problem, tables(data, split, columns, id=id, **roles), settings, options)
+        return Question(problem, more(data), settings, options, read=more)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
     given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
-    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts])
+    read = partial(more, names=bare[0].columns)
+    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
@@ -330,12 +337,14 @@ def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     return tuple(map(str, range(columns))) if nameless else None
 
 
-def tables(paths: list[Path], split: str, columns: str | None = None, **roles: Any) -> co.Table | list[co.Table]:
+def tables(
+    paths: list[Path], split: str, columns: str | Sequence[str] | None = None, **roles: Any
+) -> co.Table | list[co.Table]:
     """One party's file as it is, several as a list; the roles are those of `read`.
 
     Split by features, one of the files has labels, and what stands beside them.
     """
-    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     target, id = roles.get("target"), roles.get("id")
     if len(paths) == 1:
         return co.read(paths[0], columns=wanted, **roles)
@@ -357,7 +366,7 @@ def tables(paths: list[Path], split: str, columns: str | None = None, **roles: A
     if target is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:
-        found = _only(found, wanted)
+        found = _only(found, list(wanted))
     return found if id is None else co.align(found)[0]
 
 
