@@ -8,11 +8,14 @@ share, so all processes decide alike without another message.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray
@@ -121,6 +124,29 @@ class Outcome:
     history: list[Record] = field(default_factory=list)
     error: Exception | None = None
     warnings: tuple[str, ...] = ()
+    answers: list[Any] = field(default_factory=list)
+    """Of a `Conversation`: what each agent came to."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and nothing is proven."""
+
+    talk: Callable[[Agent], Talk[Any]]
+    """For engines with several processes, a function of a module, or a `partial` of one."""
+    purpose: str = "rounds"
+    """What the bill says it is for."""
+    asynchronous: ClassVar[bool] = False
+
+    def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
+        """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
+        answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
+        if self.purpose == "rounds":
+            transport.bill.end_round()
+        nothing, nan = Bound(math.nan, math.nan), math.nan
+        facts = Facts(nan, nan, nan, nan, nan, nan)
+        points = [Point(np.empty(0)) for _ in agents]
+        return Outcome(Status.OPTIMAL, points, nothing, facts, transport.bill, answers=answers)
 
 
 def run(
@@ -134,11 +160,15 @@ def run(
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
     keep: Keep = lambda outcome: None,
+    sent: dict[str, Any] | None = None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound.
 
     `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
+    `sent` is the state of a bill: what the run has cost before it begins.
     """
+    if sent is not None:
+        transport.bill.restore(sent)
     loop = RunLoop(agents, steps, transport, limits, watch, keep)
     loop.hand_out_the_clock(stop_wished)
     loop.begin(checkpoint, warm)

@@ -15,7 +15,7 @@ from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
-from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
+from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
 
@@ -27,7 +27,7 @@ class Run:
     """All that an engine is told."""
 
     agents: Sequence[Agent]
-    steps: Steps
+    steps: Steps | Conversation
     network: Network
     limits: Limits
     checkpoint: Checkpoint | None = None
@@ -36,6 +36,8 @@ class Run:
     watch: Watch = lambda t, record: None
     secure_sums: bool = False
     """Whether sums are of whole numbers, and between organisations masked."""
+    sent: dict[str, Any] | None = None
+    """The state of a bill: what was sent before the run, for a preparation."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -46,6 +48,8 @@ class Run:
         self, transport: Transport, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
     ) -> Outcome:
         """Take the rounds, with the agents of this process and a transport for their words; see `rounds.run`."""
+        if isinstance(self.steps, Conversation):
+            return self.steps.on(self.agents, transport)
         return take_rounds(
             self.agents,
             self.steps,
@@ -56,6 +60,7 @@ class Run:
             stop_wished=stop_wished,
             watch=self.watch,
             keep=keep,
+            sent=self.sent,
         )
 
 
