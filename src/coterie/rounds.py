@@ -45,6 +45,7 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
+    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
 
 
 TUNING = _Tuning()
@@ -133,12 +134,15 @@ class Conversation:
 
     talk: Callable[[Agent], Talk[Any]]
     """For engines with several processes, a function of a module, or a `partial` of one."""
+    purpose: str = "rounds"
+    """What the bill says it is for."""
     asynchronous: ClassVar[bool] = False
 
     def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
-        """Have it; the answers are in the outcome, and the bill says one round."""
-        answers = transport.take(self.talk, [(agent,) for agent in agents], "rounds")
-        transport.bill.end_round()
+        """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
+        answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
+        if self.purpose == "rounds":
+            transport.bill.end_round()
         nothing, nan = Bound(math.nan, math.nan), math.nan
         facts = Facts(nan, nan, nan, nan, nan, nan)
         points = [Point(np.empty(0)) for _ in agents]
@@ -156,11 +160,15 @@ def run(
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
     keep: Keep = lambda outcome: None,
+    sent: dict[str, Any] | None = None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound.
 
     `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
+    `sent` is the state of a bill: what the run has cost before it begins.
     """
+    if sent is not None:
+        transport.bill.restore(sent)
     loop = RunLoop(agents, steps, transport, limits, watch, keep)
     loop.hand_out_the_clock(stop_wished)
     loop.begin(checkpoint, warm)
@@ -171,7 +179,7 @@ def run(
             status = loop.limit_reached(stop_wished)
             if status is None:
                 loop.take_round(stop_wished)
-                if loop.t >= loop.next_certificate:
+                if loop.t >= loop.next_certificate and loop.worth_a_look():
                     loop.certify()
                     status = loop.verdict()
                     loop.save(checkpoint)
@@ -294,6 +302,13 @@ class RunLoop:
         for agent, state in zip(self.agents, self.states, strict=True):
             if (message := self.steps.publish(agent, state)) is not None:
                 self.transport.publish(agent.index, message)
+
+    def worth_a_look(self) -> bool:
+        """Whether a certificate may say something new: not while the method itself knows that the gap is too large."""
+        if self.limits.check_every is not None or self.t >= self.next_certificate + TUNING.unseen:
+            return True
+        gap = self.steps.expected_gap(self.agents[0], self.states[0])
+        return gap is None or gap <= self.limits.tol * self.unit
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""

@@ -32,13 +32,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from coterie.agent import Agent, Here, weighted_norm
 from coterie.arrays import FloatArray, shared_result
-from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.bound import ANY, Beside, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
 from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
@@ -102,19 +101,6 @@ def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
     return None if agent.split == "features" else agent.at(w.astype(float, copy=False)).slopes
 
 
-class Beside(Protocol):
-    """What an agent adds to the terms of its rows: parts of the model that are its own, and their penalties."""
-
-    sizes: FloatArray
-    """|w|, with its own part, for the rounding of its scores."""
-
-    def value(self) -> tuple[float, float]:
-        """n times its own penalties, and how far that may be off."""
-
-    def gaps(self, adjoint: FloatArray, length: float, c: float) -> tuple[float, float]:
-        """n times its own Fenchel–Young terms at c X̃ᵀ(s∘v), whose rounding that length is for; and what is off."""
-
-
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
     w = point.w.astype(float, copy=False)
     return (yield from by_samples(agent, w, agent.at(w), point.v, target, radius))
@@ -172,10 +158,18 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + known.centre * (float(sums[-2] + sums[-1]) / known.total)
-    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
-    lengths = (known.lengths + cut) * (float(sums[d + 5]) + cut)
+    return slope_with_error(agent, u, float(sums[d + 5]))
+
+
+def slope_with_error(agent: Agent, u: FloatArray, length_squared: float) -> tuple[FloatArray, FloatArray, float]:
+    """−q, how far its entries may be off for duals of that length, and what must shrink it into the domain of g*."""
+    known, cut = agent.known, agent.cut
+    assert known.lengths is not None
+    centre = 0.0 if known.centre is None else np.abs(known.centre)
+    lengths = (known.lengths + cut) * (length_squared + cut)
     off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
-    return u, off, problem.penalty.scale_into_domain(u, off)
+    off = np.repeat(off, agent.problem.outputs)
+    return u, off, agent.problem.penalty.scale_into_domain(u, off)
 
 
 def _of_rows(

@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.errors import InvalidData, UnknownName
+from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 
 def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -32,7 +32,9 @@ def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
         if parameter is None or parameter.name is None:
             longest = {p.opts[0].lstrip("-") for p in ctx.command.params}
             raise typer.BadParameter(str(UnknownName(f"setting of `coterie {ctx.info_name}`", name, longest)))
-        if isinstance(value, dict):
+        if isinstance(value, dict) and parameter.name == "prepare":
+            value = co.Preparation.of(value).lines()
+        elif isinstance(value, dict):
             value = [f"{key}={part}" for key, part in value.items()]
         several = getattr(parameter, "multiple", False) or parameter.nargs == -1
         if isinstance(value, list) and not several:
@@ -84,6 +86,14 @@ Offset = Annotated[str | None, typer.Option(help="Column with the offsets: numbe
 Exposure = Annotated[
     str | None, typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets.")
 ]
+Time = Annotated[str | None, typer.Option(help="Column with the times, for --loss cox.")]
+Event = Annotated[str | None, typer.Option(help="Column that is 1 where a time is that of an event, 0 if censored.")]
+Entry = Annotated[
+    str | None, typer.Option(help="Column with the time after which a row is observed (left truncation).")
+]
+Strata = Annotated[
+    str | None, typer.Option(help="Column with the stratum of each row. Every party is a stratum of its own anyway.")
+]
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
@@ -104,6 +114,16 @@ Figures = Annotated[
 ]
 
 
+Strengths = Annotated[
+    str | None,
+    typer.Option(
+        help="Strengths to try, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in equal ratios (default: 20, from the data)."
+    ),
+]
+Folds = Annotated[int | None, typer.Option(help="Number of folds for cross-validation, e.g. 5.")]
+Rule = Annotated[str, among("best", "1se", also=": the strongest within one standard error of the best")]
+
+
 @dataclass(frozen=True)
 class Question:
     """What is asked: a problem, the data, and the settings of `solve` (its method excepted)."""
@@ -115,6 +135,8 @@ class Question:
     """Parameters that are neither the loss's nor the penalty's: the method's."""
     clusters: list[Any] | None = None
     """The cluster of each row, an array per file."""
+    read: Callable[[list[Path]], Any] | None = None
+    """Reads more files as the data was read."""
 
     @property
     def split(self) -> str:
@@ -129,17 +151,24 @@ def question(
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
+    time: Time = None,
+    event: Event = None,
+    entry: Entry = None,
+    strata: Strata = None,
     columns: Columns = None,
+    prepare: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Preparation of columns: standardise, min-max, impute, one-hot, 'age: spline(5)', or a TOML file. "
+            "Can be repeated."
+        ),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
     loss: Annotated[
-        str | None,
-        among(
-            *dict.fromkeys((*names_in("losses"), *names_in("tasks"))),
-            also=" (default squared; with --users, a common linear model and how every user deviates from it)",
-        ),
+        str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
     ] = None,
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
@@ -160,7 +189,7 @@ def question(
         str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
     ] = "samples",
     agents: Annotated[
-        int | None, typer.Option(help="Number of agents that one file is split into (default 8).")
+        int | None, typer.Option(help="Number of agents that one file is split into (default 8; for cox, 1).")
     ] = None,
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
@@ -189,13 +218,12 @@ def question(
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
+    kinds: list[Any] = [c[n] for c, n in _parts(loss or "squared", chosen) if n in c]
     if split == "users":
+        kinds += [co.Personal, co.Shared]
         named = {"loss": loss, "penalty": penalty, "intercept": intercept or None}
         parameters |= {name: value for name, value in named.items() if value is not None}
     loss = loss or "squared"
-    kinds: list[Any] = [c[n] for c, n in _parts(loss, chosen) if n in c]
-    if split == "users":
-        kinds = [co.Personal, co.Shared, *kinds]
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
@@ -204,19 +232,38 @@ def question(
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     settings["secure_sums"] = secure_sums
+    recipes = recipes_of(prepare)
+    settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
-    roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
+    roles["prepare"] = recipes
+
+    def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
+        return tables(files, split, names, id=id, **roles)
+
     if cluster is None:
-        return Question(problem, tables(data, split, columns, id=id, **roles), settings, options)
+        return Question(problem, more(data), settings, options, read=more)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
     given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
-    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts])
+    read = partial(more, names=bare[0].columns)
+    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
+
+
+def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
+    """The columns of survival times, which take the place of a target; refused where they do not belong."""
+    given = [f"--{role}" for role, column in named.items() if column is not None]
+    if not wanted and given:
+        raise InvalidInput(f"{given[0]} is for survival times: add --loss cox, or leave it out.")
+    if wanted and (target is not None or named["time"] is None or named["event"] is None):
+        raise InvalidInput("--loss cox takes --time COLUMN and --event COLUMN in place of --target.")
+    return named
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
@@ -224,7 +271,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 
 
 PANELS = {
-    "Data": "target id weight offset exposure columns cluster users",
+    "Data": "target id weight offset exposure time event entry strata columns prepare cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
@@ -246,29 +293,47 @@ def in_panels(panels: Mapping[str, str]) -> Callable[[Callable[..., Any]], Calla
     return decorate
 
 
-def taking(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def taking(
+    shared: Callable[..., Any], adjust: Callable[[dict[str, Any]], None] = lambda given: None, leave_out: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator: the command takes the options of `shared` before its own, and is handed what `shared` made of them.
 
     @taking(question)
     def fit(question, method: str = "auto"): ...
+
+    `adjust` may change the values of all options before `shared` sees them. The command does not have the options that
+    are named in `leave_out`; their values are those of `adjust`, or the defaults.
     """
     theirs = inspect.signature(in_panels(PANELS)(shared)).parameters
+    hidden = {name: theirs[name].default for name in leave_out.split()}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
         @wraps(command)
         def wrapped(**given: Any) -> None:
+            given |= hidden
+            adjust(given)
             asked = shared(**{name: given.pop(name) for name in theirs})
             command(asked, **given)
 
-        together = [*theirs.values(), *own]
+        together = [*(one for name, one in theirs.items() if name not in hidden), *own]
         wrapped.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
         del wrapped.__wrapped__
         return wrapped
 
     return decorate
+
+
+def recipes_of(given: Sequence[str] | None) -> co.Preparation | None:
+    """The preparation that `--prepare` describes: recipes, or a file of them."""
+    if not given:
+        return None
+    files = [one for one in given if one.endswith(".toml")]
+    if files and len(given) > 1:
+        raise typer.BadParameter(f"--prepare {files[0]} is a file with all recipes; leave the other ones out.")
+    return co.Preparation.load(files[0]) if files else co.Preparation.of(given)
 
 
 def pairs(given: Iterable[str] | None) -> dict[str, Any]:
@@ -286,6 +351,31 @@ def pairs(given: Iterable[str] | None) -> dict[str, Any]:
     return found
 
 
+def strengths_of(written: str | None) -> list[float] | None:
+    """`1,0.1,0.01` as numbers, and `1:0.001:10` as ten of them in equal ratios; None: the data says which."""
+    if written is None:
+        return None
+    try:
+        if ":" not in written:
+            return [float(part) for part in written.split(",")]
+        first, last, count = written.split(":")
+        ends, steps = (float(first), float(last)), int(count) - 1
+        if min(ends) <= 0 or steps < 1:
+            raise ValueError
+        return [ends[0] * (ends[1] / ends[0]) ** (place / steps) for place in range(steps + 1)]
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"--strengths takes numbers, e.g. 1,0.1,0.01, or first:last:count, e.g. 1:0.001:10, not {written!r}"
+        ) from None
+
+
+def any_strength(given: dict[str, Any]) -> None:
+    """Where the strength is still to be chosen, the problem has any until then."""
+    if given["users"] is not None or given["split"] == "users":
+        raise InvalidInput("a path is about the strength of one model's penalty, and --users asks for one per user.")
+    given["strength"] = 1.0
+
+
 def _whole_numbers(written: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in written.split(","))
@@ -299,12 +389,14 @@ def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     return tuple(map(str, range(columns))) if nameless else None
 
 
-def tables(paths: list[Path], split: str, columns: str | None = None, **roles: Any) -> co.Table | list[co.Table]:
+def tables(
+    paths: list[Path], split: str, columns: str | Sequence[str] | None = None, **roles: Any
+) -> co.Table | list[co.Table]:
     """One party's file as it is, several as a list; the roles are those of `read`.
 
     Split by features, one of the files has labels, and what stands beside them.
     """
-    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     target, id = roles.get("target"), roles.get("id")
     if len(paths) == 1:
         return co.read(paths[0], columns=wanted, **roles)
@@ -322,11 +414,11 @@ def tables(paths: list[Path], split: str, columns: str | None = None, **roles: A
             found.append(co.read(path, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
-            found.append(co.read(path, id=id))
+            found.append(co.read(path, id=id, prepare=roles.get("prepare")))
     if target is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:
-        found = _only(found, wanted)
+        found = _only(found, list(wanted))
     return found if id is None else co.align(found)[0]
 
 

@@ -28,7 +28,7 @@ from coterie.tuning import Tuning, tuned
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     steps: int = tuned(100, "Newton's steps at most.", "measured: 12 suffice on har and school")
-    solved: float = tuned(1e-22, "Share of the loss at which a squared decrement is rounding.", "rounding: ε^1.4")
+    solved: float = tuned(1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared")
     enough: float = tuned(1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966")
     halvings: int = tuned(40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing")
 

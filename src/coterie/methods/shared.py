@@ -22,11 +22,11 @@ from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
-from coterie.methods import lbfgs
+from coterie.methods import lbfgs, searched_rows
 from coterie.methods.costs import Sizes
 from coterie.methods.deviations import Own, deviation, reduced
 from coterie.methods.disclosure import TOTALS, WEIGHTED_ROWS, Disclosure
-from coterie.methods.lbfgs_rows import LbfgsRows, bends_at, started
+from coterie.methods.lbfgs import QuasiNewton
 from coterie.methods.method import Method
 from coterie.methods.quadratic import diagonal, minimiser, packed, unpacked
 from coterie.methods.quasi_newton import Memory
@@ -58,7 +58,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class SharedModels(LbfgsRows):
+class SharedModels(QuasiNewton):
     """L-BFGS on the common model; every user answers with its own part at its best."""
 
     name: ClassVar[str] = "shared"
@@ -83,18 +83,24 @@ class SharedModels(LbfgsRows):
     def states(self) -> tuple[type, ...]:
         return State, lbfgs.State, Memory
 
-    def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:  # type: ignore[override]
+    def start(self, agent: Agent) -> Talk[State]:  # type: ignore[override]
+        return (yield from self._started(agent, agent.first_model().astype(float)))
+
+    def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:  # type: ignore[override]
+        return (yield from self._started(agent, point.w.astype(float)))
+
+    def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
         width = agent.design.shape[1]
         own, common = (np.zeros(width), plain) if len(plain) == width else np.split(plain, 2)
         w = sealed(agent.centred.inner(common))
         here = deviation(agent, agent.centred.forward(w), own)
         # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of m.
-        bends = diagonal(agent.centred, bends_at(agent, here.scores, agent.exact_labels))
+        bends = diagonal(agent.centred, searched_rows.bends_at(agent, here.scores, agent.exact_labels))
         price = agent.total * _prices(agent)
         bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
         adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
         heard = yield Sum(np.concatenate([bends, adjoint, [here.value]]))
-        return State(shared_result(heard, started, agent, w, heard), here.own)
+        return State(shared_result(heard, searched_rows.started, agent, w, heard), here.own)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:  # type: ignore[override]
         seen: list[_Along] = []
@@ -103,7 +109,7 @@ class SharedModels(LbfgsRows):
             seen.append(_Along(agent, state, p))
             return seen[0]
 
-        common = yield from self._searched(agent, state.common, t, look)
+        common = yield from searched_rows.searched(self, agent, state.common, t, look)
         return State(common, seen[0].own)
 
     def point(self, agent: Agent, state: State) -> Point:  # type: ignore[override]
@@ -181,7 +187,7 @@ class SharedNewton(Method[NewtonState]):
     def round(self, agent: Agent, state: NewtonState, t: int) -> Talk[NewtonState]:
         w, scores = state.w, agent.centred.forward(state.w)
         here = deviation(agent, scores, state.own)
-        bends = bends_at(agent, here.scores, agent.exact_labels)
+        bends = searched_rows.bends_at(agent, here.scores, agent.exact_labels)
         adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
         heard = yield Sum(packed(reduced(agent, bends), adjoint, np.array([here.value])))
         n, width = agent.total, len(w)

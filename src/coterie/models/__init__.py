@@ -14,6 +14,7 @@ from coterie.models.model import Model
 from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
 from coterie.models.shared import SharedModel
+from coterie.models.survival import SurvivalModel
 
 __all__ = [
     "MODELS",
@@ -24,13 +25,15 @@ __all__ = [
     "MulticlassModel",
     "PersonalModel",
     "SharedModel",
+    "SurvivalModel",
     "UserModel",
     "load_model",
 ]
 
-AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel | SharedModel
+AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel | SharedModel | SurvivalModel
 MODELS: dict[str, type[AnyModel]] = {
-    model.kind: model for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel, SharedModel)
+    model.kind: model
+    for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel, SharedModel, SurvivalModel)
 }
 """The class of each kind of model file."""
 
