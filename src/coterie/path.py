@@ -24,7 +24,7 @@ from coterie.families import family_of, points_of
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_agents
-from coterie.session.tables import count_rows, gather, prepare_tables
+from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
@@ -78,6 +78,7 @@ def path(
     strengths: Sequence[float],
     *,
     cv: int | None = None,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     seed: int = 0,
@@ -92,7 +93,7 @@ def path(
         raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
     cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
     problems = [_with_strength(problem, strength) for strength in strengths]
-    tables = gather(data, split, agents, seed)
+    tables = gather(attach_offset(data, offset, split), split, agents, seed)
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
@@ -109,7 +110,7 @@ def path(
             back = [table.take_rows(np.flatnonzero(own == fold)) for table, own in zip(everything, folds, strict=True)]
             for place, result in enumerate(_along(problems, kept, {**settings, "checkpoint": None})):
                 bill = Bill(result.network)
-                scores[fold, place] = _score(problems[place], result, back, split, bill)
+                scores[fold, place] = _score(result, back, split, bill)
                 sent += result.bill.total + bill.total
     return Path(tuple(map(float, strengths)), tuple(results), scores, sent)
 
@@ -119,7 +120,7 @@ def _with_strength(problem: Problem, strength: float) -> Problem:
         what = family_of(problem).words(problem)
         raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2.")
     changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
-    return Problem(problem.loss, changed, intercept=problem.intercept)
+    return problem.changed(penalty=changed)
 
 
 def _along(problems: Sequence[Problem], tables: list[Table], settings: dict[str, Any]) -> list[Result]:
@@ -170,8 +171,8 @@ def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int
     return folds
 
 
-def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
-    agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0)
+def _score(result: Result, back: list[Table], split: str, bill: Bill) -> float:
+    agents = make_agents(back, result.model.problem, split, result.network, 0)
     transport = InProcess(result.network, bill, secure_sums=bool(result.certificate.settings.get("secure_sums")))
     talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return transport.converse(talks, "proof")[0]
@@ -182,7 +183,7 @@ def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
     if agent.split == "features":
         scores = yield Sum(agent.design.forward(w.astype(float)))
         here = agent.data.y is not None
-        mine = agent.problem.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
+        mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
         weight = agent.weight if here else 0.0
     else:
         mine, weight = agent.at(w.astype(float)).losses, agent.weight

@@ -26,7 +26,7 @@ from coterie.methods.costs import LINK, Sizes
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_link
-from coterie.session.tables import count_rows, gather
+from coterie.session.tables import attach_offset, count_rows, gather
 from coterie.solve import solve
 
 PART = 4000
@@ -68,6 +68,7 @@ def plan(
     problem: Problem,
     data: Any,
     *,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     network: Any = None,
@@ -85,7 +86,7 @@ def plan(
     """
     known = make_link(link)
     seed = whole_number("seed", seed, least=0)
-    tables = gather(_made_up(problem, data, seed), split, agents, seed)
+    tables = gather(attach_offset(_made_up(problem, data, seed), offset, split), split, agents, seed)
     rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method

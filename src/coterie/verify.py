@@ -12,15 +12,24 @@ from coterie.agent import Facts
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
+from coterie.data.summary import TableSummary
+from coterie.errors import (
+    CorruptFile,
+    CoterieError,
+    InvalidData,
+    InvalidInput,
+    NotRegistered,
+    NumericalError,
+    UnknownName,
+)
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
-from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.session.setup import make_agents, with_offset
+from coterie.session.tables import attach_offset, gather, prepare_tables
 from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
@@ -71,14 +80,15 @@ class Verification:
         )
 
 
-def verify(certificate: Certificate, model: AnyModel, data: Any) -> Verification:
-    """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything.
+def verify(certificate: Certificate, model: AnyModel, data: Any, *, offset: Any = None) -> Verification:
+    """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which they were fitted),
+    and compare everything.
 
     What is said of the run must agree with the model and with itself. That the stated method and seed were really used
     cannot be seen from data and model, and the proof does not rest on it.
     """
     try:
-        return _verify(certificate, model, data)
+        return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"]))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
         if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
             raise
@@ -93,6 +103,8 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
     tables, _ = prepare_tables(tables, problem, split)
+    if with_offset(problem, [TableSummary.of(table) for table in tables]) != problem:
+        raise InvalidData("the data has an offset, but the certificate is about a model without one. Leave it out.")
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)
     secure = settings.get("secure_sums") is True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class LinearFamily(Family):
 
     name = "linear"
     called = "linear model"
+    beside: ClassVar[tuple[str, ...]] = ("weights", "offset")
 
     def classification(self, problem: Problem) -> bool:
         return problem.loss.kind == "classification"
@@ -53,17 +54,19 @@ class LinearFamily(Family):
         return f"{problem.loss.name} loss, {problem.penalty.name} penalty"
 
     def described(self, settings: dict[str, Any]) -> str:
-        beside = " with an intercept" if settings["intercept"] else ""
-        return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{beside}"
+        beside = [f"an {part}" for part in ("intercept", "offset") if settings.get(part)]
+        more = f" with {' and '.join(beside)}" if beside else ""
+        return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{more}"
 
     def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
         loss, penalty = problem.loss.settings(), problem.penalty.settings()
         named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
-        return "Problem", {**named, "intercept": True} if problem.intercept else named
+        return "Problem", {**named, **{part: True for part in ("intercept", "offset") if getattr(problem, part)}}
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}
-        return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept)]
+        offset = [("Offset", {"name": "yes, added to the scores"})] if settings.get("offset") else []
+        return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept), *offset]
 
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a column."""

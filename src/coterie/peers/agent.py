@@ -22,6 +22,7 @@ from coterie.arrays import FloatArray, product
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, read, validated
+from coterie.data.check import valid_offset
 from coterie.data.summary import refuse_unequal_rows
 from coterie.engines.processes import VERSIONS
 from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost, ProtocolError
@@ -49,7 +50,7 @@ from coterie.peers.study import PartyFile, Study
 from coterie.result import Result
 from coterie.rounds import Outcome, Watch, run
 from coterie.session.finish import finish
-from coterie.session.setup import set_up, sizes_of
+from coterie.session.setup import set_up, sizes_of, with_offset
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Tag
@@ -68,7 +69,11 @@ def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
     table = read(data or own.data, id=study.id, columns=columns, name=own.party, **roles)
     problem = study.make_problem()
     family = family_of(problem)
+    offset = None if data is None else table.offset  # new rows have offsets without labels
+    table = table if data is None else replace(table, offset=None)
     checked = validated(table, classification=family.classification(problem))
+    if offset is not None:
+        checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
     family.check_beside(checked)
     family.check_labels(checked, problem)
     return checked
@@ -142,7 +147,10 @@ def predict_together(
         if holders[session.me] != (own.target is not None):
             raise ProtocolError("the message about labels was changed on its way.")
         refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
-        scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
+        mine = product(here.X, model.coef_) + model.intercept_
+        if own.target is not None:
+            mine = model.with_offset(mine, here.offset)
+        scores = _summed(session, mine, holders.index(True))
         session.all_gather(True, "written", bool)
         if scores is None:
             return here.ids, None
@@ -188,7 +196,7 @@ def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Ca
     say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
 
     setup = set_up(
-        problem,
+        with_offset(problem, parts),
         study.make_network(),
         sizes_of(parts, study.split),
         lambda problem: with_predictors(session, problem, table),

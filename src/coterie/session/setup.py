@@ -115,6 +115,14 @@ def set_up(
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation, secure_sums)
 
 
+def with_offset(problem: Problem, parties: Sequence[TableSummary]) -> Problem:
+    """The problem, saying whether there is an offset: that is, whether the data has one."""
+    found = any("offset" in party.beside for party in parties)
+    if problem.offset and not found:
+        raise InvalidProblem("the problem has an offset, but the data has none. Give the data's column, or values.")
+    return problem.changed(offset=True) if found and not problem.offset else problem
+
+
 def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
     """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
     if asked is not None and not isinstance(asked, bool | np.bool_):
