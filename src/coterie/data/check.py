@@ -286,7 +286,8 @@ def valid_offset(offset: object, party: str, rows: int) -> FloatArray:
     if numbers.ndim != 1 or is_text(numbers):
         raise party_error(party, f"the offsets have shape {numbers.shape} and type {numbers.dtype}. Give numbers.")
     if len(numbers) != rows:
-        raise party_error(party, f"has {rows} rows but the number of offsets is {len(numbers)}. Give one per row.")
+        fix = "Give one offset per row."
+        raise party_error(party, f"has {rows} rows but the number of offsets is {len(numbers)}. {fix}")
     return numbers.astype(float, copy=False)
 
 

@@ -20,6 +20,10 @@ from coterie.problem import Problem
 from coterie.rounds import Outcome
 
 
+STEEPEST_OFFSET = 300.0
+"""Without an intercept to make good for it, e to a larger power has a square that is no number."""
+
+
 class LinearFamily(Family):
     """A loss and a penalty of a vector."""
 
@@ -34,6 +38,11 @@ class LinearFamily(Family):
         """Refuse, say, a negative count, and tell where it is."""
         if table.y is None or self.classification(problem):
             return
+        if table.offset is not None and problem.loss.steep and not problem.intercept:
+            far = np.flatnonzero(np.abs(table.offset) > STEEPEST_OFFSET)
+            if far.size:
+                said = f"row {far[0]} has the offset {table.offset[far[0]]:g}, and e to its power is no mean"
+                raise party_error(table.name, f"{said}. Fit an intercept, or give logarithms of exposures.")
         wrong = np.flatnonzero(~problem.loss.accepts(table.y))
         if wrong.size:
             said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"

@@ -79,8 +79,9 @@ class Shifted(Loss):
         return self.base.probability(self._at(u), y)
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
-        values: FloatArray = self.base.conjugate_each(v, y) - self.offset.astype(v.dtype, copy=False) * v
-        return values
+        values, inside = self.base.conjugate_each(v, y), np.isfinite(v)
+        values = values - self.offset.astype(v.dtype, copy=False) * np.where(inside, v, 0)
+        return values.astype(v.dtype, copy=False)
 
     def fenchel_young_each(self, u: FloatArray, v: FloatArray, y: FloatArray) -> FloatArray:
         return self.base.fenchel_young_each(self._at(u), v, y)
