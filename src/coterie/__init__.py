@@ -48,10 +48,12 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.evaluate import evaluate
+    from coterie.evaluation import Evaluation
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -61,6 +63,7 @@ if typing.TYPE_CHECKING:
     from coterie.result import Result
     from coterie.solve import solve
     from coterie.statuses import Status
+    from coterie.survival import survival_labels
     from coterie.verify import verify
     from coterie.words import Ask, Exchange, Mix, Sum, Talk
 
@@ -74,6 +77,7 @@ __all__ = [
     "CoterieError",
     "Disclosure",
     "Engine",
+    "Evaluation",
     "Exchange",
     "Inference",
     "LinearClassifier",
@@ -99,15 +103,18 @@ __all__ = [
     "Rows",
     "Status",
     "Sum",
+    "SurvivalModel",
     "Table",
     "Talk",
     "align",
+    "evaluate",
     "networks",
     "path",
     "plan",
     "read",
     "register",
     "solve",
+    "survival_labels",
     "verify",
 ]
 
@@ -121,10 +128,12 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "evaluate": "evaluate",
+    "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
@@ -134,6 +143,7 @@ _NAMES_OF = {
     "result": "Result",
     "solve": "solve",
     "statuses": "Status",
+    "survival": "survival_labels",
     "verify": "verify",
     "words": "Ask Exchange Mix Sum Talk",
 }

@@ -17,6 +17,7 @@ from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
+from coterie.survival import CoxHere, RiskSets, stratified
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -74,6 +75,11 @@ class Facts:
     """Split by samples, Σ s x² of every column as it is stored."""
 
 
+def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:
+    """√(Σ s x²)."""
+    return math.sqrt(values.dot(values if weights is None else values * weights))
+
+
 class Here:
     """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
 
@@ -91,6 +97,7 @@ class Here:
         self._losses: float | None = None
         self._slopes: FloatArray | None = None
         self._adjoint: FloatArray | None = None
+        self._slopes_norm: float | None = None
 
     @property
     def losses(self) -> float:
@@ -105,6 +112,13 @@ class Here:
         if self._slopes is None:
             self._slopes = self._loss.gradient(self.scores, self.y)
         return self._slopes
+
+    @property
+    def slopes_norm(self) -> float:
+        """√(Σ s ℓ'²)."""
+        if self._slopes_norm is None:
+            self._slopes_norm = weighted_norm(self.slopes, self._weights)
+        return self._slopes_norm
 
     @property
     def adjoint(self) -> FloatArray:
@@ -219,14 +233,21 @@ class Agent:
         A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
         own dense columns, because the intercept makes good for it.
         """
-        return self._design()
+        known: Design | None = self.scratch.get("design")  # asked for so often that this is as short as can be
+        if known is None:
+            known = self.scratch["design"] = self._of_outputs(self._of_one_output())
+        return known
 
+    @property
     @remembered
-    def _design(self) -> Design:
-        return self._of_outputs(self._of_one_output())
+    def risk(self) -> RiskSets:
+        """Survival: which of its own rows are at risk when."""
+        return RiskSets(self.exact_labels, self.data.weights)
 
     def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
+        if self.problem.family == "survival":
+            return stratified(X, self.risk)
         if self.split != "features" or not intercept:
             return Design(X, intercept)
         here = self.data.y is not None
@@ -310,10 +331,12 @@ class Agent:
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
-        known: Here | SoftmaxHere | None = self.scratch.get(place)
+        known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
             if isinstance(design, StackedDesign):
                 known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
+            elif self.problem.family == "survival":
+                known = CoxHere(w, design, self.risk)
             else:
                 known = Here(w, design, self.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:
@@ -329,7 +352,7 @@ class Agent:
     def domain_norm(self) -> float:
         """√(Σ s b²) for the lengths b of these intervals."""
         lower, upper = self.domain
-        return math.sqrt(float((upper - lower) @ self.weighted(upper - lower)))
+        return weighted_norm(upper - lower, self.data.weights)
 
     @cached_property
     def conjugate_at_zero(self) -> float:
@@ -352,7 +375,7 @@ class Agent:
     @cached_property
     def label_norm(self) -> float:
         """√(Σ s y²) of its own labels."""
-        return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
+        return weighted_norm(self.exact_labels, self.data.weights)
 
     @cached_property
     def offset_norm(self) -> float:

@@ -86,7 +86,8 @@ def plan(
     """
     known = make_link(link)
     seed = whole_number("seed", seed, least=0)
-    tables = gather(attach_offset(_made_up(problem, data, seed), offset, split), split, agents, seed)
+    given = attach_offset(_made_up(problem, data, seed), offset, split)
+    tables = gather(given, split, agents, seed, family_of(problem).pieces)
     rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method

@@ -12,23 +12,14 @@ from coterie.agent import Facts
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
-from coterie.data.summary import TableSummary
-from coterie.errors import (
-    CorruptFile,
-    CoterieError,
-    InvalidData,
-    InvalidInput,
-    NotRegistered,
-    NumericalError,
-    UnknownName,
-)
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
-from coterie.session.setup import make_agents, with_offset
+from coterie.session.setup import check_offset, make_agents
 from coterie.session.tables import attach_offset, gather, prepare_tables
 from coterie.transport.in_process import InProcess
 
@@ -103,8 +94,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
     tables, _ = prepare_tables(tables, problem, split)
-    if with_offset(problem, [TableSummary.of(table) for table in tables]) != problem:
-        raise InvalidData("the data has an offset, but the certificate is about a model without one. Leave it out.")
+    check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)
     secure = settings.get("secure_sums") is True

@@ -173,7 +173,7 @@ def test_a_model_remembers_its_offset(tmp_path):
     plain = co.solve(co.Problem("poisson", intercept=True), (X, y)).model
     with pytest.raises(InvalidData, match="fitted without an offset"):
         plain.predict(X, offset=OFFSET)
-    with pytest.raises(InvalidProblem, match="the problem has an offset, but the data has none"):
+    with pytest.raises(InvalidData, match="the model has an offset, but the data has none"):
         co.verify(result.certificate, result.model, (X, y))
     assert "the data is not the data" in co.verify(result.certificate, model, (X, y), offset=OFFSET + 1).objections[0]
 

@@ -56,16 +56,29 @@ def summary(result: co.Result) -> dict[str, Any]:
 
 
 def show_result(
-    result: co.Result, output: Path, report: Path, as_json: bool, inference: co.Inference | None = None
+    result: co.Result,
+    output: Path,
+    report: Path,
+    as_json: bool,
+    inference: co.Inference | None = None,
+    path: co.Path | None = None,
+    evaluation: co.Evaluation | None = None,
 ) -> None:
     """Status, certificate, bill, and where everything was put."""
     certificate, bill = result.certificate, result.bill
     if as_json:
         files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
-        told = {} if inference is None else {"inference": inference.table()}
+        told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
+        if path is not None:
+            told |= {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told |= {} if evaluation is None else {"evaluation": evaluation.summary()}
         print_json({**summary(result), **told, **{name: str(path) for name, path in files.items()}})
         return
     out = console()
+    if path is not None:
+        out.print(str(path), markup=False, soft_wrap=True)
+        sent = co.progress.format_bits(path.total.bits)
+        out.print(f"[bold]Strength[/bold]  {path.chosen_strength:.5g}; all strengths and folds sent {sent}")
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)
@@ -76,6 +89,9 @@ def show_result(
         if inference.bill is not None:
             sent = co.progress.format_bits(inference.bill.total.bits)
             out.print(f"[bold]Standard errors[/bold]  {inference.bill.rounds} round more, {sent}")
+    if evaluation is not None:
+        out.print("[bold]Held out[/bold]  ", end="")
+        show_evaluation(evaluation)
     table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
@@ -83,3 +99,11 @@ def show_result(
     out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in total")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
+
+
+def show_evaluation(found: co.Evaluation) -> None:
+    """The scores as text, and what it cost to ask for them."""
+    console().print(str(found), markup=False, soft_wrap=True)
+    if found.bill is not None and found.bill.total.messages:
+        sent = co.progress.format_bits(found.bill.total.bits)
+        console().print(f"[bold]Evaluation[/bold]  {found.bill.total.messages} messages, {sent}")

@@ -19,7 +19,6 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
-
 STEEPEST_OFFSET = 300.0
 """Without an intercept to make good for it, e to a larger power has a square that is no number."""
 

@@ -13,15 +13,16 @@ from coterie.data import split as split_table
 from coterie.data.read import values_of
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
-from coterie.families import Classes, family_of
+from coterie.families import Classes, Family, family_of
 from coterie.problem import Problem
 
 SPLITS = ("samples", "features", "users")
-DEFAULT_AGENTS = 8
 
 
-def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0) -> list[Table]:
-    """One table per agent: read what is given, and split it if it is in one piece."""
+def gather(
+    data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0, pieces: int = Family.pieces
+) -> list[Table]:
+    """One table per agent: read what is given, and split it, into so many by default, if it is in one piece."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
@@ -39,7 +40,7 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
-    whole, parts = _in_one_piece(data, split, agents)
+    whole, parts = _in_one_piece(data, split, agents, pieces)
     return split_table(whole, split, parts, seed=seed)
 
 
@@ -73,7 +74,7 @@ def _with_offset(data: Any, offset: Any, name: str | None) -> Table:
     return replace(table, offset=values_of(offset, table.name, "offset"))
 
 
-def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None) -> tuple[Table, Any]:
+def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None, pieces: int) -> tuple[Table, Any]:
     """The whole, and who has what of it."""
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
         return read(data[:2]), data[2]
@@ -83,16 +84,17 @@ def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None) -> 
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return read(data), DEFAULT_AGENTS if agents is None else agents
+    return read(data), pieces if agents is None else agents
 
 
 def split_and_prepare(
     data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
-    if isinstance(data, list) or split not in SPLITS or not family_of(problem).labels_alone:
-        return prepare_tables(gather(data, split, agents, seed), problem, split)
-    whole, parts = _in_one_piece(data, split, agents)
+    family = family_of(problem)
+    if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
+        return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split)
+    whole, parts = _in_one_piece(data, split, agents, family.pieces)
     valid, classes = prepare_tables([whole], problem, split)
     return split_table(valid[0], split, parts, seed=seed), classes
 
