@@ -20,7 +20,7 @@ from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
 from coterie.session.setup import check_offset, make_agents
-from coterie.session.tables import attach_offset, gather, prepare_tables
+from coterie.session.tables import attach_offset, gather_prepared, prepare_tables
 from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
@@ -79,7 +79,8 @@ def verify(certificate: Certificate, model: AnyModel, data: Any, *, offset: Any 
     cannot be seen from data and model, and the proof does not rest on it.
     """
     try:
-        return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"]))
+        prepared = getattr(model, "preparation", None)
+        return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"], prepared))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
         if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
             raise
@@ -92,7 +93,8 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     family = family_of(model.problem)
     problem = family.problem_of(model, settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
-    tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
+    parts = None if isinstance(data, list) else settings["partition"] or sizes
+    tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
     tables, _ = prepare_tables(tables, problem, split)
     check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, product
 from coterie.data.check import valid_offset
+from coterie.data.prepared import Prepared
 from coterie.data.read import values_of
 from coterie.errors import InvalidData
 from coterie.models.model import Model
@@ -33,6 +34,7 @@ class LinearModel(Model):
     columns: tuple[str, ...] | None = None
     part: str | None = None
     """Whose part of which study's model this is, where the parties have different columns: "clinic of readmission"."""
+    preparation: Prepared | None = None
 
     def decision_function(self, X: Matrix, offset: Any = None) -> FloatArray:
         """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their names."""

@@ -10,7 +10,9 @@ from typing import Any
 
 from coterie.data import Table, read
 from coterie.data import split as split_table
+from coterie.data.prepared import Prepared
 from coterie.data.read import values_of
+from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import Classes, Family, family_of
@@ -20,9 +22,17 @@ SPLITS = ("samples", "features", "users")
 
 
 def gather(
-    data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0, pieces: int = Family.pieces
+    data: Any,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    seed: int = 0,
+    pieces: int = Family.pieces,
+    prepare: Preparation | Prepared | None = None,
 ) -> list[Table]:
-    """One table per agent: read what is given, and split it, into so many by default, if it is in one piece."""
+    """One table per agent: read what is given, and split it, into so many by default, if it is in one piece.
+
+    With a preparation, missing values and text are kept for it.
+    """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
@@ -33,48 +43,54 @@ def gather(
         # Already named while they are read, so that an error can name them.
         names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
         given = [part() if callable(part) else part for part in data]
-        tables = [read(part, name=name) for part, name in zip(given, names, strict=True)]
+        tables = [read(part, name=name, prepare=prepare) for part, name in zip(given, names, strict=True)]
         if split == "users":
             _refuse_two_entries_of_one(tables)
         return [
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
-    whole, parts = _in_one_piece(data, split, agents, pieces)
+    whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
     return split_table(whole, split, parts, seed=seed)
 
 
-def attach_offset(data: Any, offset: Any, split: str) -> Any:
+def attach_offset(data: Any, offset: Any, split: str, prepare: Preparation | Prepared | None = None) -> Any:
     """The data with these offsets: one number per row, or for a list of parties a list with each party's."""
     if offset is None:
         return data
     if split == "users":
         raise InvalidProblem("a model per user takes no offset. Leave offset out.")
     if not isinstance(data, list):
-        return _with_offset(data, offset, None)
+        return _with_offset(data, offset, None, prepare)
     if not isinstance(offset, list) or len(offset) != len(data):
         raise InvalidData(
             f"the data comes from {len(data)} parties: give offset as a list of {len(data)}, one array for each; None "
             "for a party without labels."
         )
     return [
-        part if own is None else _with_offset(part, own, f"party {index}")
+        part if own is None else _with_offset(part, own, f"party {index}", prepare)
         for index, (part, own) in enumerate(zip(data, offset, strict=True))
     ]
 
 
-def _with_offset(data: Any, offset: Any, name: str | None) -> Table:
+def _with_offset(data: Any, offset: Any, name: str | None, prepare: Preparation | Prepared | None) -> Table:
     if callable(data) or isinstance(data, Rows):
         raise InvalidData(
             "this data is read elsewhere: name the offset there, with read(..., offset=) or Rows(offset=)."
         )
-    table = read(data, name=None if isinstance(data, Table | str | Path) else name)
+    table = read(data, name=None if isinstance(data, Table | str | Path) else name, prepare=prepare)
     if table.offset is not None:
         raise InvalidData(f"party {table.name!r}: the offset is in the data and in offset=. Give one.")
     return replace(table, offset=values_of(offset, table.name, "offset"))
 
 
-def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None, pieces: int) -> tuple[Table, Any]:
+def _in_one_piece(
+    data: Any,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    pieces: int,
+    prepare: Preparation | Prepared | None = None,
+) -> tuple[Table, Any]:
     """The whole, and who has what of it."""
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
         return read(data[:2]), data[2]
@@ -84,7 +100,7 @@ def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None, pie
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return read(data), pieces if agents is None else agents
+    return read(data, prepare=prepare), pieces if agents is None else agents
 
 
 def split_and_prepare(
@@ -97,6 +113,21 @@ def split_and_prepare(
     whole, parts = _in_one_piece(data, split, agents, family.pieces)
     valid, classes = prepare_tables([whole], problem, split)
     return split_table(valid[0], split, parts, seed=seed), classes
+
+
+def gather_prepared(
+    data: Any, split: str, agents: int | Sequence[Any] | None, prepared: Prepared | None
+) -> list[Table]:
+    """What `gather` gives, of raw columns if the model has a preparation, and then prepared.
+
+    Data in one piece is prepared in one piece: `agents` are of prepared columns.
+    """
+    if prepared is None:
+        return gather(data, split, agents)
+    if isinstance(data, list):
+        return prepared.apply_to_all(gather(data, split, agents, prepare=prepared), split)
+    whole, parts = _in_one_piece(data, split, agents, Family.pieces, prepared)
+    return split_table(prepared.apply(whole), split, parts)
 
 
 def count_rows(tables: Sequence[Table], split: str) -> int:
