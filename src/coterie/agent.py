@@ -73,6 +73,8 @@ class Facts:
     offsets are."""
     lengths: FloatArray | None = None
     """Split by samples, Σ s x² of every column as it is stored."""
+    slope: FloatArray | None = None
+    """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
 
 
 def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:

@@ -118,6 +118,7 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
         **_constants(agent, constant),
         label_scale=_label_scale(agent, labels / total, constant),
         lengths=lengths,
+        slope=slope,
     )
 
 
