@@ -101,23 +101,26 @@ def headline_scores(found: Evaluation) -> dict[str, float]:
 
 def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[Table], npt.NDArray[Any] | None]:
     """Tables checked alone, together and against the model, with labels as the model has them."""
-    problem = model.problem
-    family = family_of(problem)
-    classification = bool(family.classification(problem))
+    classification = bool(family_of(model.problem).classification(model.problem))
     given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
     checked = validated_all(given, split=split, classification=classification)
     if split == "features":
         checked = _in_order(checked, model)
-    for table in checked:
-        family.check_labels(table, problem)
+    return with_labels(checked, model), model.classes_
+
+
+def with_labels(tables: Sequence[Table], model: Any) -> list[Table]:
+    """Checked tables with labels as the model has them."""
+    for table in tables:
+        family_of(model.problem).check_labels(table, model.problem)
     if model.classes_ is None:
-        return checked, None
-    for table in checked:
+        return list(tables)
+    for table in tables:
         _refuse_other_labels(table, model.classes_)
-    encoded, _ = encode_classes(checked, model.classes_)
-    if problem.family == "linear":
-        encoded = [table if table.y is None else replace(table, y=2.0 * table.y - 1.0) for table in encoded]
-    return encoded, model.classes_
+    encoded, _ = encode_classes(tables, model.classes_)
+    if model.problem.family != "linear":
+        return encoded
+    return [table if table.y is None else replace(table, y=2.0 * table.y - 1.0) for table in encoded]
 
 
 def _refuse_other_labels(table: Table, classes: npt.NDArray[Any]) -> None:
