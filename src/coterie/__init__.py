@@ -38,6 +38,7 @@ if typing.TYPE_CHECKING:
     from coterie.catalogue import register
     from coterie.certificate import Certificate, Point
     from coterie.data import Table, align, read
+    from coterie.data.recipes import Preparation
     from coterie.data.remote import Rows
     from coterie.engines import Engine
     from coterie.errors import CoterieError
@@ -98,6 +99,7 @@ __all__ = [
     "PersonalizedClassifier",
     "Plan",
     "Point",
+    "Preparation",
     "Problem",
     "Result",
     "Rows",
@@ -124,6 +126,7 @@ _NAMES_OF = {
     "catalogue": "register",
     "certificate": "Certificate Point",
     "data": "Table align read",
+    "data.recipes": "Preparation",
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",

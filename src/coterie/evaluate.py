@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import is_sparse, whole_number
-from coterie.data import Table, encode_classes, validated_all
+from coterie.data import Table, encode_classes, read, validated_all
+from coterie.data.remote import Rows, Source
 from coterie.data.table import columns_of, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine, Run
@@ -27,7 +28,7 @@ from coterie.rounds import Conversation, Limits
 from coterie.session.remote import remote_tables
 from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
 from coterie.session.setup import make_agents, make_network, wants_secure_sums
-from coterie.session.tables import gather
+from coterie.session.tables import gather_prepared
 
 ROOM = 2.0**20
 """How many numbers an agent tells at most."""
@@ -64,12 +65,15 @@ def evaluate(
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
     minimum = whole_number("minimum", minimum)
     problem, runner = model.problem, find_engine(engine)
+    data = replace(data, prepare=model.preparation) if isinstance(data, Rows) and model.preparation else data
     prepare = partial(prepare_rows, model=model, split=split)
     if (elsewhere := runner.hosting(data, agents)) is None:
-        whole = not isinstance(data, list)
-        tables, _ = prepare(gather(data, split, (1 if agents is None else agents) if whole else agents))
+        parts = agents if isinstance(data, list) or agents is not None else 1
+        tables, _ = prepare(gather_prepared(data, split, parts, model.preparation))
     else:
         runner, sources = elsewhere
+        if model.preparation is not None:
+            sources = [partial(_prepared_there, source, index, model) for index, source in enumerate(sources)]
         known = bool(family_of(problem).classification(problem))
         tables, _ = remote_tables(sources, runner, prepare, split, known)
     secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
@@ -84,6 +88,13 @@ def evaluate(
     own = zip(tables, outcome.answers, strict=True)
     parties = {table.name: headline_scores(one) for table, (_, one) in own if one is not None}
     return replace(found, about=about(model, found, len(tables)), parties=parties, bill=outcome.bill)
+
+
+def _prepared_there(source: Source, index: int, model: Any) -> Table:
+    """A party's table, prepared where it is."""
+    table = read(source(), name=f"party {index}", prepare=model.preparation)
+    prepared: Table = model.preparation.apply(table) if table.d else table
+    return prepared
 
 
 def about(model: Any, found: Evaluation, parties: int) -> str:

@@ -122,8 +122,10 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
 
 def _tables(fitted: Any, data: list[Path], split: str, roles: dict[str, Any]) -> list[co.Table]:
     """A table per file, with the columns of the model."""
+    ready = fitted.preparation
     if split == "features":
-        found = tables(data, split, **roles)
+        found = tables(data, split, prepare=ready, **roles)
         return found if isinstance(found, list) else [found]
-    names = [fitted.columns or numbered(path, fitted.coef_.shape[-1]) for path in data]
-    return [co.read(path, columns=own, **roles) for path, own in zip(data, names, strict=True)]
+    wanted = fitted.columns if ready is None else ready.raw
+    names = [wanted or numbered(path, fitted.coef_.shape[-1]) for path in data]
+    return [co.read(path, columns=own, prepare=ready, **roles) for path, own in zip(data, names, strict=True)]

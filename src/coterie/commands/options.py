@@ -32,7 +32,9 @@ def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
         if parameter is None or parameter.name is None:
             longest = {p.opts[0].lstrip("-") for p in ctx.command.params}
             raise typer.BadParameter(str(UnknownName(f"setting of `coterie {ctx.info_name}`", name, longest)))
-        if isinstance(value, dict):
+        if isinstance(value, dict) and parameter.name == "prepare":
+            value = co.Preparation.of(value).lines()
+        elif isinstance(value, dict):
             value = [f"{key}={part}" for key, part in value.items()]
         several = getattr(parameter, "multiple", False) or parameter.nargs == -1
         if isinstance(value, list) and not several:
@@ -83,6 +85,14 @@ Weight = Annotated[str | None, typer.Option(help="Column with the sample weights
 Offset = Annotated[str | None, typer.Option(help="Column with the offsets: numbers added to the scores.")]
 Exposure = Annotated[
     str | None, typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets.")
+]
+Time = Annotated[str | None, typer.Option(help="Column with the times, for --loss cox.")]
+Event = Annotated[str | None, typer.Option(help="Column that is 1 where a time is that of an event, 0 if censored.")]
+Entry = Annotated[
+    str | None, typer.Option(help="Column with the time after which a row is observed (left truncation).")
+]
+Strata = Annotated[
+    str | None, typer.Option(help="Column with the stratum of each row. Every party is a stratum of its own anyway.")
 ]
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
@@ -141,12 +151,23 @@ def question(
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
+    time: Time = None,
+    event: Event = None,
+    entry: Entry = None,
+    strata: Strata = None,
     columns: Columns = None,
+    prepare: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Preparation of columns: standardise, min-max, impute, one-hot, 'age: spline(5)', or a TOML file. "
+            "Can be repeated."
+        ),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"))))] = "squared",
+    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")))] = "squared",
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
@@ -166,7 +187,7 @@ def question(
         str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
     ] = "samples",
     agents: Annotated[
-        int | None, typer.Option(help="Number of agents that one file is split into (default 8).")
+        int | None, typer.Option(help="Number of agents that one file is split into (default 8; for cox, 1).")
     ] = None,
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
@@ -204,11 +225,15 @@ def question(
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     settings["secure_sums"] = secure_sums
+    recipes = recipes_of(prepare)
+    settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
-    roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
+    roles["prepare"] = recipes
 
     def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
         return tables(files, split, names, id=id, **roles)
@@ -224,12 +249,22 @@ def question(
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
 
 
+def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
+    """The columns of survival times, which take the place of a target; refused where they do not belong."""
+    given = [f"--{role}" for role, column in named.items() if column is not None]
+    if not wanted and given:
+        raise InvalidInput(f"{given[0]} is for survival times: add --loss cox, or leave it out.")
+    if wanted and (target is not None or named["time"] is None or named["event"] is None):
+        raise InvalidInput("--loss cox takes --time COLUMN and --event COLUMN in place of --target.")
+    return named
+
+
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
     return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (co.penalties.PENALTIES, penalty)
 
 
 PANELS = {
-    "Data": "target id weight offset exposure columns cluster users",
+    "Data": "target id weight offset exposure time event entry strata columns prepare cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
@@ -282,6 +317,16 @@ def taking(
         return wrapped
 
     return decorate
+
+
+def recipes_of(given: Sequence[str] | None) -> co.Preparation | None:
+    """The preparation that `--prepare` describes: recipes, or a file of them."""
+    if not given:
+        return None
+    files = [one for one in given if one.endswith(".toml")]
+    if files and len(given) > 1:
+        raise typer.BadParameter(f"--prepare {files[0]} is a file with all recipes; leave the other ones out.")
+    return co.Preparation.load(files[0]) if files else co.Preparation.of(given)
 
 
 def pairs(given: Iterable[str] | None) -> dict[str, Any]:
@@ -362,7 +407,7 @@ def tables(
             found.append(co.read(path, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
-            found.append(co.read(path, id=id))
+            found.append(co.read(path, id=id, prepare=roles.get("prepare")))
     if target is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:

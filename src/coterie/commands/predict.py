@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import saying
@@ -52,13 +54,21 @@ def predict(
         raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
     several = isinstance(fitted, co.MulticlassModel)
     names = fitted.columns or (None if personal else numbered(data, fitted.coef_.shape[1 if several else 0]))
-    table = co.read(data, id=users or (id if names is None else None), columns=names)
+    if fitted.preparation is not None:
+        names = fitted.preparation.raw
+    table = co.read(data, id=users or (id if names is None else None), columns=names, prepare=fitted.preparation)
     whose = {"users": table.ids} if personal and users is not None else {}
-    predictions = fitted.predict(table.X, **whose).tolist()
     copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])
-    scores = partial(fitted.decision_function, table.X, **whose) if score else None
-    chances = partial(getattr(fitted, "predict_proba", _no_chances), table.X, **whose) if proba else None
-    found = {**copied, "prediction": predictions, **_more(fitted, chances, scores)}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        predictions = fitted.predict(table, **whose).tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        scores = partial(fitted.decision_function, table, **whose) if score else None
+        chances = partial(getattr(fitted, "predict_proba", _no_chances), table, **whose) if proba else None
+        found = {**copied, "prediction": predictions, **_more(fitted, chances, scores)}
+    for warning in said:
+        console(stderr=True).print(f"[yellow]warning:[/yellow] {escape(str(warning.message))}", soft_wrap=True)
     if len(found) < len(copied) + 1:
         raise InvalidInput("a kept column is called 'prediction', as the output's own. Rename it.")
     written = co.files.csv_text(list(found), zip(*found.values(), strict=True), raw=raw)

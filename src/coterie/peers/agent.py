@@ -20,6 +20,7 @@ import numpy as np
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table, hold_out, read, validated
+from coterie.data.prepared import Prepared
 from coterie.engines.processes import VERSIONS
 from coterie.errors import InvalidInput, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -63,12 +64,13 @@ def read_own(own: PartyFile, study: Study) -> Table:
 
 def read_new(own: PartyFile, study: Study, data: Path | None, *, labelled: bool) -> Table:
     """Other rows for its part of the model: of a file, or, with labels, those that the party holds out."""
-    columns = load_model(own.output / "model.npz").columns
+    model = load_model(own.output / "model.npz")
+    columns = model.columns if model.preparation is None else model.preparation.raw
     roles = own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
     if data is None and isinstance(own.test, float):
-        table = _held_out(own, study, _read(own, study, own.data, roles, own.columns))[1]
+        table = _held_out(own, study, _read(own, study, own.data, roles, columns, model.preparation))[1]
     elif data is not None or isinstance(own.test, str):
-        table = _read(own, study, data or Path(str(own.test)), roles, columns)
+        table = _read(own, study, data or Path(str(own.test)), roles, columns, model.preparation)
     elif study.split == "features":
         raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
     else:
@@ -76,8 +78,16 @@ def read_new(own: PartyFile, study: Study, data: Path | None, *, labelled: bool)
     return replace(table, rows=np.arange(table.n))
 
 
-def _read(own: PartyFile, study: Study, data: Path, roles: dict[str, Any], columns: Sequence[str] | None) -> Table:
-    table = read(data, id=study.id, columns=columns, name=own.party, **roles)
+def _read(
+    own: PartyFile,
+    study: Study,
+    data: Path,
+    roles: dict[str, Any],
+    columns: Sequence[str] | None,
+    prepared: Prepared | None = None,
+) -> Table:
+    table = read(data, id=study.id, columns=columns, name=own.party, prepare=prepared, **roles)
+    table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
     checked = validated(table, classification=family.classification(problem))
