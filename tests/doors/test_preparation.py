@@ -240,7 +240,7 @@ def test_a_column_that_is_constant_everywhere_is_only_shifted():
 
 def test_a_party_without_rows():
     empty = (FRAME.iloc[:0], Y[:0])
-    recipes = ["impute, min-max", "one-hot"]
+    recipes = ["impute, min-max", "one-hot", "age: spline(4), standardise", "visits: polynomial(2), standardise"]
     expected = co.solve(RIDGE, PARTS, prepare=recipes, tol=1e-12).model
     for secure in (False, True):
         found = co.solve(RIDGE, [*PARTS, empty], prepare=recipes, tol=1e-12, secure_sums=secure).model

@@ -146,6 +146,8 @@ class Splines(msgspec.Struct, frozen=True, tag="spline"):
 
     def apply(self, values: FloatArray) -> FloatArray:
         inner = np.array(self.knots)
+        if not len(values):
+            return np.empty((0, len(inner) + self.degree - 2 + values.shape[1] - 1))
         # Equal distances beyond the ends, as scikit-learn's SplineTransformer has them.
         steps = np.arange(1, self.degree + 1)
         left = inner[0] - steps[::-1] * (inner[1] - inner[0])
