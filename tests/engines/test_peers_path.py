@@ -18,11 +18,10 @@ from coterie.peers.disclosure import disclosure
 from coterie.peers.policy import Policy
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_party
+from coterie.session.folds import deal
 
 LASSO = {"loss": "logistic", "penalty": "l1", "intercept": True}
 RIDGE = {"loss": "squared", "penalty": "l2"}
-SEED = 1
-"""With which the first rows of two parties are dealt into one fold of two."""
 PLAIN = {"loss": "logistic", "penalty": "none", "intercept": True}
 
 
@@ -85,11 +84,12 @@ def test_folds_that_lose_a_class_are_dealt_again_at_all_parties(tmp_path):
     tables = [replace(table, y=np.ones(table.n)) for table in data("samples", classification=True)]
     for table in tables[:2]:
         table.y[0] = -1.0
-    write_study(
-        tmp_path, problem={"loss": "logistic", "penalty": "l2"}, split="samples", seed=4, **path(strengths=[1.0], cv=2)
-    )
+    first = deal([20, 20, 20], "samples", 2, seed=4)
+    assert first[0][0] == first[1][0], "the first deal is of no use"
+    problem = {"loss": "logistic", "penalty": "l2"}
+    write_study(tmp_path, problem=problem, split="samples", seed=4, **path(strengths=[1.0], cv=2))
     together(tmp_path, tables)
-    local = co.path(co.Problem("logistic", "l2", 1.0), tables, [1.0], cv=2, seed=SEED, secure_sums=True)
+    local = co.path(co.Problem("logistic", "l2", 1.0), tables, [1.0], cv=2, seed=4, secure_sums=True)
     for found in paths(tmp_path):
         np.testing.assert_array_equal(found.scores, local.scores)
     tables[1].y[0] = 1.0

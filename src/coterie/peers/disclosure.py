@@ -136,8 +136,8 @@ def _path(study: Study) -> list[str]:
         loss = "its own partial scores of those rows, added up, and from the label party their loss"
     return [
         *lines,
-        f"  - all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and with "
-        "the rows of all folds but one. The difference of two of them is about the rows of one fold",
+        f"  - all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and "
+        "without the rows of each fold. The difference of two of them is about the rows of one fold",
         f"  - for every strength and fold, of the rows that were kept back: {loss}",
     ]
 
