@@ -18,6 +18,8 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.recipes import Preparation
+from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
@@ -31,6 +33,7 @@ from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
+from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.setup import (
     make_agents,
@@ -70,6 +73,7 @@ def solve(
     progress: bool | None = ...,
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
+    prepare: Preparation | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
@@ -94,6 +98,7 @@ def solve(
     progress: bool | None = None,
     callback: Sink | None = None,
     secure_sums: bool | None = None,
+    prepare: Preparation | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -119,6 +124,8 @@ def solve(
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
                 by default there, if data is split by samples over three or more parties
+    prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
+                such as "standardise" or "age: spline(5)"; the model then takes raw columns, too
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -132,12 +139,23 @@ def solve(
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine)
+    recipes, ready = None if prepare is None else Preparation.of(prepare), None
+    if recipes is not None:
+        check_problem(problem, split)
+        data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     if (elsewhere := runner.hosting(data, agents)) is None:
-        tables, classes = split_and_prepare(data, problem, split, agents, seed)
+        if recipes is None:
+            tables, classes = split_and_prepare(data, problem, split, agents, seed)
+        else:
+            ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
+            tables, classes = prepare_tables(ready.held, problem, split)
     else:
         runner, sources = elsewhere
-        prepare = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
+        if recipes is not None:
+            ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
+            sources = ready.held
+        check = partial(prepare_tables, problem=problem, split=split)
+        tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
     secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
     setup = set_up(
         problem,
@@ -154,6 +172,7 @@ def solve(
         partition=_partition(tables, split),
         known=inspect.getfullargspec(solve).kwonlyargs,
         secure_sums=secure,
+        prepare=None if recipes is None else recipes.settings(),
     )
     members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
     people = participants(members)
@@ -169,11 +188,14 @@ def solve(
     with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
         LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
         told = with_callback(watch, callback)
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure)
+        sent = None if ready is None else ready.sent
+        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
         outcome = runner.run(run)
     LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
     model = family.model(outcome, members, setup.problem, classes)
-    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch)
+    if ready is not None:
+        model = replace(model, preparation=ready.prepared)
+    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
     return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 

@@ -21,15 +21,15 @@ from coterie import estimators
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"},
-    {"losses", "penalties", "networks", "data", "predictors", "tasks"},
+    {"losses", "penalties", "networks", "data", "predictors", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
     {"transport", "carriers"},
     {"methods", "engines"},
-    {"models", "inference", "result"},
+    {"models", "inference", "evaluation", "result"},
     {"families"},
     {"session"},
-    {"plan", "progress", "sinks", "solve", "verify", "path"},
+    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
