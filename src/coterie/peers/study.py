@@ -23,6 +23,7 @@ party.toml, at one party:
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
     target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
+                                        # for survival: time, event, and perhaps entry and strata
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -50,6 +51,7 @@ from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import check_problem
 from coterie.session.strengths import COUNT, check_strength, check_strengths
+from coterie.survival import ROLES
 from coterie.transport.layout import Layout
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -231,6 +233,11 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """A column whose logarithm is the offset."""
     cluster: str | None = None
     """The column with the cluster of each row, for a study with `inference = "clustered"`."""
+    time: str | None = None
+    event: str | None = None
+    entry: str | None = None
+    strata: str | None = None
+    """For survival, in place of a target."""
     columns: tuple[str, ...] | None = None
     listen: str | None = None
     """host:port to listen on, where it is not the address in the study."""
@@ -241,7 +248,7 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     def roles(self) -> dict[str, Any]:
         """Which columns of its data are labels, or stand beside them, as `read` takes them."""
-        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure")}
+        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure", *ROLES)}
 
 
 T = TypeVar("T", Study, PartyFile)
