@@ -9,7 +9,7 @@ newest snapshot that each of them has, and come to the same bits as if nothing h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
