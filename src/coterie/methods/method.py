@@ -112,6 +112,13 @@ class Method(Stateful[S], ABC):
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
+    def expected_gap(self, agent: Agent, state: S) -> float | None:
+        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not.
+
+        While it is too large, a run spends no messages on certificates.
+        """
+        return None
+
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False
