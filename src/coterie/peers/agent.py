@@ -16,18 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from coterie.arrays import FloatArray, product
 from coterie.certificate import Certificate, Participant
 from coterie.checkpoint import Checkpoint
-from coterie.data import Table, read, validated
-from coterie.data.summary import refuse_unequal_rows
+from coterie.data import Table, hold_out, read, validated
+from coterie.data.prepared import Prepared
 from coterie.engines.processes import VERSIONS
-from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost, ProtocolError
+from coterie.errors import InvalidInput, PartyLost, ProtocolError
 from coterie.families import family_of
 from coterie.files import staged, write_atomically
-from coterie.models import LinearModel, load_model
+from coterie.models import load_model
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import check_labels
 from coterie.peers.nonce import commitment
@@ -52,26 +50,56 @@ from coterie.session.finish import finish
 from coterie.session.setup import set_up, sizes_of
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
-from coterie.transport.links import Tag
 
 BILL = "bill.json"
 RETRY_SECONDS = 1.0
 """Between two attempts to write a result."""
 
 
-def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
-    """The party's own file, checked as far as one can alone; nothing has been sent."""
-    roles, columns = own.roles(), own.columns
-    if data is not None:
-        columns = load_model(own.output / "model.npz").columns
-        roles = {role: roles[role] for role in ("offset", "exposure")}
-    table = read(data or own.data, id=study.id, columns=columns, name=own.party, **roles)
+def read_own(own: PartyFile, study: Study) -> Table:
+    """The party's own file, without rows that it holds out, checked as far as one can alone; nothing has been sent."""
+    table = _read(own, study, own.data, own.roles(), own.columns)
+    return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
+
+
+def read_new(own: PartyFile, study: Study, data: Path | None, *, labelled: bool) -> Table:
+    """Other rows for its part of the model: of a file, or, with labels, those that the party holds out."""
+    model = load_model(own.output / "model.npz")
+    columns = model.columns if model.preparation is None else model.preparation.raw
+    roles = own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
+    if data is None and isinstance(own.test, float):
+        table = _held_out(own, study, _read(own, study, own.data, roles, columns, model.preparation))[1]
+    elif data is not None or isinstance(own.test, str):
+        table = _read(own, study, data or Path(str(own.test)), roles, columns, model.preparation)
+    elif study.split == "features":
+        raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
+    else:
+        table = read_own(own, study).take_rows(np.empty(0, np.intp))
+    return replace(table, rows=np.arange(table.n))
+
+
+def _read(
+    own: PartyFile,
+    study: Study,
+    data: Path,
+    roles: dict[str, Any],
+    columns: Sequence[str] | None,
+    prepared: Prepared | None = None,
+) -> Table:
+    table = read(data, id=study.id, columns=columns, name=own.party, prepare=prepared, **roles)
+    table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
     checked = validated(table, classification=family.classification(problem))
     family.check_beside(checked)
     family.check_labels(checked, problem)
     return checked
+
+
+def _held_out(own: PartyFile, study: Study, table: Table) -> tuple[Table, Table]:
+    assert isinstance(own.test, float)
+    kept, held = hold_out([table], own.test, by="samples", seed=study.seed)
+    return kept[0], held[0]
 
 
 def fit_together(
@@ -117,38 +145,6 @@ def fit_together(
     finally:
         for result in unwritten:
             _write_in_time(result, own, say)
-
-
-def predict_together(
-    own: PartyFile, study: Study, data: Path, *, chaos: Chaos | None = None, say: Say = lambda text: None
-) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
-    """Scores of new rows, from everybody's part of the model: ids and predictions at the party with the labels.
-
-    The others get (ids, None): partial scores travel towards that party only.
-    """
-    if study.split != "features":
-        raise InvalidInput("split by samples, every party has the whole model: use `coterie predict model.npz`.")
-    model = load_model(own.output / "model.npz")
-    assert isinstance(model, LinearModel)
-    table = read_own(own, study, data)
-    if table.d != len(model.coef_):
-        raise InvalidData(f"the model has {len(model.coef_)} columns here, but {data} has {table.d}.")
-
-    def work(session: Session) -> tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]:
-        here = matched(session, table)
-        holders = session.all_gather(own.target is not None, "labels", bool)
-        if sum(holders) != 1:
-            raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
-        if holders[session.me] != (own.target is not None):
-            raise ProtocolError("the message about labels was changed on its way.")
-        refuse_unequal_rows(study.names, session.all_gather(here.n, "rows", int))
-        scores = _summed(session, product(here.X, model.coef_) + model.intercept_, holders.index(True))
-        session.all_gather(True, "written", bool)
-        if scores is None:
-            return here.ids, None
-        return here.ids, model.answers(scores)
-
-    return in_session(own, study, "predict", work, say, chaos)
 
 
 def _write(result: Result, folder: Path) -> None:
@@ -244,39 +240,3 @@ def _with_parts(certificate: Certificate, study: Study, parts: Sequence[str]) ->
     """The certificate, naming what every party holds of the model that it is about."""
     held = dict(zip(study.names, parts, strict=True))
     return replace(certificate, settings={**certificate.settings, "parts": held})
-
-
-def _summed(session: Session, mine: FloatArray, holder: int) -> FloatArray | None:
-    """The sum of everybody's numbers at one party, up the spanning tree that has its root there."""
-    network, links, me = session.network, session.links, session.me
-    tag = Tag("prediction", 0, "scores")
-    if network.server:
-        # All send to the process of agent 0, which may have to pass the sum on.
-        below, above = ([*range(1, network.agents)], holder) if me == 0 else ([], 0)
-    else:
-        parents = network.tree(holder).parents.tolist()
-        below, above = [j for j, parent in enumerate(parents) if parent == me], parents[me]
-    total = _finite(np.array(mine), f"party {session.own.party!r}", InvalidData)
-    for child in below:
-        total = _finite(total + _scores(session, child, tag, total.shape), session.study.names[child], ProtocolError)
-    passed_on = me != holder or (network.server and me != 0)
-    if passed_on:
-        links.send(above, total, tag)
-    if me != holder:
-        return None
-    return _scores(session, 0, tag, total.shape) if passed_on else total
-
-
-def _scores(session: Session, source: int, tag: Tag, shape: tuple[int, ...]) -> FloatArray:
-    """A neighbour's numbers: one for each row, all of them finite."""
-    name, heard = session.study.names[source], session.links.receive(source, tag)
-    if heard.shape != shape or heard.dtype.kind != "f":
-        sent = f"{heard.dtype} of shape {heard.shape}"
-        raise ProtocolError(f"{name} sent {sent}; numbers of shape {shape} are expected. Nothing is written.")
-    return _finite(heard, name, ProtocolError)
-
-
-def _finite(scores: FloatArray, who: str, error: type[CoterieError]) -> FloatArray:
-    if wrong := int(np.count_nonzero(~np.isfinite(scores))):
-        raise error(f"{who}: {wrong} of {scores.size} scores are not finite numbers. Nothing is written.")
-    return scores

@@ -17,6 +17,13 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
+_TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_EVALUATION = {
+    "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
+    "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
+    f"a grid of scores; {_TOLD_ALONE}",
+    "users": "nothing: there is no evaluation of a model per user",
+}
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -102,6 +109,11 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += [
             "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up"
         ]
+    lines += [
+        "",
+        "Sent to evaluate, by `coterie evaluate`, of rows that were held out:",
+        f"  - {_EVALUATION[study.split]}",
+    ]
     lines += ["", "Sent to verify, by `coterie verify`:"]
     lines += [
         "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "

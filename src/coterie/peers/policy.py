@@ -5,6 +5,8 @@
     budget = 0.33                       # numbers told in a run, at most, for each number held
     methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
+    minimum-count = 5                   # groups of fewer rows, of all parties together, are not looked into
+    per-party = true                    # tell the others how this party's rows look, and how well they are predicted
 
 A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
 names the rule on its own machine; the others hear that it was this party's policy, and no more.
@@ -44,11 +46,17 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     methods: tuple[str, ...] | None = None
     """The methods that may run; None: all but those that send columns, which have to be named."""
     secure_sums: Literal["optional", "required"] = "optional"
+    minimum_count: int = 5
+    """Descriptions and evaluations do not look into groups of fewer rows, of all parties together."""
+    per_party: bool = False
+    """Whether descriptions and evaluations tell the others about this party's rows alone."""
 
     def check(self, path: object) -> None:
         """Refuse rules that make no sense."""
         if self.minimum_rows < 0:
             raise InvalidInput(f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}.")
+        if self.minimum_count < 1:
+            raise InvalidInput(f"{path}: minimum-count is a number of rows, at least 1, not {self.minimum_count}.")
         if self.budget is not None and not self.budget > 0:
             raise InvalidInput(f"{path}: budget is a number above 0, numbers told for each number held; for none: inf.")
         for name in self.methods or ():
@@ -116,9 +124,13 @@ class Account:
         self.told += numbers
 
 
-def agree_to_begin(session: Session, rows: int) -> None:
-    """End for all if the policy of one refuses, before anything of anybody's data was told."""
-    mine = session.own.policy.objection(session.study, rows)
+def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
+    """End for all if the policy of one refuses, before anything of anybody's data was told.
+
+    `empty`: a party may come without rows.
+    """
+    policy = session.own.policy
+    mine = policy.objection(session.study, policy.minimum_rows if empty and not rows else rows)
     _refuse(session, session.all_gather(mine is None, "policies", bool), mine)
 
 
@@ -132,6 +144,14 @@ def agree_on_methods(session: Session, parts: Sequence[TableSummary]) -> set[str
         each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
         raise Refused(f"no method is allowed by all policies: {each}.")
     return common
+
+
+def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
+    """For descriptions and evaluations: the least group that is looked into, and how many numbers may be told."""
+    policy = session.own.policy
+    mine = float(policy.minimum_count), policy.allowance(session.study, parts, session.me)
+    told = session.all_gather(mine, "limits", tuple[float, float])
+    return int(max(minimum for minimum, _ in told)), min(room for _, room in told)
 
 
 def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:

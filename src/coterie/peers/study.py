@@ -205,6 +205,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     strata: str | None = None
     """For survival, in place of a target."""
     columns: tuple[str, ...] | None = None
+    test: float | str | None = None
+    """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as 0.3."""
     listen: str | None = None
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
@@ -289,8 +291,13 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     base = path.resolve().parent
     places = {name: base / getattr(own, name) for name in ("study", "data", "keys", "output")}
     checkpoint = None if own.checkpoint is None or own.checkpoint == Path() else base / own.checkpoint
-    own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
+    test = str(base / own.test) if isinstance(own.test, str) else own.test
+    own = msgspec.structs.replace(own, **places, checkpoint=checkpoint, test=test)
     study = load_study(own.study)
+    if isinstance(own.test, float) and not (0 < own.test < 1 and study.split == "samples"):
+        raise InvalidInput(
+            f"{path}: test is a file, or with split = 'samples' a share of the rows between 0 and 1, such as 0.3."
+        )
     study.index(own.party)
     own.policy.check(path)
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
