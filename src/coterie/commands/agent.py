@@ -107,9 +107,16 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     except KeyboardInterrupt:
         saying(own.party)("stopped by hand; start again to continue from the newest checkpoint")
         return Status.INTERRUPTED.exit_code
+    path = None if study.path is None or result.error else co.Path.load(own.output / "path")
+    saved = own.output / "inference.json"
+    inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
     if as_json:
-        print_json({**summary(result), "party": own.party, "output": str(own.output)})
+        told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
+        told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
     else:
+        for one in filter(None, (path, inference)):
+            console().print(str(one), markup=False, soft_wrap=True)
         _show(result, own.output)
     return result.status.exit_code
 

@@ -8,7 +8,6 @@ newest snapshot that each of them has, and come to the same bits as if nothing h
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,49 +16,38 @@ from typing import Any
 
 import numpy as np
 
-from coterie.certificate import Certificate, Participant
-from coterie.checkpoint import Checkpoint
 from coterie.data import Table, hold_out, read, validated
 from coterie.data.check import valid_offset
 from coterie.data.prepared import Prepared
-from coterie.engines.processes import VERSIONS
-from coterie.errors import InvalidInput, PartyLost, ProtocolError
+from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.families import family_of
-from coterie.files import staged, write_atomically
 from coterie.models import load_model
+from coterie.peers.answer import Answer
 from coterie.peers.chaos import Chaos
 from coterie.peers.disclosure import check_labels
-from coterie.peers.nonce import commitment
-from coterie.peers.policy import Account, agree_on_methods, agree_to_begin
+from coterie.peers.fits import Fits
+from coterie.peers.inference import infer_together
+from coterie.peers.path import path_together
+from coterie.peers.policy import agree_to_begin
 from coterie.peers.session import (
     Say,
     Session,
-    check_totals,
     in_session,
     leave,
-    matched,
-    member,
-    prepare_table,
-    transport_of,
-    with_predictors,
 )
-from coterie.peers.signatures import signed_by_all
 from coterie.peers.study import PartyFile, Study
 from coterie.result import Result
-from coterie.rounds import Outcome, Watch, run
-from coterie.session.finish import finish
-from coterie.session.setup import set_up, sizes_of, with_offset
-from coterie.transport.driver import Driver
+from coterie.rounds import Watch
 from coterie.transport.grpc_mesh import Restarted
 
-BILL = "bill.json"
 RETRY_SECONDS = 1.0
 """Between two attempts to write a result."""
 
 
 def read_own(own: PartyFile, study: Study) -> Table:
     """The party's own file, without rows that it holds out, checked as far as one can alone; nothing has been sent."""
-    table = _read(own, study, own.data, own.roles(), own.columns)
+    roles = {**own.roles(), "id": study.id or own.cluster}
+    table = _read(own, study, own.data, roles, own.columns)
     return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
 
 
@@ -87,7 +75,7 @@ def _read(
     columns: Sequence[str] | None,
     prepared: Prepared | None = None,
 ) -> Table:
-    table = read(data, id=study.id, columns=columns, name=own.party, prepare=prepared, **roles)
+    table = read(data, columns=columns, name=own.party, prepare=prepared, **{"id": study.id, **roles})
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
@@ -120,22 +108,21 @@ def fit_together(
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
     check_labels(study)
     table = read_own(own, study) if table is None else table
-    unwritten: list[Result] = []
+    unwritten: list[Answer] = []
 
-    def work(session: Session) -> Result:
+    def work(session: Session) -> Answer:
         unwritten.clear()
         agree_to_begin(session, table.n)
-        result = _fit(session, table, say, watch, stop_wished)
+        answer = _answer(Fits.begin(session, table, say, watch, stop_wished))
+        result = answer.result
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
         if result.error is None:
-            parts = session.all_gather(result.model.digest(), "parts", str)
-            certificate = _with_parts(result.certificate, study, parts)
-            result = replace(result, certificate=signed_by_all(session, certificate))
+            answer = answer.signed(session)
         try:
-            _write(result, own.output)
+            answer.write(own.output)
         except OSError as error:
-            unwritten.append(result)
+            unwritten.append(answer)
             say(f"the result cannot be written to {own.output} ({error.strerror}): it is kept, and tried again")
         if result.error is None:
             # Nobody leaves before everybody has written: until here a restarted party finds all others. For one whose
@@ -143,29 +130,40 @@ def fit_together(
             session.all_gather(not unwritten, "written", bool)
         else:
             leave(session.links, result.error)
-        return result
+        return answer
 
     try:
-        return in_session(own, study, "fit", work, say, chaos)
+        answer = in_session(own, study, "fit", work, say, chaos)
     finally:
-        for result in unwritten:
-            _write_in_time(result, own, say)
+        for late in unwritten:
+            _write_in_time(late, own, say)
+    if answer.refusal is not None:
+        raise InvalidData(f"the model is in {own.output}, without standard errors: {answer.refusal}")
+    return answer.result
 
 
-def _write(result: Result, folder: Path) -> None:
-    """This party's part of the result: all files of it, or none."""
-    content = {"rounds": result.bill.rounds, "total": vars(result.bill.total), "bill": result.bill.table()}
-    with staged(folder) as new:
-        result.save(new)
-        write_atomically(new / BILL, json.dumps(content, indent=1).encode())
+def _answer(fits: Fits) -> Answer:
+    """What the study asks for: one fit or a path of them, and standard errors."""
+    if fits.session.study.path is not None:
+        path = path_together(fits)
+        return Answer(path.chosen_result, path)
+    result, agent = fits.fit(fits.session.study.make_problem())
+    if fits.session.study.inference is None or result.error is not None:
+        return Answer(result)
+    try:
+        return Answer(result, None, *infer_together(fits, result, agent))
+    except InvalidData as refusal:
+        return Answer(result, refusal=refusal)
+    except PartyLost as lost:
+        return Answer(replace(result, status=lost.status, error=lost))
 
 
-def _write_in_time(result: Result, own: PartyFile, say: Say) -> None:
+def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
     """Write a result that could not be written, as soon as that is possible, within the party's patience."""
     until = time.monotonic() + own.patience
     while True:
         try:
-            _write(result, own.output)
+            answer.write(own.output)
         except OSError as error:
             if time.monotonic() >= until:
                 raise InvalidInput(
@@ -176,72 +174,3 @@ def _write_in_time(result: Result, own: PartyFile, say: Say) -> None:
         else:
             say(f"the result is written to {own.output}")
             return
-
-
-# -- the run -----------------------------------------------------------------------------------------------------------
-
-
-def _fit(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Result:
-    study = session.study
-    problem = study.make_problem()
-    limits = study.make_limits()
-    table, parts, classes = prepare_table(session, matched(session, table), problem)
-    say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
-
-    setup = set_up(
-        with_offset(problem, parts),
-        study.make_network(),
-        sizes_of(parts, study.split),
-        lambda problem: with_predictors(session, problem, table),
-        split=study.split,
-        method=study.method,
-        options=study.options,
-        acceleration=study.acceleration,
-        limits=limits,
-        seed=study.seed,
-        classes=classes,
-        allowed=agree_on_methods(session, parts),
-        secure_sums=study.has_secure_sums,
-    )
-    say(setup.explanation)
-    agent = member(session, table, parts, setup.problem, setup.graph)
-    digests = session.all_gather(commitment(session.own, study, table), "digests", str)
-    people = tuple(
-        Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
-    )
-    identity = setup.identity(*digests, session.own.party)
-    # A folder for each identity: a study that was changed begins again, and one that is changed back continues.
-    folder = session.own.checkpoint
-    saved = None if folder is None else Checkpoint(folder / identity[:16], identity, VERSIONS)
-    transport = transport_of(session)
-    transport.account = Account(session.own.party, session.own.policy.allowance(study, parts, session.me))
-    outcome = run([agent], setup.steps, transport, limits, checkpoint=saved, watch=watch, stop_wished=stop_wished)
-    if outcome.error is None:
-        outcome = _compared(session, transport, outcome, saved)
-    # Split by features, the coefficients of its own columns and what they add to the intercept.
-    model = family_of(problem).model(outcome, [agent], agent.problem, classes)
-    if study.split == "features":
-        model = replace(model, part=f"{session.own.party} of {study.name}")
-    return finish(setup, outcome, model, [agent], people)
-
-
-def _compared(session: Session, transport: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
-    """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
-    try:
-        check_totals(session, transport)
-    except Restarted:
-        raise
-    except ProtocolError:
-        # Snapshots that came of changed sums are of no use to anybody.
-        if saved is not None:
-            saved.forget()
-        raise
-    except PartyLost as lost:
-        return replace(outcome, status=lost.status, error=lost)
-    return outcome
-
-
-def _with_parts(certificate: Certificate, study: Study, parts: Sequence[str]) -> Certificate:
-    """The certificate, naming what every party holds of the model that it is about."""
-    held = dict(zip(study.names, parts, strict=True))
-    return replace(certificate, settings={**certificate.settings, "parts": held})

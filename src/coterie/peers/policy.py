@@ -26,6 +26,7 @@ from coterie.errors import InvalidInput, PartyLost, Refused
 from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
+from coterie.problem import Problem
 from coterie.session.setup import sizes_of
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         """The rule that this study breaks, as far as one knows alone."""
         if rows < self.minimum_rows:
             return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
+        if study.path is not None and rows // study.path.cv < self.minimum_rows:
+            # What is said of all rows less what is said without a fold is about the fold alone.
+            fold = f"a fold of [path] has {rows // study.path.cv} rows here"
+            return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
         if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
         return self._forbids(study.method) if study.method != "auto" else None
@@ -103,6 +108,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
                 return ""
             plan = method.outlook(problem, sizes) or first_order(problem, sizes)
             said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
+            if study.path is not None:
+                said *= (study.path.cv + 1) * (1 if method.keeps_sums else study.path.points)
+            said += _of_inference(study, problem, sizes.columns)
             return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
 
         return {name: objection(name, method) for name, method in candidates(study).items()}
@@ -168,6 +176,14 @@ def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
 
 def _refusal(parties: Sequence[str]) -> str:
     return f"refused by {' and '.join(f'{party}{chr(39)}s' for party in parties)} policy"
+
+
+def _of_inference(study: Study, problem: Problem, columns: int) -> float:
+    """Numbers told for standard errors, clusters at several parties not counted."""
+    if study.inference is None:
+        return 0.0
+    k = (columns + problem.intercept) * max(problem.outputs - 1, 1)
+    return k * (k + 1) / 2 * (1 if study.inference == "model" else 2) + k + 3
 
 
 def _too_many(said: float, allowance: float) -> str:
