@@ -38,7 +38,7 @@ def dual_at(agent: Agent, w: FloatArray) -> FloatArray:
 
 def _here(agent: Agent, w: FloatArray) -> Here:
     own, common = np.split(w.astype(float, copy=False), 2)
-    return Here(own + common, agent.design, agent.problem.loss, agent.exact_labels, agent.data.weights)
+    return Here(own + common, agent.design, agent.loss, agent.exact_labels, agent.data.weights)
 
 
 class Deviation:

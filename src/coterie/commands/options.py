@@ -221,9 +221,8 @@ def question(
     kinds: list[Any] = [c[n] for c, n in _parts(loss or "squared", chosen) if n in c]
     if split == "users":
         kinds += [co.Personal, co.Shared]
-        named = {"loss": loss, "penalty": penalty, "intercept": intercept or None}
-        parameters |= {name: value for name, value in named.items() if value is not None}
-    loss = loss or "squared"
+        named = {"loss": loss, "penalty": penalty, "intercept": intercept}
+        parameters |= {name: value for name, value in named.items() if value}
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
@@ -237,7 +236,7 @@ def question(
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
-    problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+    problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
     roles["prepare"] = recipes

@@ -25,6 +25,7 @@ class SharedFamily(LinearFamily):
 
     name = "shared"
     called = "common model with deviations"
+    beside = ("weights",)
     graph_is_data = True
     only_sums = True
 

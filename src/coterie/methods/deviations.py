@@ -93,7 +93,7 @@ def columns_of(agent: Agent) -> _Columns:
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
     """The best deviation beside a common model that gives these scores, from another one."""
-    loss, y, n, A = agent.problem.loss, agent.exact_labels, agent.total, columns_of(agent)
+    loss, y, n, A = agent.loss, agent.exact_labels, agent.total, columns_of(agent)
     o = start[A.places]
     own = np.zeros(agent.design.shape[1])
     if not len(y):

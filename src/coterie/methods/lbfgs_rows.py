@@ -110,10 +110,10 @@ class _Rows:
         self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
 
     def at(self, step: float) -> FloatArray:
-        agent, loss, scores, y = self.agent, self.agent.problem.loss, self.here.scores + step * self.image, self.here.y
+        agent, loss, scores, y = self.agent, self.agent.loss, self.here.scores + step * self.image, self.here.y
         adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
         return np.append(adjoint, loss.value(scores, y, agent.data.weights))
 
     def values(self, steps: FloatArray) -> FloatArray:
-        loss, here, s = self.agent.problem.loss, self.here, self.agent.data.weights
+        loss, here, s = self.agent.loss, self.here, self.agent.data.weights
         return np.array([loss.value(here.scores + t * self.image, here.y, s) for t in steps])

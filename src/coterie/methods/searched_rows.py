@@ -33,7 +33,7 @@ class Along(Protocol):
 
 def bends_at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
     """s ℓ'' of its rows; s where none of them is bent."""
-    bends = agent.weighted(agent.problem.loss.curvature(scores, y))
+    bends = agent.weighted(agent.loss.curvature(scores, y))
     return bends if bends.any() else agent.weighted(np.ones(len(y)))
 
 
