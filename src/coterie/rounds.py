@@ -42,6 +42,7 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
+    hopeless: float = tuned(4.0, "A certificate is left out while a gap is above so many times the target.", above=1)
 
 
 TUNING = _Tuning()
@@ -148,7 +149,7 @@ def run(
             status = loop.limit_reached(stop_wished)
             if status is None:
                 loop.take_round(stop_wished)
-                if loop.t >= loop.next_certificate:
+                if loop.t >= loop.next_certificate and not loop.hopeless():
                     loop.certify()
                     status = loop.verdict()
                     loop.save(checkpoint)
@@ -271,6 +272,12 @@ class RunLoop:
         for agent, state in zip(self.agents, self.states, strict=True):
             if (message := self.steps.publish(agent, state)) is not None:
                 self.transport.publish(agent.index, message)
+
+    def hopeless(self) -> bool:
+        """Whether the method itself knows that a certificate would not end the run, and nobody asked for one."""
+        if self.limits.check_every is not None or not self.states:
+            return False
+        return self.steps.least_gap(self.states[0]) > TUNING.hopeless * self.limits.tol * self.unit
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""

@@ -70,6 +70,7 @@ def solve(
     progress: bool | None = ...,
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
+    threads: int | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
@@ -94,6 +95,7 @@ def solve(
     progress: bool | None = None,
     callback: Sink | None = None,
     secure_sums: bool | None = None,
+    threads: int | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -119,6 +121,8 @@ def solve(
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
                 by default there, if data is split by samples over three or more parties
+    threads     how many threads engine "local" uses where agents hold much data, by default one for each core; results
+                do not depend on it
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -131,50 +135,51 @@ def solve(
     if split in SPLITS:
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
-    runner = find_engine(engine)
-    if (elsewhere := runner.hosting(data, agents)) is None:
-        tables, classes = split_and_prepare(data, problem, split, agents, seed)
-    else:
-        runner, sources = elsewhere
-        prepare = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
-    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
-    setup = set_up(
-        problem,
-        make_network(network, split, len(tables), seed),
-        sizes_of([TableSummary.of(table) for table in tables], split, make_link(link)),
-        lambda problem: family.for_tables(problem, tables),
-        split=split,
-        method=method,
-        options=options,
-        acceleration=acceleration,
-        limits=limits,
-        seed=seed,
-        classes=classes,
-        partition=_partition(tables, split),
-        known=inspect.getfullargspec(solve).kwonlyargs,
-        secure_sums=secure,
-    )
-    members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-    people = participants(members)
-    warm, origin = None, None
-    if warm_start is not None:
-        before, origin = warm_start.certificate, warm_start.certificate.model_digest
-        warm = family.points(warm_start.model, members, before.witness)
-        if _same_data(before, people, setup.problem):
-            warm = [replace(point, kept=warm_start.kept) for point in warm]
-    saved = None
-    if checkpoint is not None:
-        saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
-    with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
-        LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
-        told = with_callback(watch, callback)
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure)
-        outcome = runner.run(run)
-    LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
-    model = family.model(outcome, members, setup.problem, classes)
-    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch)
-    return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+    runner = find_engine(engine, threads=threads)
+    with runner.cores():
+        if (elsewhere := runner.hosting(data, agents)) is None:
+            tables, classes = split_and_prepare(data, problem, split, agents, seed)
+        else:
+            runner, sources = elsewhere
+            prepare = partial(prepare_tables, problem=problem, split=split)
+            tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
+        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+        setup = set_up(
+            problem,
+            make_network(network, split, len(tables), seed),
+            sizes_of([TableSummary.of(table) for table in tables], split, make_link(link)),
+            lambda problem: family.for_tables(problem, tables),
+            split=split,
+            method=method,
+            options=options,
+            acceleration=acceleration,
+            limits=limits,
+            seed=seed,
+            classes=classes,
+            partition=_partition(tables, split),
+            known=inspect.getfullargspec(solve).kwonlyargs,
+            secure_sums=secure,
+        )
+        members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
+        people = participants(members)
+        warm, origin = None, None
+        if warm_start is not None:
+            before, origin = warm_start.certificate, warm_start.certificate.model_digest
+            warm = family.points(warm_start.model, members, before.witness)
+            if _same_data(before, people, setup.problem):
+                warm = [replace(point, kept=warm_start.kept) for point in warm]
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
+        with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
+            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
+            told = with_callback(watch, callback)
+            run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure)
+            outcome = runner.run(run)
+        LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
+        model = family.model(outcome, members, setup.problem, classes)
+        asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch)
+        return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

@@ -86,6 +86,9 @@ class Steps(Protocol[S]):
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
+    def least_gap(self, state: S) -> float:
+        """A gap that the State is not below, as far as can be told without a certificate: the same at all agents."""
+
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""
 

@@ -105,6 +105,10 @@ class Wrapper(Stateful[W], ABC):
         """Of the image: a point that the method itself produced."""
         return self.steps.point(agent, state.image)
 
+    def least_gap(self, state: W) -> float:
+        """Of the image."""
+        return self.steps.least_gap(state.image)
+
     @property
     def can_be_accelerated(self) -> bool:
         """Once is enough."""

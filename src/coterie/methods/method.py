@@ -112,6 +112,10 @@ class Method(Stateful[S], ABC):
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
+    def least_gap(self, state: S) -> float:
+        """A gap that the State is not below, as far as can be told without a certificate: the same at all agents."""
+        return 0.0
+
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False

@@ -31,7 +31,7 @@ from coterie.penalties.pieces import Pieces
 
 T = TypeVar("T")
 
-BLOCK = 1 << 20
+BLOCK = 1 << 17
 """Numbers of a dense X that are weighted at a time."""
 ROUNDING = 1e-14
 """Slopes this small, relative to the data's, are 0."""
@@ -97,13 +97,14 @@ def _dense_moment(
     X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
 ) -> FloatArray:
     d = X.shape[1] if columns is None else len(columns)
-    moment = np.zeros((d, d), order="F")
+    moment = np.zeros((d, d))
     kind: Any = np.float32 if single else float
     for sign in (1.0, -1.0):
         rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
         if not rows.size or not d:
             continue
-        for part in np.array_split(rows, -(-len(rows) * d // BLOCK)) if len(rows) * d > BLOCK else [rows]:
+        height = max(BLOCK // d, 2 * d)
+        for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
             some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
             A = X[some] if columns is None else X[some][:, columns]
@@ -112,16 +113,16 @@ def _dense_moment(
                 A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
             shares = sign * scale[some]
             with np.errstate(over="ignore", invalid="ignore"):
-                A = A.astype(kind, copy=False)
-                A = A if (shares == 1).all() else A * np.sqrt(shares).astype(kind)[:, None]
-                if single:
-                    moment += scipy.linalg.blas.ssyrk(sign, A.T, lower=1)
+                if (shares == 1).all():
+                    A = A.astype(kind, copy=False)
                 else:
-                    moment = scipy.linalg.blas.dsyrk(sign, A.T, beta=1.0, c=moment, lower=1, overwrite_c=1)
+                    A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
+                # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
+                (np.add if sign > 0 else np.subtract)(moment, A.T @ A, out=moment)
     lengths = moment.diagonal()
     if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
         return _dense_moment(X, columns, scale, centre, single=False)
-    return moment.T
+    return np.triu(moment)
 
 
 def diagonal(design: Design, weights: FloatArray) -> FloatArray:
