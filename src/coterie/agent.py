@@ -78,6 +78,11 @@ class Facts:
     """Split by samples, Σ s x² of every column as it is stored."""
 
 
+def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:
+    """√(Σ s x²)."""
+    return math.sqrt(values.dot(values if weights is None else values * weights))
+
+
 class Here:
     """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
 
@@ -95,6 +100,7 @@ class Here:
         self._losses: float | None = None
         self._slopes: FloatArray | None = None
         self._adjoint: FloatArray | None = None
+        self._slopes_norm: float | None = None
 
     @property
     def losses(self) -> float:
@@ -109,6 +115,13 @@ class Here:
         if self._slopes is None:
             self._slopes = self._loss.gradient(self.scores, self.y)
         return self._slopes
+
+    @property
+    def slopes_norm(self) -> float:
+        """√(Σ s ℓ'²)."""
+        if self._slopes_norm is None:
+            self._slopes_norm = weighted_norm(self.slopes, self._weights)
+        return self._slopes_norm
 
     @property
     def adjoint(self) -> FloatArray:
@@ -223,11 +236,10 @@ class Agent:
         A split by features gives the intercept's column to the agent with the labels, and lets each agent centre its
         own dense columns, because the intercept makes good for it.
         """
-        return self._design()
-
-    @remembered
-    def _design(self) -> Design:
-        return self._of_outputs(self._of_one_output())
+        known: Design | None = self.scratch.get("design")  # asked for so often that this is as short as can be
+        if known is None:
+            known = self.scratch["design"] = self._of_outputs(self._of_one_output())
+        return known
 
     def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
@@ -310,7 +322,7 @@ class Agent:
     def domain_norm(self) -> float:
         """√(Σ s b²) for the lengths b of these intervals."""
         lower, upper = self.domain
-        return math.sqrt(float((upper - lower) @ self.weighted(upper - lower)))
+        return weighted_norm(upper - lower, self.data.weights)
 
     @cached_property
     def conjugate_at_zero(self) -> float:
@@ -333,7 +345,7 @@ class Agent:
     @cached_property
     def label_norm(self) -> float:
         """√(Σ s y²) of its own labels."""
-        return math.sqrt(float(self.exact_labels @ self.weighted(self.exact_labels)))
+        return weighted_norm(self.exact_labels, self.data.weights)
 
     @cached_property
     def column_norms(self) -> FloatArray:

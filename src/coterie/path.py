@@ -1,13 +1,15 @@
 """A whole path of penalty strengths, each answer starting from the last; and cross-validation at the parties.
 
-Each party draws folds from its own rows (if split by features, all parties draw the same ones), models are fitted to
-the rest, and only sums of losses travel, so no row moves for a score either.
+Each party draws folds from its own rows (`session.folds`), models are fitted to the rest, and only sums of losses
+travel, so no row moves for a score either.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
@@ -15,22 +17,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray, whole_number
+from coterie.arrays import FloatArray, digest, whole_number
 from coterie.bill import Bill, Cost
 from coterie.data import Table
-from coterie.errors import InvalidData, InvalidProblem
-from coterie.families import family_of, points_of
+from coterie.data.remote import Rows
+from coterie.engines import engine as find_engine
+from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
+from coterie.families import points_of
+from coterie.files import read_bytes, readable, write_atomically
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.session.setup import make_agents
+from coterie.rounds import introduced
+from coterie.session.folds import deal_folds, mean_loss, only, without
+from coterie.session.setup import make_agents, make_network, wants_secure_sums
+from coterie.session.strengths import COUNT, check_strength, check_strengths, grid, slope_at_constant, with_strength
 from coterie.session.tables import count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
-from coterie.words import Sum, Talk
 
-ATTEMPTS = 1000
-"""How often folds are dealt until each has rows and leaves rows of every class."""
+RULES = ("best", "1se")
+FILE = "path.json"
 
 
 @dataclass(frozen=True)
@@ -43,18 +49,47 @@ class Path:
     """Mean loss on the rows kept back, folds × strengths; smaller is better."""
     validation: Cost = field(default_factory=Cost)
     """What the folds' fits and scores sent."""
+    rule: str = "best"
+    """Which strength is chosen: "best", or "1se", the strongest that is within one standard error of it."""
 
     @property
     def total(self) -> Cost:
         """Everything that was sent: the fits of the path and the cross-validation."""
         return sum((result.bill.total for result in self.results), self.validation)
 
+    @property
+    def means(self) -> npt.NDArray[np.float64]:
+        """The mean score of every strength over the folds."""
+        found: npt.NDArray[np.float64] = self._scores.mean(axis=0)
+        return found
+
+    @property
+    def errors(self) -> npt.NDArray[np.float64]:
+        """The standard error of every mean: the deviation between folds over the root of their number."""
+        found: npt.NDArray[np.float64] = self._scores.std(axis=0, ddof=1) / math.sqrt(len(self._scores))
+        return found
+
+    @property
+    def _scores(self) -> npt.NDArray[np.float64]:
+        if self.scores is None:
+            raise InvalidProblem("this path has no scores; call path(..., cv=5).")
+        return self.scores
+
     @cached_property
     def best(self) -> int:
         """The place of the strength with the least mean score."""
-        if self.scores is None:
-            raise InvalidProblem("this path has no scores; call path(..., cv=5).")
-        return int(self.scores.mean(axis=0).argmin())
+        return int(self.means.argmin())
+
+    @cached_property
+    def simplest(self) -> int:
+        """The place of the largest strength whose mean score is within one standard error of the best."""
+        near = np.flatnonzero(self.means <= self.means[self.best] + self.errors[self.best])
+        return int(max(near.tolist(), key=lambda place: self.strengths[place]))
+
+    @property
+    def chosen(self) -> int:
+        """The place of the strength that the rule chooses."""
+        return self.best if self.rule == "best" else self.simplest
 
     @property
     def best_strength(self) -> float:
@@ -67,17 +102,108 @@ class Path:
         return self.results[self.best]
 
     @property
+    def chosen_strength(self) -> float:
+        """The strength that the rule chooses."""
+        return self.strengths[self.chosen]
+
+    @property
+    def chosen_result(self) -> Result:
+        """The result on all rows at that strength."""
+        return self.results[self.chosen]
+
+    @property
     def coefficients(self) -> FloatArray:
-        """One row of coefficients per strength."""
+        """One row of coefficients per strength; of several classes, one such table for each strength."""
         return np.array([result.model.coef_ for result in self.results])
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per strength: what was fitted, and with cross-validation the mean score and its standard error."""
+        rows = []
+        for place, (strength, result) in enumerate(zip(self.strengths, self.results, strict=True)):
+            row = {
+                "strength": strength,
+                "status": str(result.status),
+                "objective": result.certificate.primal,
+                "relative gap": result.certificate.relative_gap,
+                "nonzero": int(np.count_nonzero(result.model.coef_)),
+                "rounds": result.rounds,
+            }
+            if self.scores is not None:
+                row |= {"cv loss": float(self.means[place]), "cv error": float(self.errors[place])}
+            rows.append(row)
+        return rows
+
+    def __str__(self) -> str:
+        heads = {"strength": 12, "objective": 14, "relative gap": 14, "nonzero": 9, "rounds": 8}
+        heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
+        lines = ["".join(f"{head:>{width}}" for head, width in heads.items())]
+        for place, row in enumerate(self.table()):
+            cells = [f"{row[head]:.5g}" if isinstance(row[head], float) else f"{row[head]}" for head in heads]
+            marks = "" if row["status"] in ("optimal", "optimal_within_radius") else f"  {row['status']}"
+            if self.scores is not None:
+                marks += "  best" * (place == self.best) + "  1se" * (place == self.simplest)
+            lines.append("".join(f"{c:>{width}}" for c, width in zip(cells, heads.values(), strict=True)) + marks)
+        if self.scores is not None:
+            lines.append(f"chosen ({self.rule}): strength {self.chosen_strength:.5g}, from {len(self.scores)} folds")
+        return "\n".join(lines)
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | FilePath) -> FilePath:
+        """Write `path.json` and one folder per strength, with model, certificate and run."""
+        folder = FilePath(folder)
+        for place, result in enumerate(self.results):
+            result.save(folder / _name(place))
+        content = {
+            "coterie_path": 1,
+            "strengths": list(self.strengths),
+            "models": [result.certificate.model_digest for result in self.results],
+            "scores": None if self.scores is None else self.scores.tolist(),
+            "validation": vars(self.validation),
+            "rule": self.rule,
+        }
+        sealed = {**content, "seal": digest(json.dumps(content))}
+        write_atomically(folder / FILE, json.dumps(sealed, allow_nan=False).encode())
+        return folder
+
+    @staticmethod
+    def load(folder: str | FilePath) -> Path:
+        """Read what `save` wrote; files that were changed, or that are of different paths, are refused."""
+        file = FilePath(folder) / FILE
+        text = read_bytes(file)
+        with readable(file, "path"):
+            content = json.loads(text)
+            if content.pop("seal") != digest(json.dumps(content)):
+                raise CorruptFile(f"{file} was changed after it was written: its seal does not match.")
+            if content["coterie_path"] != 1:
+                raise CorruptFile(f"{file} was written by a newer version; update coterie to read it.")
+            strengths, models = tuple(map(float, content["strengths"])), content["models"]
+            scores = None if content["scores"] is None else np.array(content["scores"], float)
+            validation, rule = Cost(**content["validation"]), _known_rule(content["rule"])
+        results = tuple(Result.load(file.parent / _name(place)) for place in range(len(strengths)))
+        if [result.certificate.model_digest for result in results] != models:
+            raise CorruptFile(f"{file.parent} has the files of different paths: save one path into one folder.")
+        return Path(strengths, results, scores, validation, rule)
+
+
+def _name(place: int) -> str:
+    return f"strength-{place:03d}"
+
+
+def _known_rule(rule: str) -> str:
+    if rule not in RULES:
+        raise UnknownName("rule", rule, RULES)
+    return rule
 
 
 def path(
     problem: Problem,
     data: Any,
-    strengths: Sequence[float],
+    strengths: Sequence[float] | None = None,
     *,
     cv: int | None = None,
+    rule: str = "best",
+    count: int = COUNT,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     seed: int = 0,
@@ -85,106 +211,90 @@ def path(
 ) -> Path:
     """Solve for every strength in the given order (strong to weak is fastest), each from the last answer.
 
+    strengths by default `count` of them, from one that gives a constant down to a thousandth of it (for l2, which never
+              does, further); for data split by samples
     cv        how many folds to score every strength with, on rows that were kept back at the parties
+    rule      which strength is chosen: "best", or "1se", the strongest within one standard error of the best
     settings  what `solve` takes
     """
-    if not len(strengths):
-        raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
+    check_strength(problem)
     cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
-    problems = [_with_strength(problem, strength) for strength in strengths]
+    rule, count = _known_rule(rule), whole_number("count", count)
+    chosen = None if strengths is None else check_strengths(strengths)
+    settings = {"split": split, "seed": seed, **settings}
+    if _is_remote(data, settings.get("engine", "local")):
+        if cv is not None or chosen is None:
+            raise InvalidData(
+                "folds and a grid of strengths are made where the data is, and this data stays at the workers of a "
+                "cluster: give strengths= and leave cv out, or read the data here."
+            )
+        problems = [with_strength(problem, strength) for strength in chosen]
+        return Path(chosen, tuple(_along(problems, data, {**settings, "agents": agents})), rule=rule)
     tables = gather(data, split, agents, seed)
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
-    settings = {"split": split, "seed": seed, **settings}
-    if cv is not None:
+    sent = Cost()
+    if cv is not None or chosen is None:
         everything, classes = prepare_tables(tables, problem, split)
-        folds = deal_folds(everything, split, cv, seed, classes)
+    if chosen is None:
+        chosen, sent = _default(problem.with_classes(classes), everything, count, settings)
+    problems = [with_strength(problem, strength) for strength in chosen]
+    if cv is None:
+        return Path(chosen, tuple(_along(problems, tables, settings)), None, sent, rule)
+    folds = deal_folds(everything, split, cv, seed, classes)
     results = _along(problems, tables, settings)
-    scores, sent = None, Cost()
-    if cv is not None:
-        scores = np.empty((cv, len(problems)))
-        for fold in range(cv):
-            kept = [table.take_rows(np.flatnonzero(own != fold)) for table, own in zip(everything, folds, strict=True)]
-            back = [table.take_rows(np.flatnonzero(own == fold)) for table, own in zip(everything, folds, strict=True)]
-            for place, result in enumerate(_along(problems, kept, {**settings, "checkpoint": None})):
-                bill = Bill(result.network)
-                scores[fold, place] = _score(problems[place], result, back, split, bill)
-                sent += result.bill.total + bill.total
-    return Path(tuple(map(float, strengths)), tuple(results), scores, sent)
+    scores = np.empty((cv, len(problems)))
+    for fold in range(cv):
+        kept, back = (
+            [take(table, own, fold) for table, own in zip(everything, folds, strict=True)] for take in (without, only)
+        )
+        for place, result in enumerate(_along(problems, kept, {**settings, "checkpoint": None}, results)):
+            bill = Bill(result.network)
+            scores[fold, place] = _score(problems[place], result, back, split, bill)
+            sent += result.bill.total + bill.total
+    return Path(chosen, tuple(results), scores, sent, rule)
 
 
-def _with_strength(problem: Problem, strength: float) -> Problem:
-    if not hasattr(getattr(problem, "penalty", None), "strength"):
-        what = family_of(problem).words(problem)
-        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2.")
-    changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
-    return Problem(problem.loss, changed, intercept=problem.intercept)
+def _is_remote(data: Any, engine: Any) -> bool:
+    """Whether the data lies at the workers of a cluster."""
+    remote = isinstance(data, Rows) or (isinstance(data, list) and any(callable(part) for part in data))
+    return remote and find_engine(engine).name != "local"
 
 
-def _along(problems: Sequence[Problem], tables: list[Table], settings: dict[str, Any]) -> list[Result]:
+def _default(
+    problem: Problem, tables: list[Table], count: int, settings: dict[str, Any]
+) -> tuple[tuple[float, ...], Cost]:
+    """A grid of strengths for this data, and what it cost to find it."""
+    split, seed = settings["split"], settings["seed"]
+    if split != "samples":
+        raise InvalidProblem(f"for data split by {split}, name the strengths, e.g. strengths=np.logspace(0, -3, 10).")
+    network = make_network(settings.get("network"), split, len(tables), seed)
+    apart = find_engine(settings.get("engine", "local")).apart
+    secure = wants_secure_sums(settings.get("secure_sums"), split, len(tables), apart)
+    transport = InProcess(network, Bill(network), secure_sums=secure)
+    members = introduced(make_agents(tables, problem, split, network, seed, secure), transport, "setup")
+    slopes = transport.converse([slope_at_constant(agent) for agent in members], "setup")
+    return grid(members[0], slopes[0], count), transport.bill.total
+
+
+def _along(
+    problems: Sequence[Problem], data: Any, settings: dict[str, Any], like: Sequence[Result] = ()
+) -> list[Result]:
+    """A result per problem, each from the one before; for a fold, by the methods that were chosen for all rows."""
     results: list[Result] = []
     folder = settings.get("checkpoint")
     for place, problem in enumerate(problems):
-        own = {} if folder is None else {"checkpoint": FilePath(folder) / f"strength-{place:03d}"}
-        results.append(solve(problem, tables, warm_start=results[-1] if results else None, **settings | own))
+        own = {} if folder is None else {"checkpoint": FilePath(folder) / _name(place)}
+        if like and settings.get("method", "auto") == "auto":
+            own["method"] = like[place].certificate.settings["method"]["name"]
+        results.append(solve(problem, data, warm_start=results[-1] if results else None, **settings | own))
     return results
 
 
-def deal_folds(
-    tables: Sequence[Table], split: str, cv: int, seed: int, classes: npt.NDArray[Any] | None = None
-) -> list[npt.NDArray[np.intp]]:
-    """The fold of every row, in equal parts: drawn by each party, or by all alike where they hold the same rows.
-
-    Each fold has rows and, for a classifier, leaves rows of every class to learn from; folds that do not are dealt
-    again. The labels, sorted, stand for the `classes`.
-    """
-    labels = [table.y for table in tables if table.y is not None]
-    if classes is not None:
-        found, counts = np.unique(np.concatenate(labels), return_counts=True)
-        for value, name in zip(found[counts < 2], classes[counts < 2].tolist(), strict=True):
-            party = next(table.name for table in tables if table.y is not None and (table.y == value).any())
-            raise InvalidData(
-                f"class {name!r} has 1 row, at party {party!r}: in the fold that keeps it back, no row of that "
-                "class is left. Give more rows of the class, or leave cv out."
-            )
-    for attempt in range(ATTEMPTS):
-        folds = _dealt(tables, split, cv, seed, attempt)
-        whole = np.concatenate(folds[:1] if split == "features" else folds)
-        kept = [np.concatenate(labels)[whole != fold] for fold in range(cv)] if classes is not None else []
-        if np.bincount(whole, minlength=cv).all() and all(len(np.unique(y)) == len(found) for y in kept):
-            return folds
-    raise InvalidProblem(
-        f"cv={cv}: some fold would have no rows, or leave only one class for training. Give fewer folds."
-    )
-
-
-def _dealt(tables: Sequence[Table], split: str, cv: int, seed: int, attempt: int) -> list[npt.NDArray[np.intp]]:
-    folds, before = [], 0
-    for index, table in enumerate(tables):
-        rng = np.random.default_rng([seed, 0 if split == "features" else index, *[attempt] * (attempt > 0)])
-        # Parties with few rows begin with different folds, so that none stays empty.
-        first = before + int(rng.integers(cv)) if attempt else before
-        folds.append(rng.permutation((np.arange(table.n) + first) % cv))
-        before += 0 if split == "features" else table.n
-    return folds
-
-
 def _score(problem: Problem, result: Result, back: list[Table], split: str, bill: Bill) -> float:
-    agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0)
-    transport = InProcess(result.network, bill, secure_sums=bool(result.certificate.settings.get("secure_sums")))
-    talks = [_mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
+    secure = bool(result.certificate.settings.get("secure_sums"))
+    agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0, secure)
+    transport = InProcess(result.network, bill, secure_sums=secure)
+    talks = [mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
     return transport.converse(talks, "proof")[0]
-
-
-def _mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
-    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features."""
-    if agent.split == "features":
-        scores = yield Sum(agent.design.forward(w.astype(float)))
-        here = agent.data.y is not None
-        mine = agent.problem.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
-        weight = agent.weight if here else 0.0
-    else:
-        mine, weight = agent.at(w.astype(float)).losses, agent.weight
-    losses, total = yield Sum(np.array([mine, weight]))
-    return float(losses / total)

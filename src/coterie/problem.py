@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,14 @@ class Problem:
 
     # -- which kind of problem it is ---------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def family(self) -> str:
         """Which kind of model, proof and methods it needs: "linear", "multiclass" or "low-rank"."""
         if self.penalty.for_matrices:
             return "low-rank"
         return "multiclass" if isinstance(self.loss, Task) else "linear"
 
-    @property
+    @cached_property
     def outputs(self) -> int:
         """How many scores a row has: one, or one for each class."""
         return self.task.outputs if self.family == "multiclass" else 1

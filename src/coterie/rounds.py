@@ -8,11 +8,14 @@ share, so all processes decide alike without another message.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray
@@ -121,6 +124,26 @@ class Outcome:
     history: list[Record] = field(default_factory=list)
     error: Exception | None = None
     warnings: tuple[str, ...] = ()
+    answers: list[Any] = field(default_factory=list)
+    """Of a `Conversation`: what each agent came to."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and nothing is proven."""
+
+    talk: Callable[[Agent], Talk[Any]]
+    """For engines with several processes, a function of a module, or a `partial` of one."""
+    asynchronous: ClassVar[bool] = False
+
+    def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
+        """Have it; the answers are in the outcome, and the bill says one round."""
+        answers = transport.take(self.talk, [(agent,) for agent in agents], "rounds")
+        transport.bill.end_round()
+        nothing, nan = Bound(math.nan, math.nan), math.nan
+        facts = Facts(nan, nan, nan, nan, nan, nan)
+        points = [Point(np.empty(0)) for _ in agents]
+        return Outcome(Status.OPTIMAL, points, nothing, facts, transport.bill, answers=answers)
 
 
 def run(

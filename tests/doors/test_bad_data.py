@@ -77,6 +77,11 @@ BAD_TABLES = {
     "weights nan": (table(weights=np.array([1, 1, np.nan])), ["1 weight is", "not finite", "row 2", "Drop"]),
     "weights short": (table(weights=np.ones(2)), ["3 rows", "weights is 2", "one weight per row"]),
     "weights text": (table(weights=np.array(["1", "2", "3"])), ["weights", "Give numbers"]),
+    "offset infinite": (table(offset=np.array([0.0, 1.0, np.inf])), ["1 offset is not finite", "row 2", "Drop"]),
+    "offset missing": (table(offset=np.array([0.0, np.nan, np.nan])), ["2 offsets are not finite", "row 1"]),
+    "offset short": (table(offset=np.ones(2)), ["3 rows", "offsets is 2", "one offset per row"]),
+    "offset text": (table(offset=np.array(["1", "2", "3"])), ["offsets", "Give numbers"]),
+    "offset alone": (table(y=None, offset=np.ones(3)), ["3 offsets but no labels", "the party with the labels"]),
     "weights alone": (table(y=None, weights=np.ones(3)), ["3 weights but no labels", "the party with the labels"]),
     "ids short": (table(ids=np.arange(2)), ["3 rows", "ids is 2"]),
     "ids float": (table(ids=np.ones(3)), ["3 ids", "float64", "integers or to text"]),
@@ -112,7 +117,7 @@ def test_frames(make, tmp_path):
     text = message(read, make(FRAME), target="prize", name="shop", error=InvalidData)
     says(text, "party 'shop'", "target='prize'", "Did you mean 'price'?")
     says(message(read, make(FRAME), columns=["ages"], name="shop"), "party 'shop'", "Did you mean 'age'?")
-    says(message(read, make(FRAME), columns=["age"], id="age", name="shop"), "column 'age'", "also the target, id")
+    says(message(read, make(FRAME), columns=["age"], id="age", name="shop"), "column 'age'", "also the id")
 
 
 def test_odd_frames():
@@ -144,7 +149,7 @@ def test_files(tmp_path):
 
 def test_arguments_that_do_not_fit():
     says(message(read, np.ones((2, 2)), target="y"), "target='y'", "(X, y)")
-    says(message(read, (np.ones((2, 2)), Y, Y, Y)), "tuple of 4", "(X, y, weights)")
+    says(message(read, (np.ones((2, 2)), Y, Y, Y, Y)), "tuple of 5", "(X, y, weights)")
     says(message(read, (pd.DataFrame(FRAME), Y), target="price"), "in the tuple and in target=")
 
 

@@ -37,7 +37,9 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     problem = co.Problem("squared", "l2", 0.1)
     runs = {name: co.solve(problem, (X, y), agents=4, method=name, tol=1e-4) for name in ("proximal-2", "consensus")}
     ring = co.solve(problem, (X, y), agents=5, split="features", network="ring", tol=1e-4, max_rounds=2000)
+    path = co.path(co.Problem("squared", "l1", 1.0), (X, y), cv=3, agents=4, count=8)
     return {
+        "path": co.report.write_path(path, folder / "path.html"),
         "run": write_report(runs["proximal-2"], folder / "run.html", notes=["Four shops & a <bank>."]),
         "ring": write_report(ring, folder / "ring.html"),
         "comparison": write_comparison(runs, folder / "comparison.html"),
@@ -81,13 +83,13 @@ def ground(page) -> tuple[int, ...]:
     return tuple(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
 
 
-@pytest.mark.parametrize("name", ["run", "ring", "comparison"])
+@pytest.mark.parametrize("name", ["run", "ring", "comparison", "path"])
 @pytest.mark.parametrize("width", [1200, 360])
 def test_a_report_fits_its_window_and_draws_its_figures(opened, name, width):
     page = opened(name, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     shown = [figure for figure in page.query_selector_all("svg.figure") if figure.is_visible()]
-    assert len(shown) >= 3
+    assert len(shown) >= (2 if name == "path" else 3)
     for figure in shown:
         box = figure.bounding_box()
         assert box["width"] > 200

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Lasso
+from sklearn.linear_model import GammaRegressor, Lasso, LassoCV, LogisticRegression, PoissonRegressor
+from sklearn.metrics import log_loss
+from typer.testing import CliRunner
 
 import coterie as co
 from coterie.bill import Cost
-from coterie.errors import InvalidData, InvalidProblem
+from coterie.cli import app
+from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 15))
@@ -130,3 +135,178 @@ def test_parties_with_fewer_rows_than_folds_fill_every_fold():
     y = X @ [1.0, 2.0, 3.0]
     parts = [(X[i : i + 3], y[i : i + 3]) for i in range(0, 18, 3)]
     assert co.path(co.Problem("squared", "l2", 1.0), parts, [1.0, 0.1, 0.01], cv=5).best_strength == 0.01
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def folds_of_one_party(rows, cv, seed=0):
+    return np.random.default_rng([seed, 0]).permutation(np.arange(rows) % cv)
+
+
+def test_the_curve_and_the_grid_are_those_of_scikit_learn():
+    found = co.path(co.Problem("squared", "l1", 1.0, intercept=True), (X, Y), cv=4, agents=1, count=6, tol=1e-10)
+    fold = folds_of_one_party(120, 4)
+    pairs = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(4)]
+    twin = LassoCV(alphas=found.strengths, cv=pairs, tol=1e-12, max_iter=100_000).fit(X, Y)
+    np.testing.assert_allclose(found.scores, twin.mse_path_.T / 2, rtol=1e-6)
+    assert found.best_strength == pytest.approx(twin.alpha_)
+    assert LassoCV(alphas=6).fit(X, Y).alphas_ == pytest.approx(found.strengths)
+
+
+def losses_of_scikit_learn(loss, X, y, strength, train, test):
+    """The mean loss on the test rows of scikit-learn's model of the others."""
+    if loss == "multinomial":
+        model = LogisticRegression(C=1 / (strength * len(train)), tol=1e-10, max_iter=10_000)
+        return log_loss(y[test], model.fit(X[train], y[train]).predict_proba(X[test]), labels=np.unique(y))
+    model = {"poisson": PoissonRegressor, "gamma": GammaRegressor}[loss](alpha=strength, tol=1e-12, max_iter=10_000)
+    means = model.fit(X[train], y[train]).predict(X[test])
+    return np.mean(means - y[test] * np.log(means) if loss == "poisson" else y[test] / means + np.log(means))
+
+
+@pytest.mark.parametrize("loss", ["multinomial", "poisson", "gamma"])
+def test_classes_counts_and_amounts_have_the_scores_of_scikit_learn(loss):
+    rng = np.random.default_rng(1)
+    scores = 0.3 * X[:, 0] + 0.5
+    y = {
+        "multinomial": np.array(["a", "b", "c"])[np.digitize(scores + 0.2 * rng.standard_normal(120), [0.3, 0.7])],
+        "poisson": rng.poisson(np.exp(scores)),
+        "gamma": rng.gamma(2.0, np.exp(scores)) + 1e-3,
+    }[loss]
+    found = co.path(co.Problem(loss, "l2", 1.0, intercept=True), (X, y), [1.0, 0.1], cv=3, agents=1, tol=1e-10)
+    fold = folds_of_one_party(120, 3)
+    for k in range(3):
+        rows = np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+        twins = [losses_of_scikit_learn(loss, X, y, strength, *rows) for strength in found.strengths]
+        np.testing.assert_allclose(found.scores[k], twins, rtol=1e-5)
+
+
+def test_a_path_is_the_fits_at_its_strengths():
+    problem = co.Problem("logistic", "elasticnet", 1.0, intercept=True)
+    y = np.where(Y > 0, 1, 0)
+    found = co.path(problem, (X, y), count=4, agents=3)
+    for strength, result in zip(found.strengths, found.results, strict=True):
+        alone = co.solve(co.Problem("logistic", "elasticnet", strength, intercept=True), (X, y), agents=3)
+        apart = abs(result.certificate.primal - alone.certificate.primal)
+        assert apart <= max(result.certificate.gap, alone.certificate.gap)
+
+
+def test_weights_count_as_rows():
+    """A row of weight 2 and the same row twice, in the same fold."""
+    s = np.arange(120) % 2 + 1.0
+    found = co.path(LASSO, (X, Y, s), [0.1], cv=3, agents=1, tol=1e-10)
+    fold, times = folds_of_one_party(120, 3), s.astype(int)
+    for k in range(3):
+        twin = co.solve(
+            co.Problem("squared", "l1", 0.1),
+            (np.repeat(X[fold != k], times[fold != k], axis=0), np.repeat(Y[fold != k], times[fold != k])),
+            agents=1,
+            tol=1e-10,
+        )
+        residuals = X[fold == k] @ twin.model.coef_ - Y[fold == k]
+        assert found.scores[k, 0] == pytest.approx(0.5 * np.average(residuals**2, weights=s[fold == k]), rel=1e-5)
+
+
+def test_one_standard_error():
+    """Means 3, 1.2, 1 and 2; the standard error at the best is 0.3, so 1.2 is near enough, and its penalty stronger."""
+    scores = np.array([[3.0, 1.3, 1.3, 2.3], [3.0, 1.1, 0.7, 1.7]])
+    known = co.path(LASSO, (X, Y), [1.0, 0.5, 0.1, 0.01], agents=2, tol=1e-2)
+    best, near = (replace(known, scores=scores, rule=rule) for rule in ("best", "1se"))
+    assert best.errors[2] == pytest.approx(0.3)
+    assert (best.chosen_strength, near.chosen_strength) == (0.1, 0.5)
+    assert near.chosen_result is near.results[1]
+    backwards = replace(near, scores=scores[:, ::-1], strengths=near.strengths[::-1], results=near.results[::-1])
+    assert backwards.chosen_strength == 0.5
+    printed = str(near).splitlines()
+    assert printed[3].endswith("  best")
+    assert printed[2].endswith("  1se")
+    assert printed[-1] == "chosen (1se): strength 0.5, from 2 folds"
+
+
+def test_a_path_is_saved_and_loaded(tmp_path):
+    found = co.path(LASSO, (X, Y), [1.0, 0.1], cv=2, rule="1se", agents=2)
+    again = co.Path.load(found.save(tmp_path / "path"))
+    assert str(again) == str(found)
+    assert (again.total, again.chosen) == (found.total, found.chosen)
+    np.testing.assert_array_equal(again.coefficients, found.coefficients)
+    (tmp_path / "path" / "strength-000" / "model.npz").write_bytes(
+        (tmp_path / "path" / "strength-001" / "model.npz").read_bytes()
+    )
+    with pytest.raises(CorruptFile, match="different runs"):
+        co.Path.load(tmp_path / "path")
+    file = found.save(tmp_path / "path") / "path.json"
+    file.write_text(file.read_text().replace('"1se"', '"best"'))
+    with pytest.raises(CorruptFile, match="seal"):
+        co.Path.load(tmp_path / "path")
+
+
+def test_more_mistakes_name_the_fix():
+    with pytest.raises(InvalidProblem, match="strengths are numbers from 0 up"):
+        co.path(LASSO, (X, Y), [1.0, -1.0])
+    with pytest.raises(InvalidProblem, match="every strength once"):
+        co.path(LASSO, (X, Y), [1.0, 1.0])
+    with pytest.raises(UnknownName, match="1se"):
+        co.path(LASSO, (X, Y), [1.0], cv=2, rule="1sd")
+    with pytest.raises(InvalidProblem, match="split by features, name the strengths"):
+        co.path(LASSO, (X, Y), split="features")
+    with pytest.raises(InvalidProblem, match="no column has anything to do with the labels"):
+        co.path(LASSO, (X, 0 * Y))
+    with pytest.raises(InvalidData, match="stays at the workers"):
+        co.path(LASSO, [lambda: (X, Y)], [1.0], cv=2, engine="peers")
+
+
+# -- the shell ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two parties' files."""
+    folder = tmp_path_factory.mktemp("files")
+    names = [f"x{j}" for j in range(15)]
+    for name, rows in (("north", slice(0, 70)), ("south", slice(70, 120))):
+        lines = [",".join([*names, "y"])]
+        lines += [",".join(map(repr, row)) for row in np.column_stack([X[rows], Y[rows]]).tolist()]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return [str(folder / "north.csv"), str(folder / "south.csv")]
+
+
+def shell(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_commands_are_the_function(files, tmp_path):
+    known = co.path(LASSO, [co.read(file, target="y") for file in files], [1.0, 0.1, 0.01], cv=3, rule="1se")
+    asked = ["--target", "y", "--penalty", "l1", "--cv", "3", "--rule", "1se", "--json"]
+    path = shell("path", *files, *asked, "--strengths", "1:0.01:3", "-o", tmp_path / "path", "--figures", "svg")
+    assert path.exit_code == 0, path.output
+    told = json.loads(path.stdout)
+    assert told["chosen"] == known.chosen_strength
+    assert [row["cv loss"] for row in told["table"]] == pytest.approx(known.means.tolist())
+    assert (tmp_path / "path" / "figures" / "path-scores.svg").is_file()
+    fit = shell("fit", *files, *asked, "--strengths", "1,0.1,0.01", "-o", tmp_path / "fit")
+    assert json.loads(fit.stdout)["strength"] == known.chosen_strength
+    chosen = co.Result.load(tmp_path / "fit")
+    np.testing.assert_array_equal(chosen.model.coef_, known.chosen_result.model.coef_)
+    assert 'id="path"' in (tmp_path / "fit" / "report.html").read_text()
+    for folder in ("path", "fit"):
+        (tmp_path / folder / "report.html").unlink()
+        again = shell("report", tmp_path / folder)
+        assert "chosen (1se)" in again.stdout, again.output
+        assert 'id="path"' in (tmp_path / folder / "report.html").read_text()
+
+
+def test_the_shell_refuses_before_it_begins(files, tmp_path):
+    for command, reason in (
+        (["fit", "--cv", "3", "--strength", "1"], "--cv chooses the strength"),
+        (["fit", "--strengths", "1,2"], "add --cv 5"),
+        (["fit", "--cv", "3", "--penalty", "none"], "does not take strength"),
+        (["fit", "--cv", "3", "--users", "x0"], "one per user"),
+        (["path", "--rule", "1sd"], "1se"),
+    ):
+        ran = shell(command[0], *files, "--target", "y", *command[1:], "-o", tmp_path / "out")
+        assert isinstance(ran.exception, InvalidInput), ran.output
+        assert reason in str(ran.exception)
+    for wrong in ("1:0:3", "a,b", "1:2", "1:0.1:1"):
+        ran = shell("path", *files, "--target", "y", "--strengths", wrong, "-o", tmp_path / "out")
+        assert ran.exit_code == 2
+        assert "first:last:count" in ran.output

@@ -25,10 +25,11 @@ BATCH = pa.table(
     [("a", [5, 6]), (["a"], [[5], [6]]), (["a", "b"], [[5, 7], [6, 8]]), ("ab", [[5, 7], [6, 8]]), ("s", ["u", "v"])],
 )
 def test_one_target_several_or_vectors(target, y):
-    table = table_of(BATCH, co.Rows(None, target, columns="x", weight="b"))
+    table = table_of(BATCH, co.Rows(None, target, columns="x", weight="b", offset="b"))
     np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
     np.testing.assert_array_equal(table.y, y)
     np.testing.assert_array_equal(table.weights, [7, 8])
+    np.testing.assert_array_equal(table.offset, [7, 8])
 
 
 RAGGED = pa.table({"x": [[1.0]] * 1500 + [[], [1.0, 2.0]], "a": [1.0] * 1502})
@@ -40,6 +41,7 @@ RAGGED = pa.table({"x": [[1.0]] * 1500 + [[], [1.0, 2.0]], "a": [1.0] * 1502})
         (BATCH, co.Rows(None, "a", columns=["s"]), "column 's' holds string, not numbers"),
         (BATCH, co.Rows(None, "c"), "no column called 'c'"),
         (BATCH, co.Rows(None, "a", columns="x", weight="w"), "no column called 'w'"),
+        (BATCH, co.Rows(None, "a", columns="x", offset="o"), "no column called 'o'"),
         (RAGGED, co.Rows(None, "a"), "the vectors of column 'x' have 0 to 2 numbers"),
         (pa.table({"x": [1.0, None], "a": [1.0, 2.0]}), co.Rows(None, "a"), "column 'x' has 1 missing values"),
     ],

@@ -11,7 +11,7 @@ from scipy.spatial.distance import pdist
 
 import coterie as co
 from coterie.bill import Bill
-from coterie.errors import ProtocolError
+from coterie.errors import InvalidProblem, ProtocolError
 from coterie.losses import LOSSES, loss
 from coterie.methods import METHODS, blocks
 from coterie.networks import network, path, ring, star
@@ -62,6 +62,56 @@ def test_every_loss_gives_the_pooled_model(name, penalty):
     assert pooled.certificate.dual <= result.certificate.primal + 1e-9
     assert result.certificate.primal <= pooled.certificate.primal + result.certificate.gap + 1e-9
     assert co.verify(result.certificate, result.model, data).objections == ()
+
+
+GROUPS = (0, 0, 1, 1, 2, 3, 4, 4, 5, 5)
+
+
+@pytest.mark.parametrize("name", ["squared", "logistic", "hinge"])
+@pytest.mark.parametrize("penalty", [{"penalty": "l2"}, {"penalty": "group", "groups": GROUPS}])
+def test_what_a_rotation_leaves_alone_needs_no_rounds(name, penalty):
+    """The coefficients come back in one message of a number per column: within rounding of the pooled optimum."""
+    y = SIGNS if name != "squared" else NUMBERS
+    problem = co.Problem(name, strength=0.03, intercept=True, **penalty)
+    data = co.Table(X, y, RNG.uniform(0.5, 2.0, N))
+    result = co.solve(problem, data, **APART, network="ring", tol=1e-9)
+    assert (result.status, result.rounds) == ("optimal", 1)
+    assert result.bill.scalars == 2 * (M - 1) * (D - D // M)
+    pooled = co.solve(problem, data, agents=1, tol=1e-9)
+    np.testing.assert_allclose(result.model.coef_, pooled.model.coef_, atol=1e-3)
+    if "groups" in penalty:
+        tree = co.solve(problem, data, **{**APART, "method": "tree"}, network="ring", tol=1e-4)
+        assert result.certificate.primal <= tree.certificate.primal
+        assert co.verify(result.certificate, result.model, data).objections == ()
+
+
+def test_groups_are_rotated_among_themselves():
+    problem = co.Problem("squared", "group", 0.1, groups=GROUPS)
+    tables = co.data.split(co.Table(X, NUMBERS), "features", [[0, 1], [2, 3, 4, 5], [6, 7, 8, 9]])
+    one = make_agents(tables, problem, "features", path(3), 0)[1]
+    R = blocks.rotation_of(one)
+    np.testing.assert_allclose(R.T @ R, np.eye(4), atol=1e-12)
+    assert np.abs(R[:2, :2] - np.eye(2)).max() > 0.01
+    assert np.abs(R[:2, 2:]).max() == np.abs(R[2, 3]) == 0
+
+
+def test_one_owner_needs_no_rounds_beside_l1(monkeypatch):
+    monkeypatch.undo()
+    for name in ("logistic", "hinge"):
+        problem = co.Problem(name, "l1", 0.02, intercept=True)
+        result = co.solve(problem, (X, SIGNS), **APART, network="ring", tol=1e-8)
+        assert (result.status, result.rounds) == ("optimal", 1)
+
+
+def test_too_many_columns_for_one_agent_take_rounds(monkeypatch):
+    monkeypatch.setattr(blocks.pooled, "WIDEST", 5)
+    result = co.solve(co.Problem("logistic", "l2", 0.03), (X, SIGNS), **APART, network="ring", tol=1e-6)
+    assert result.status == "optimal"
+    assert result.rounds > 1
+    with pytest.raises(InvalidProblem, match="Use tree"):
+        co.solve(co.Problem("squared", "group", 0.1, groups=GROUPS), (X, NUMBERS), **APART)
+    with pytest.raises(InvalidProblem, match="elasticnet and group"):
+        co.solve(co.Problem("squared", "nonnegative"), (X, NUMBERS), **APART)
 
 
 @pytest.mark.parametrize("labels_at", [0, 3])
@@ -187,12 +237,12 @@ def test_auto_says_what_moving_the_columns_would_cost():
     many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, network="path", tol=1e-3)
     assert "Method lbfgs " in many.explanation
     assert "for moving the columns (blocks)" in many.explanation
-    groups = co.Problem("logistic", "group", 0.01, groups=tuple(range(D)))
-    assert "Method tree " in co.solve(groups, (X, SIGNS), split="features", agents=M, network="star").explanation
+    bounds = co.Problem("logistic", "nonnegative")
+    assert "Method tree " in co.solve(bounds, (X, SIGNS), split="features", agents=M, network="star").explanation
     plan = co.plan(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
     assert list(plan.numbers_per_row) == ["blocks", "lbfgs", "tree"]
     assert plan.numbers_per_row["blocks"] < plan.numbers_per_row["lbfgs"] < plan.numbers_per_row["tree"]
-    assert list(co.plan(groups, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row) == ["tree"]
+    assert list(co.plan(bounds, (X, SIGNS), split="features", agents=M, network="star").numbers_per_row) == ["tree"]
 
 
 @pytest.mark.slow

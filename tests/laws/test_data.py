@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file
 
 from coterie.data import Table, align, check, encode_labels, order_digest, read, split, validated, validated_all
+from coterie.data.table import BESIDE
 from coterie.errors import InvalidData
 
 law = settings(deadline=None, max_examples=60)
@@ -51,6 +52,7 @@ def tables(draw, min_rows: int = 0, min_columns: int = 0, layouts=tuple(LAYOUTS)
         X=LAYOUTS[draw(st.sampled_from(layouts))](X.astype(draw(st.sampled_from([np.float32, np.float64])))),
         y=rng.integers(-4, 5, n) / 4,
         weights=rng.integers(1, 5, n) / 4 if draw(st.booleans()) else None,
+        offset=rng.integers(-4, 5, n) / 4 if draw(st.booleans()) else None,
         ids=rng.permutation(n) if draw(st.booleans()) else None,
         columns=tuple(f"c{j}" for j in range(d)) if draw(st.booleans()) else None,
     )
@@ -80,7 +82,7 @@ def test_split_by_samples_is_a_partition(data):
     order = np.concatenate([shard.rows for shard in shards])
     assert sorted(order) == list(range(table.n))
     np.testing.assert_array_equal(np.vstack([dense(shard.X) for shard in shards]), dense(table.X)[order])
-    for field in ("y", "weights", "ids"):
+    for field in ("y", *BESIDE.values(), "ids"):
         whole, parts = getattr(table, field), [getattr(shard, field) for shard in shards]
         if whole is None:
             assert parts == [None] * len(parts)
@@ -101,8 +103,8 @@ def test_split_by_features_is_a_partition(data):
     assert sorted(order) == list(range(table.d))
     np.testing.assert_array_equal(np.hstack([dense(shard.X) for shard in shards]), dense(table.X)[:, order])
     assert [shard.y is not None for shard in shards] == [k == owner for k in range(len(shards))]
-    assert all(shard.weights is None for k, shard in enumerate(shards) if k != owner)
-    assert shards[owner].weights is table.weights
+    assert not any(shard.beside for k, shard in enumerate(shards) if k != owner)
+    assert all(shards[owner].beside[field] is values for field, values in table.beside.items())
     assert all(shard.ids is table.ids for shard in shards)
     assert all(sp.issparse(shard.X) == sp.issparse(table.X) for shard in shards)
     if table.columns is not None:
@@ -230,14 +232,14 @@ def test_the_digest_changes_with_any_value(data):
         replace(table, X=remake(changed["X"])),
         replace(table, y=changed["y"]),
         replace(table, y=None),
-        replace(table, weights=np.full(table.n, 9.0)),
+        *(replace(table, **{field: np.full(table.n, 9.0)}) for field in BESIDE.values()),
         replace(table, X=table.X.astype(np.float32 if table.X.dtype == np.float64 else np.float64)),
     ]
     digests = {table.digest(), *(other.digest() for other in others)}
     assert len(digests) == 1 + len(others)
     swapped = table.take_rows(np.arange(table.n)[::-1])
     same = np.array_equal(dense(swapped.X), dense(table.X)) and np.array_equal(swapped.y, table.y)
-    same = same and (table.weights is None or np.array_equal(swapped.weights, table.weights))
+    same = same and all(np.array_equal(swapped.beside[field], values) for field, values in table.beside.items())
     assert (swapped.digest() == table.digest()) == same
 
 
@@ -245,7 +247,8 @@ def test_the_digest_changes_with_any_value(data):
 
 
 def frame_columns(X, y, w) -> dict[str, np.ndarray]:
-    return {"label": y, **{f"c{j}": X[:, j] for j in range(X.shape[1])}, "w": w, "who": np.arange(len(y)) * 3}
+    beside = {"w": w, "o": w - 2, "who": np.arange(len(y)) * 3}
+    return {"label": y, **{f"c{j}": X[:, j] for j in range(X.shape[1])}, **beside}
 
 
 @settings(deadline=None, max_examples=15)
@@ -264,17 +267,19 @@ def test_readers_agree(tmp_path_factory, n, d, seed):
     dump_svmlight_file(X, y, str(folder / "t.svm"), zero_based=False)
     (folder / "t.txt.bz2").write_bytes(bz2.compress((folder / "t.svm").read_bytes()))
     (folder / "t.libsvm.gz").write_bytes(gzip.compress((folder / "t.svm").read_bytes()))
-    np.savez(folder / "dense.npz", X=X, y=y, weights=w)
+    np.savez(folder / "dense.npz", X=X, y=y, weights=w, offset=w - 2)
     csr = sp.csr_array(X)
     np.savez(folder / "sparse.npz", data=csr.data, indices=csr.indices, indptr=csr.indptr, shape=csr.shape, y=y)
 
-    named = {"target": "label", "id": "who", "weight": "w"}
+    named = {"target": "label", "id": "who", "weight": "w", "offset": "o"}
     frames = [frame, pl.DataFrame(columns), pl.LazyFrame(columns), arrow, *(folder / f"t{e}" for e in _FRAME_ENDINGS)]
     for source in frames:
         table = read(source, **named)
         np.testing.assert_array_equal(table.X, X)
         np.testing.assert_array_equal(table.y, y)
         np.testing.assert_array_equal(table.weights, w)
+        np.testing.assert_array_equal(table.offset, w - 2)
+        np.testing.assert_array_equal(read(source, target="label", exposure="w").offset, np.log(w))
         np.testing.assert_array_equal(table.ids, np.arange(n) * 3)
         assert table.ids.dtype == np.int64
         assert table.columns == tuple(names)
@@ -294,7 +299,11 @@ def test_readers_agree(tmp_path_factory, n, d, seed):
             assert table.X.has_canonical_format
     assert read(X).y is None
     assert read(frame, columns=names).y is None
-    np.testing.assert_array_equal(read((X, y, w)).weights, w)
+    for table in (read((X, y, w, w - 2)), read(folder / "dense.npz")):
+        np.testing.assert_array_equal(table.weights, w)
+        np.testing.assert_array_equal(table.offset, w - 2)
+    assert read((X, y, w)).offset is None
+    assert read((X, y, None, w)).weights is None
 
 
 _FRAME_ENDINGS = (".parquet", ".csv", ".csv.gz")

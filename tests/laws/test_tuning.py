@@ -115,6 +115,7 @@ CASES = {
     "methods.softmax_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
     "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
+    "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
     "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
     "methods.working_set": runs(["newton"], ["many rare l1"]),
     "methods.low_rank_model": runs(["newton"], ["many rare l1"]),

@@ -71,7 +71,7 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
         said = np.array([agent.weight, float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero])
         sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
-        constant = yield from _best_constant(agent, total, labels / total)
+        constant = yield from best_constant(agent, total, labels / total)
         message = there = yield Sum(_at_start(agent, _start(loss, constant), constant))
     return shared_result(message, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
 
@@ -143,7 +143,7 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     total = float(ones.sum())
     constant = 0.0
     if agent.problem.intercept:
-        constant = _alone(_best_constant(agent, total, float(ones @ y) / total))
+        constant = _alone(best_constant(agent, total, float(ones @ y) / total))
     start = _start(loss, constant)
     slopes = loss.gradient(np.full(len(y), start), y)
     unit = _unit(loss, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
@@ -153,7 +153,7 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     return np.array(said), constant
 
 
-def _best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
+def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
     """The constant score with the least loss, or near it: by a formula, or by looking closer and closer."""
     loss = agent.problem.loss
     known = loss.constant(mean)

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coterie.agent import Agent, Here
+from coterie.agent import Agent, Here, weighted_norm
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
@@ -113,7 +113,8 @@ def _by_samples(agent: Agent, point: Point, target: float, radius: float | None)
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
     error = _score_error(agent, w) + _label_error(agent, here.scores, w)
     first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
-    length = (agent.design.roundings[1] + agent.count + 4) * _norm(agent, v)
+    size = here.slopes_norm if v is here.slopes else weighted_norm(v, agent.data.weights)
+    length = (agent.design.roundings[1] + agent.count + 4) * size
     own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
@@ -304,7 +305,7 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     loss = agent.problem.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
-    slopes = _norm(agent, here.slopes) if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
+    slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
     return here.losses, slopes * error + _curved(agent, here, error) + _summed(agent, float(sizes))
 
 
@@ -316,7 +317,7 @@ def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float,
         return 0.0, _curved(agent, here, error)
     gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
     # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
-    distance = _norm(agent, here.slopes - v) if loss.smooth else agent.domain_norm
+    distance = weighted_norm(here.slopes - v, agent.data.weights) if loss.smooth else agent.domain_norm
     return gaps, distance * error + _curved(agent, here, error) + _summed(agent, gaps)
 
 
@@ -349,7 +350,7 @@ def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
     root = math.sqrt(agent.weight)
     intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
-    lengths = _norm(agent, scores) + agent.label_norm
+    lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
 
 
@@ -357,11 +358,6 @@ def _heaviest(agent: Agent) -> float:
     """The root of the largest weight: split by features, the others measure their errors without weights."""
     weights = agent.data.weights
     return 1.0 if weights is None else math.sqrt(float(weights.max(initial=0.0)))
-
-
-def _norm(agent: Agent, values: FloatArray) -> float:
-    """√(Σ s x²)."""
-    return math.sqrt(float(values @ agent.weighted(values)))
 
 
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:

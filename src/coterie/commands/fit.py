@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Config, Figures, Json, Question, among, question, taking
+from coterie.commands.options import (
+    Config,
+    Figures,
+    Folds,
+    Json,
+    Question,
+    Rule,
+    Strengths,
+    among,
+    any_strength,
+    question,
+    strengths_of,
+    taking,
+)
 from coterie.commands.output import show_result
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
 
-@taking(question)
+def _strength_to_choose(given: dict[str, Any]) -> None:
+    """With --cv, the problem has any strength until one is chosen."""
+    if given["cv"] is None:
+        if given["strengths"] is not None or given["rule"] != "best":
+            raise InvalidInput(
+                "--strengths and --rule say what --cv chooses from and how: add --cv 5, or leave them out."
+            )
+        return
+    if given["strength"] is not None:
+        raise InvalidInput("--cv chooses the strength: leave --strength out, or name those to try with --strengths.")
+    any_strength(given)
+
+
+@taking(question, _strength_to_choose)
 def fit(
     question: Question,
+    cv: Folds = None,
+    strengths: Strengths = None,
+    rule: Rule = "best",
     method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
     checkpoint: Annotated[
         Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
@@ -35,16 +64,16 @@ def fit(
 ) -> None:
     """Fit a model to data held by several parties. Writes model, certificate and report."""
     _check_inference(question, inference)
+    tried = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
-    result = co.solve(
-        question.problem,
-        question.data,
-        method=method,
-        checkpoint=checkpoint,
-        progress=False if as_json else None,
-        **question.settings,
-        **question.options,
-    )
+    how: dict[str, Any] = {"method": method, "checkpoint": checkpoint, "progress": False if as_json else None}
+    how |= {**question.settings, **question.options}
+    path = None
+    if cv is None:
+        result = co.solve(question.problem, question.data, **how)
+    else:
+        path = co.path(question.problem, question.data, tried, cv=cv, rule=rule, **how)
+        result = path.chosen_result
     found, refusal = None, None
     if inference is not None:
         clusters = question.clusters if inference == "clustered" else None
@@ -58,11 +87,15 @@ def fit(
     if figures is not None:
         co.report.save_figures(result, output / "figures", figures)
     sections = []
+    if path is not None:
+        path.save(output / "path")
+        co.report.write_path(path, output / "path" / "report.html")
+        sections.append(co.report.path_section(path))
     if found is not None:
         found.save(output / "inference.json")
         sections.append(co.report.inference_section(found))
     page = co.report.write_report(result, output / "report.html", sections=sections)
-    show_result(result, output, page, as_json and refusal is None, found)
+    show_result(result, output, page, as_json and refusal is None, found, path)
     if refusal is not None:
         raise refusal
     raise typer.Exit(result.status.exit_code)

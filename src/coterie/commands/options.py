@@ -14,7 +14,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.errors import InvalidData, UnknownName
+from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 
 def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -80,6 +80,10 @@ Data = Annotated[
 ]
 Target = Annotated[str | None, typer.Option(help="Column with the labels (not needed for svmlight).")]
 Weight = Annotated[str | None, typer.Option(help="Column with the sample weights.")]
+Offset = Annotated[str | None, typer.Option(help="Column with the offsets: numbers added to the scores.")]
+Exposure = Annotated[
+    str | None, typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets.")
+]
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
@@ -98,6 +102,16 @@ Figures = Annotated[
         callback=_drawable, help="File format in which the figures of the report are also written: svg, pdf or png."
     ),
 ]
+
+
+Strengths = Annotated[
+    str | None,
+    typer.Option(
+        help="Strengths to try, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in equal ratios (default: 20, from the data)."
+    ),
+]
+Folds = Annotated[int | None, typer.Option(help="Number of folds for cross-validation, e.g. 5.")]
+Rule = Annotated[str, among("best", "1se", also=": the strongest within one standard error of the best")]
 
 
 @dataclass(frozen=True)
@@ -123,6 +137,8 @@ def question(
     target: Target = None,
     id: Id = None,
     weight: Weight = None,
+    offset: Offset = None,
+    exposure: Exposure = None,
     columns: Columns = None,
     cluster: Annotated[
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
@@ -193,11 +209,12 @@ def question(
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+    roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     if cluster is None:
-        return Question(problem, tables(data, target, id, weight, split, columns), settings, options)
+        return Question(problem, tables(data, split, columns, id=id, **roles), settings, options)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
-    given_tables = tables(data, target, cluster, weight, split, columns)
+    given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts])
@@ -208,7 +225,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 
 
 PANELS = {
-    "Data": "target id weight columns cluster users",
+    "Data": "target id weight offset exposure columns cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
@@ -230,23 +247,31 @@ def in_panels(panels: Mapping[str, str]) -> Callable[[Callable[..., Any]], Calla
     return decorate
 
 
-def taking(shared: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def taking(
+    shared: Callable[..., Any], adjust: Callable[[dict[str, Any]], None] = lambda given: None, leave_out: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator: the command takes the options of `shared` before its own, and is handed what `shared` made of them.
 
     @taking(question)
     def fit(question, method: str = "auto"): ...
+
+    `adjust` may change the values of all options before `shared` sees them. The command does not have the options that
+    are named in `leave_out`; their values are those of `adjust`, or the defaults.
     """
     theirs = inspect.signature(in_panels(PANELS)(shared)).parameters
+    hidden = {name: theirs[name].default for name in leave_out.split()}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
 
         @wraps(command)
         def wrapped(**given: Any) -> None:
+            given |= hidden
+            adjust(given)
             asked = shared(**{name: given.pop(name) for name in theirs})
             command(asked, **given)
 
-        together = [*theirs.values(), *own]
+        together = [*(one for name, one in theirs.items() if name not in hidden), *own]
         wrapped.__signature__ = inspect.Signature(together)  # type: ignore[attr-defined]
         wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
         del wrapped.__wrapped__
@@ -270,6 +295,31 @@ def pairs(given: Iterable[str] | None) -> dict[str, Any]:
     return found
 
 
+def strengths_of(written: str | None) -> list[float] | None:
+    """`1,0.1,0.01` as numbers, and `1:0.001:10` as ten of them in equal ratios; None: the data says which."""
+    if written is None:
+        return None
+    try:
+        if ":" not in written:
+            return [float(part) for part in written.split(",")]
+        first, last, count = written.split(":")
+        ends, steps = (float(first), float(last)), int(count) - 1
+        if min(ends) <= 0 or steps < 1:
+            raise ValueError
+        return [ends[0] * (ends[1] / ends[0]) ** (place / steps) for place in range(steps + 1)]
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"--strengths takes numbers, e.g. 1,0.1,0.01, or first:last:count, e.g. 1:0.001:10, not {written!r}"
+        ) from None
+
+
+def any_strength(given: dict[str, Any]) -> None:
+    """Where the strength is still to be chosen, the problem has any until then."""
+    if given["users"] is not None or given["split"] == "users":
+        raise InvalidInput("a path is about the strength of one model's penalty, and --users asks for one per user.")
+    given["strength"] = 1.0
+
+
 def _whole_numbers(written: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in written.split(","))
@@ -283,20 +333,17 @@ def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     return tuple(map(str, range(columns))) if nameless else None
 
 
-def tables(
-    paths: list[Path],
-    target: str | None,
-    id: str | None,
-    weight: str | None,
-    split: str,
-    columns: str | None = None,
-) -> co.Table | list[co.Table]:
-    """One party's file as it is, several as a list. Split by features, one of the files has labels and weights."""
+def tables(paths: list[Path], split: str, columns: str | None = None, **roles: Any) -> co.Table | list[co.Table]:
+    """One party's file as it is, several as a list; the roles are those of `read`.
+
+    Split by features, one of the files has labels, and what stands beside them.
+    """
     wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    target, id = roles.get("target"), roles.get("id")
     if len(paths) == 1:
-        return co.read(paths[0], target=target, id=id, weight=weight, columns=wanted)
+        return co.read(paths[0], columns=wanted, **roles)
     if split != "features":
-        found = [co.read(path, target=target, id=id, weight=weight, columns=wanted) for path in paths]
+        found = [co.read(path, columns=wanted, **roles) for path in paths]
         widest = max(table.d for table in found)
         names = [numbered(path, widest) for path in paths]
         return [
@@ -306,7 +353,7 @@ def tables(
     found, refusals = [], []
     for path in paths:
         try:
-            found.append(co.read(path, target=target, id=id, weight=weight))
+            found.append(co.read(path, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
             found.append(co.read(path, id=id))

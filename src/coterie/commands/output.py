@@ -56,16 +56,27 @@ def summary(result: co.Result) -> dict[str, Any]:
 
 
 def show_result(
-    result: co.Result, output: Path, report: Path, as_json: bool, inference: co.Inference | None = None
+    result: co.Result,
+    output: Path,
+    report: Path,
+    as_json: bool,
+    inference: co.Inference | None = None,
+    path: co.Path | None = None,
 ) -> None:
     """Status, certificate, bill, and where everything was put."""
     certificate, bill = result.certificate, result.bill
     if as_json:
         files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
-        told = {} if inference is None else {"inference": inference.table()}
+        told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
+        if path is not None:
+            told |= {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
         print_json({**summary(result), **told, **{name: str(path) for name, path in files.items()}})
         return
     out = console()
+    if path is not None:
+        out.print(str(path), markup=False, soft_wrap=True)
+        sent = co.progress.format_bits(path.total.bits)
+        out.print(f"[bold]Strength[/bold]  {path.chosen_strength:.5g}; all strengths and folds sent {sent}")
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)

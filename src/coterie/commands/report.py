@@ -11,13 +11,14 @@ import coterie as co
 from coterie.commands.compare import show_comparison
 from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
+from coterie.commands.path import show_path
 from coterie.errors import InvalidInput
 
 EXAMPLE = "Example: coterie report coterie-fit --figures pdf"
 
 
 def report(
-    answer: Annotated[Path, typer.Argument(help="Folder that `coterie fit` or `coterie compare` wrote.")],
+    answer: Annotated[Path, typer.Argument(help="Folder that `coterie fit`, `path` or `compare` wrote.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output page (default: report.html in the folder).")
     ] = None,
@@ -34,9 +35,17 @@ def report(
             co.report.save_figures(result, answer / "figures", figures)
         saved = answer / "inference.json"
         found = co.Inference.load(saved) if saved.is_file() else None
-        sections = [] if found is None else [co.report.inference_section(found)]
+        path = co.Path.load(answer / "path") if (answer / "path" / "path.json").is_file() else None
+        sections = [] if path is None else [co.report.path_section(path)]
+        sections += [] if found is None else [co.report.inference_section(found)]
         written = co.report.write_report(result, page, notes=note or (), sections=sections)
-        show_result(result, answer, written, as_json, found)
+        show_result(result, answer, written, as_json, found, path)
+        return
+    if (answer / "path.json").is_file():
+        path = co.Path.load(answer)
+        if figures is not None:
+            co.report.save_path_figures(path, answer / "figures", figures)
+        show_path(path, answer, co.report.write_path(path, page), as_json)
         return
     results = {file.parent.name: co.Result.load(file.parent) for file in sorted(answer.glob("*/certificate.json"))}
     if not results:

@@ -12,7 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.options import Columns, Config, Id, Json, Target, Weight, by_user, tables
+from coterie.commands.options import Columns, Config, Exposure, Id, Json, Offset, Target, Weight, by_user, tables
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
@@ -41,6 +41,8 @@ def verify(
     target: Target = None,
     id: Id = None,
     weight: Weight = None,
+    offset: Offset = None,
+    exposure: Exposure = None,
     columns: Columns = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
     as_json: Json = False,
@@ -62,7 +64,8 @@ def verify(
         )
     split = document.settings["split"]
     personal = split == "users"
-    parts = by_user(data, target, users, columns) if personal else tables(data, target, id, weight, split, columns)
+    roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
     raise typer.Exit(_shown(co.verify(document, co.models.load_model(model), parts), as_json))
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
 from coterie.data.align import refuse_mixed_ids
 from coterie.data.summary import TableSummary, check_together, in_common_shape
-from coterie.data.table import Table, canonical_csr, party_error
+from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
 from coterie.threads import spread
@@ -35,7 +35,7 @@ ROOM = 10.0
 
 
 def validated(table: Table, *, classification: bool | None) -> Table:
-    """The table with float X, y and weights, or an `InvalidData`.
+    """The table with float X, y, weights and offset, or an `InvalidData`.
 
     `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
     takes any labels, also several per row. A party without rows or without columns is allowed.
@@ -48,15 +48,17 @@ def validated(table: Table, *, classification: bool | None) -> Table:
         table,
         y=_labels(table, classification),
         weights=_weights(table),
+        offset=_offset(table),
         ids=None if table.ids is None else plain_ids(table.ids, table.name),
     )
-    for noun, values in (("label", table.y), ("weight", table.weights), ("id", table.ids)):
+    beside = {noun: getattr(table, field) for noun, field in BESIDE.items()}
+    for noun, values in {"label": table.y, **beside, "id": table.ids}.items():
         if values is not None and len(values) != table.n:
             fix = f"Give one {noun} per row."
             raise party_error(table.name, f"has {table.n} rows but the number of {noun}s is {len(values)}. {fix}")
-    if table.weights is not None and table.y is None and table.n:
-        fix = "Give the weights to the party with the labels."
-        raise party_error(table.name, f"has {table.n} weights but no labels. {fix}")
+        if values is not None and noun in BESIDE and table.y is None and table.n:
+            fix = f"Give the {noun}s to the party with the labels."
+            raise party_error(table.name, f"has {table.n} {noun}s but no labels. {fix}")
     return table
 
 
@@ -291,6 +293,16 @@ def _weights(table: Table) -> FloatArray | None:
             "Drop those rows, or give them a positive weight.",
         )
     return weights
+
+
+def _offset(table: Table) -> FloatArray | None:
+    """Always in double precision: proofs add it to scores of double precision."""
+    if table.offset is None:
+        return None
+    offset = plain(table.offset, table.name, "offset")
+    if offset.ndim != 1 or is_text(offset):
+        raise party_error(table.name, f"the offsets have shape {offset.shape} and type {offset.dtype}. Give numbers.")
+    return offset.astype(float, copy=False)
 
 
 def _as_precise_as(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:

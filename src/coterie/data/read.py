@@ -25,12 +25,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.arrays import host, is_sparse, is_tensor
-from coterie.data.table import Table, canonical_csr, party_error
-from coterie.data.values import plain, plain_ids
+from coterie.data.table import BESIDE, Table, canonical_csr, party_error
+from coterie.data.values import logarithms, plain, plain_ids
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
+TUPLES = "(X, y), (X, y, weights) or (X, y, weights, offset)"
 
 
 def read(
@@ -39,25 +40,32 @@ def read(
     target: str | None = None,
     id: str | None = None,
     weight: str | None = None,
+    offset: str | None = None,
+    exposure: str | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     zero_based: bool | None = None,
 ) -> Table:
     """One party's data as a `Table`.
 
-    In frames and files with named columns, `target`, `id` and `weight` name the columns of labels, row ids and sample
-    weights, and `columns` those of X (all the others, if not given). Elsewhere `columns` gives the columns their names.
+    In frames and files with named columns, `target`, `id`, `weight` and `offset` name the columns of labels, row ids,
+    sample weights and offsets, and `columns` those of X (all the others, if not given). `exposure` names a column whose
+    logarithm is the offset. Elsewhere `columns` gives the columns their names.
     `name` is how errors call this party. `zero_based` says whether the columns of an svmlight file count from 0;
     without it, a file that never uses column 0 is taken to count from 1, so say it when several parties bring files.
     """
-    roles = _Roles(target, id, weight, None if columns is None else tuple(map(str, columns)), zero_based)
+    given = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    named = {role: column for role, column in given.items() if column is not None}
+    if "offset" in named and "exposure" in named:
+        raise InvalidInput("an offset and an exposure both say what is added to the scores. Give one.")
+    roles = _Roles(named, None if columns is None else tuple(map(str, columns)), zero_based)
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
         return _read_path(path, roles, name or path.name.split(".")[0])
     if isinstance(source, Table):
         _refuse_roles(roles, "a Table", name or source.name)
-        named = source if name is None else replace(source, name=name)
-        return named if roles.columns is None else replace(named, columns=roles.columns)
+        table = source if name is None else replace(source, name=name)
+        return table if roles.columns is None else replace(table, columns=roles.columns)
     party = name or "data"
     if isinstance(source, tuple):
         return _read_tuple(source, roles, party)
@@ -76,38 +84,34 @@ def read(
 class _Roles:
     """Which column is what."""
 
-    target: str | None
-    id: str | None
-    weight: str | None
+    named: dict[str, Any]
+    """The columns that are not X's, by role."""
     columns: tuple[str, ...] | None
     zero_based: bool | None = None
 
-    def named(self) -> dict[str, str]:
-        """The columns that are not X's, by role."""
-        roles = {"target": self.target, "id": self.id, "weight": self.weight}
-        return {role: column for role, column in roles.items() if column is not None}
-
 
 def _refuse_roles(roles: _Roles, what: str, party: str) -> None:
-    for role, column in roles.named().items():
+    for role, column in roles.named.items():
         raise InvalidInput(
             f"party {party!r}: {role}={column!r} names a column, but {what} has no such columns. "
-            "Give (X, y) or (X, y, weights), a data frame, or a Table."
+            f"Give {TUPLES}, a data frame, or a Table."
         )
 
 
 def _read_tuple(source: tuple[Any, ...], roles: _Roles, party: str) -> Table:
-    if len(source) not in (2, 3):
-        raise InvalidInput(f"party {party!r}: a tuple of {len(source)} was given. Give (X, y) or (X, y, weights).")
-    taken = [role for role in ("target", "weight")[: len(source) - 1] if role in roles.named()]
+    places = {"target": "y", "weight": "weights", "offset": "offset"}
+    if not 2 <= len(source) <= 1 + len(places):
+        raise InvalidInput(f"party {party!r}: a tuple of {len(source)} was given. Give {TUPLES}.")
+    taken = [role for role in [*places][: len(source) - 1] if role in roles.named]
     if taken:
         raise InvalidInput(f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one.")
-    X, *given = source
-    table = read(X, id=roles.id, weight=roles.weight, columns=roles.columns, name=party)
-    table = replace(table, y=None if given[0] is None else _values(given[0], party, "label"))
-    if len(given) == 2 and given[1] is not None:
-        table = replace(table, weights=_values(given[1], party, "weight"))
-    return table
+    table = read(source[0], columns=roles.columns, name=party, **roles.named)
+    found: dict[str, Any] = {
+        field: _values(values, party, {"target": "label"}.get(role, role))
+        for (role, field), values in zip(places.items(), source[1:], strict=False)
+        if values is not None
+    }
+    return replace(table, **found)
 
 
 def _values(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
@@ -142,28 +146,32 @@ def _as_frame(source: Any, party: str) -> Frame | None:
 
 def _read_frame(frame: Frame, roles: _Roles, party: str) -> Table:
     series = {str(column): frame.get_column(column) for column in frame.columns}
-    for role, column in roles.named().items():
+    for role, column in roles.named.items():
         if column not in series:
             raise party_error(party, f"{role}={column!r}: {UnknownName('column', column, series)}")
-    special = set(roles.named().values())
+    special = set(roles.named.values())
     chosen = roles.columns if roles.columns is not None else tuple(c for c in series if c not in special)
     for column in chosen:
         if column not in series:
             raise party_error(party, f"columns=: {UnknownName('column', column, series)}")
         if column in special:
-            raise party_error(party, f"column {column!r} is in columns= and is also the target, id or weight.")
+            role = next(role for role, name in roles.named.items() if name == column)
+            raise party_error(party, f"column {column!r} is in columns= and is also the {role}.")
     single = bool(chosen) and all(series[column].dtype == nw.Float32 for column in chosen)
     X = np.empty((len(frame), len(chosen)), np.float32 if single else np.float64, order="F")
     for j, column in enumerate(chosen):
         X[:, j] = _numbers(series[column], party, f"column {column!r}")
     values = {
         role: _column_values(series[column], party, f"column {column!r}", {"target": "label"}.get(role, role))
-        for role, column in roles.named().items()
+        for role, column in roles.named.items()
     }
+    if "exposure" in values:
+        values["offset"] = logarithms(values["exposure"], party, roles.named["exposure"])
+    beside: dict[str, Any] = {field: values[role] for role, field in BESIDE.items() if role in values}
     return Table(
         X=X,
         y=values.get("target"),
-        weights=values.get("weight"),
+        **beside,
         ids=plain_ids(values["id"], party) if "id" in values else None,
         columns=chosen,
         name=party,
@@ -185,7 +193,7 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
 
 
 def _column_values(series: Series, party: str, column: str, noun: str) -> npt.NDArray[Any]:
-    """A column of labels, ids or weights: numbers, booleans or text, none missing."""
+    """A column of labels, ids, weights or the like: numbers, booleans or text, none missing."""
     _refuse_missing(series, party, column)
     if isinstance(series.dtype, nw.Categorical | nw.Enum):
         series = series.cast(nw.String)
@@ -268,7 +276,7 @@ def _read_csv(path: Path, roles: _Roles, party: str) -> Table:
     import pyarrow.csv as csv
 
     # Ids are read as text first: "007" is not 7.
-    types = {} if roles.id is None else {roles.id: pa.string()}
+    types = {roles.named["id"]: pa.string()} if "id" in roles.named else {}
     try:
         options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
         table = csv.read_csv(path, convert_options=options)
@@ -303,7 +311,7 @@ def _read_svmlight(path: Path, roles: _Roles, party: str) -> Table:
 
 
 def _read_npz(path: Path, roles: _Roles, party: str) -> Table:
-    """Dense: X. Sparse: data, indices, indptr, shape (CSR). Beside either: y, weights, ids, columns."""
+    """Dense: X. Sparse: data, indices, indptr, shape (CSR). Beside either: y, weights, offset, ids, columns."""
     _refuse_roles(roles, "an .npz archive", party)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
@@ -322,9 +330,8 @@ def _read_npz(path: Path, roles: _Roles, party: str) -> Table:
             party, f"the file {str(path)!r} has neither X nor {', '.join(sparse)} of a CSR matrix, but {found}."
         )
     names = roles.columns or (tuple(map(str, arrays["columns"])) if "columns" in arrays else None)
-    return Table(
-        X=X, y=arrays.get("y"), weights=arrays.get("weights"), ids=arrays.get("ids"), columns=names, name=party
-    )
+    beside = {field: arrays[field] for field in BESIDE.values() if field in arrays}
+    return Table(X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, **beside)
 
 
 _READERS = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.data.table import Table, party_error
+from coterie.data.table import BESIDE, Table, party_error
 from coterie.errors import InvalidData
 
 Source = Callable[[], Any]
@@ -28,6 +28,12 @@ class Rows:
     target: str | Sequence[str]
     columns: str | Sequence[str] | None = None
     weight: str | None = None
+    offset: str | None = None
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """The columns that stand beside the labels, by the field of a `Table`."""
+        return {field: column for role, field in BESIDE.items() if (column := getattr(self, role, None)) is not None}
 
 
 def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
@@ -35,10 +41,9 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
     if not batch.num_rows:
         return Table(X=np.empty((0, 0)), name=name)
     targets = [rows.target] if isinstance(rows.target, str) else list(rows.target)
-    others = [name for name in batch.column_names if name not in (*targets, rows.weight)]
+    others = [name for name in batch.column_names if name not in (*targets, *rows.beside.values())]
     names = others if rows.columns is None else [rows.columns] if isinstance(rows.columns, str) else list(rows.columns)
-    weight = [] if rows.weight is None else [rows.weight]
-    if absent := [column for column in (*names, *targets, *weight) if column not in batch.column_names]:
+    if absent := [column for column in (*names, *targets, *rows.beside.values()) if column not in batch.column_names]:
         raise party_error(name, f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}.")
     try:
         blocks = [_numbers(batch.column(column), column) for column in names]
@@ -46,13 +51,14 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
     except InvalidData as error:
         raise party_error(name, str(error)) from None
     plain = all(block.ndim == 1 for block in blocks)
+    beside: dict[str, Any] = {field: batch.column(column).to_numpy() for field, column in rows.beside.items()}
     X = np.column_stack(blocks) if blocks else np.empty((batch.num_rows, 0))
     return Table(
         X=X,
         y=labels[0] if isinstance(rows.target, str) else np.column_stack(labels),
-        weights=None if rows.weight is None else np.asarray(batch.column(rows.weight).to_numpy()),
         columns=tuple(names) if plain else None,
         name=name,
+        **beside,
     )
 
 

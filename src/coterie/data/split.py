@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from coterie.arrays import is_sparse
 from coterie.data.check import SPLITS
-from coterie.data.table import Indices, Table
+from coterie.data.table import BESIDE, Indices, Table
 from coterie.data.values import plain
 from coterie.errors import InvalidInput, UnknownName
 
@@ -36,8 +36,8 @@ def split(
 
     `agents` is a count (equal blocks; more agents than rows leaves some empty), sizes, or lists of row numbers, of
     column numbers or of column names; by users it may be an array with the user of every row. `shuffle` deals the rows
-    or columns of a count or of sizes at random. By features, only the agent `labels_at` has labels and weights. The
-    shards' `rows` and `cols` are numbers in this table.
+    or columns of a count or of sizes at random. By features, only the agent `labels_at` has labels, and what stands
+    beside them. The shards' `rows` and `cols` are numbers in this table.
     """
     if by not in SPLITS:
         raise UnknownName("split", by, SPLITS)
@@ -66,7 +66,8 @@ def _by_columns(table: Table, parts: list[Indices], names: list[str], labels_at:
         cols=np.arange(table.d),
     )
     shards = [replace(source.take_columns(part), name=name) for part, name in zip(parts, names, strict=True)]
-    return [shard if k == labels_at else replace(shard, y=None, weights=None) for k, shard in enumerate(shards)]
+    nothing: dict[str, Any] = {"y": None, **dict.fromkeys(BESIDE.values())}
+    return [shard if k == labels_at else replace(shard, **nothing) for k, shard in enumerate(shards)]
 
 
 def _by_label(agents: Any, table: Table) -> tuple[npt.NDArray[Any], list[Indices]]:

@@ -41,6 +41,8 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The column names, where they may be known."""
     open_ended: bool = False
     """Whether columns after the last may have been left out, see `Table`."""
+    beside: tuple[str, ...] = ()
+    """What stands beside the labels: fields of a `Table`, weights excepted, which concern nobody else."""
 
     @staticmethod
     def of(table: Table, *, classification: bool = False, names: bool = True) -> TableSummary:
@@ -57,6 +59,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             header="" if names or table.columns is None else digest(json.dumps(table.columns)),
             names=table.columns if names else None,
             open_ended=table.open_ended,
+            beside=tuple(field for field in table.beside if field != "weights"),
         )
 
 
@@ -102,7 +105,7 @@ def _check_features(parties: Sequence[TableSummary]) -> None:
         count = f"at {len(holders)} parties: {', '.join(holders)}" if holders else "at no party"
         fix = "Leave them out elsewhere." if holders else "Give it (X, y), or name the label column with target=."
         raise InvalidData(
-            f"labels {count}. Split by features, exactly one party has the labels (and the weights). {fix}"
+            f"labels {count}. Split by features, exactly one party has the labels (and weights and offsets). {fix}"
         )
 
 
@@ -131,6 +134,11 @@ def _check_samples(parties: Sequence[TableSummary]) -> None:
                 party.name,
                 f"the labels have {here} columns but those of party {labelled[0].name!r} have {there}. Give all "
                 "the same ones.",
+            )
+        for field in {*party.beside} ^ {*labelled[0].beside}:
+            with_it, without = (party, labelled[0]) if field in party.beside else (labelled[0], party)
+            raise party_error(
+                without.name, f"has no {field}, but party {with_it.name!r} has. Give all parties one, or none."
             )
 
 

@@ -16,6 +16,10 @@ from coterie.errors import InvalidData
 
 Indices = npt.NDArray[np.intp]
 
+BESIDE = {"weight": "weights", "offset": "offset"}
+"""What may stand beside the labels, one value a row, only where labels are: what a column of it is called, and the
+field of a `Table` that holds it. Who reads, checks, splits, sends or digests tables goes through this list."""
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -40,6 +44,8 @@ class Table:
 
     open_ended: bool = False
     """Whether columns after the last may have been left out because they are zero here, as in an svmlight file."""
+    offset: FloatArray | None = None
+    """What is added to the score of each row, in double precision: the logarithm of an exposure, say."""
 
     @property
     def n(self) -> int:
@@ -51,16 +57,22 @@ class Table:
         """The number of columns."""
         return int(self.X.shape[1])
 
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What stands beside the labels here, by the names of fields."""
+        return {field: values for field in BESIDE.values() if (values := getattr(self, field)) is not None}
+
     def column_name(self, j: int) -> str:
         """Column j as errors call it: "column 'age'", or "column 3" where there are no names."""
         return f"column {j}" if self.columns is None else f"column {self.columns[j]!r}"
 
     def digest(self) -> str:
-        """SHA-256 over values, labels and weights in their order, whatever the memory layout.
+        """SHA-256 over values, labels and what stands beside them in their order, whatever the memory layout.
 
         Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
         """
-        return digest(self.X, self.y, self.weights)
+        rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
+        return digest(self.X, self.y, self.weights, *rest)
 
     def take_rows(self, rows: Indices) -> Table:
         """Those rows in that order; a contiguous block shares memory with this table."""
@@ -69,13 +81,13 @@ class Table:
             self,
             X=_row_block(self.X, where) if is_sparse(self.X) and isinstance(where, slice) else self.X[where],
             y=None if self.y is None else self.y[where],
-            weights=None if self.weights is None else self.weights[where],
             ids=None if self.ids is None else self.ids[where],
             rows=None if self.rows is None else self.rows[where],
+            **{field: values[where] for field, values in self.beside.items()},
         )
 
     def take_columns(self, cols: Indices) -> Table:
-        """Those columns in that order, dense ones in Fortran order; labels, weights and ids stay."""
+        """Those columns in that order, dense ones in Fortran order; labels, what stands beside them, and ids stay."""
         X = self.X[:, _as_slice(cols)]
         return replace(
             self,

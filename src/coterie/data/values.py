@@ -41,6 +41,19 @@ def plain(values: object, party: str, noun: str) -> npt.NDArray[Any]:
     return array
 
 
+def logarithms(exposure: npt.NDArray[Any], party: str, column: str) -> npt.NDArray[np.float64]:
+    """The offset of an exposure, which is above 0: a policy that ran for half a year has log ½."""
+    wrong = np.flatnonzero(~(exposure > 0)) if not is_text(exposure) else np.arange(len(exposure))
+    if wrong.size:
+        raise party_error(
+            party,
+            f"{are(wrong.size, 'exposure')} not above 0 (first at row {wrong[0]} of column {column!r}: "
+            f"{exposure[wrong[0]]}). Drop those rows, or correct them.",
+        )
+    logs: npt.NDArray[np.float64] = np.log(exposure.astype(float))
+    return logs
+
+
 def plain_ids(ids: object, party: str) -> npt.NDArray[Any]:
     """Row ids as int64 or text."""
     array = plain(ids, party, "id")

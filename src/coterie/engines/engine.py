@@ -16,7 +16,7 @@ from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
-from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
+from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
 from coterie.threads import cores
@@ -29,7 +29,7 @@ class Run:
     """All that an engine is told."""
 
     agents: Sequence[Agent]
-    steps: Steps
+    steps: Steps | Conversation
     network: Network
     limits: Limits
     checkpoint: Checkpoint | None = None
@@ -48,6 +48,8 @@ class Run:
         self, transport: Transport, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
     ) -> Outcome:
         """Take the rounds, with the agents of this process and a transport for their words; see `rounds.run`."""
+        if isinstance(self.steps, Conversation):
+            return self.steps.on(self.agents, transport)
         return take_rounds(
             self.agents,
             self.steps,

@@ -21,7 +21,7 @@ from coterie.data.remote import RemoteTable
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Keep, Limits, Outcome, Transport, Watch
+from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.steps import Steps
 from coterie.threads import one_blas_thread
 from coterie.transport.driver import Driver
@@ -41,7 +41,7 @@ VERSIONS = 3
 class RunSpec:
     """What all processes are told."""
 
-    steps: Steps
+    steps: Steps | Conversation
     network: Network
     limits: Limits
     process_of: tuple[int, ...]
@@ -214,7 +214,9 @@ def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
     }
     points = [by_agent[agent] for agent in range(len(spec.process_of))]
     warnings = tuple(warning for outcome in outcomes for warning in outcome.warnings)
-    return replace(outcomes[spec.process_of[0]], points=points, warnings=warnings)
+    # Agents are numbered process by process.
+    answers = [answer for outcome in outcomes for answer in outcome.answers]
+    return replace(outcomes[spec.process_of[0]], points=points, warnings=warnings, answers=answers)
 
 
 def unless_error(answer: T | CoterieError) -> T:

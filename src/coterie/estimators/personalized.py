@@ -20,9 +20,9 @@ from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
-from coterie.path import deal_folds
 from coterie.personal import Personal
 from coterie.result import Result
+from coterie.session.folds import deal_folds
 from coterie.session.tables import gather
 from coterie.solve import solve
 

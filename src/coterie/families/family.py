@@ -15,6 +15,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, host, is_tensor
 from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_labels, validated_all
+from coterie.data.table import party_error
 from coterie.errors import InvalidData, InvalidInput
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -46,12 +47,20 @@ class Family(ABC):
     """What its models are called in a report."""
     labels_alone: ClassVar[bool] = True
     """Whether labels can be encoded before the rows are split over agents: then one piece is checked as one."""
+    beside: ClassVar[tuple[str, ...]] = ("weights",)
+    """What may stand beside the labels: fields of a `Table`."""
 
     # -- data --------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def classification(self, problem: Problem) -> bool | None:
         """Whether labels are classes; None where they may be several numbers per row."""
+
+    def check_beside(self, table: Table) -> None:
+        """Refuse what stands beside the labels and would be ignored."""
+        for field in table.beside:
+            if field not in self.beside:
+                raise party_error(table.name, f"the data has {field}, but a {self.called} takes none. Leave it out.")
 
     def check_split(self, problem: Problem, split: str) -> None:  # noqa: B027
         """Refuse a split that models of this kind cannot be learned from."""

@@ -1,8 +1,11 @@
 """Columns sent once, each party's under a secret rotation, to the party with the labels: for many rows and few columns.
 
     X_j R_j        n · d_j numbers, hop by hop to the agent with the labels; R_j a random rotation that j alone knows
-    rounds         those of `lbfgs`, with messages of a number per column in place of a number per row: `couriers.py`
+    R_jᵀ w_j       the coefficients, back in one `Sum`, where a rotation leaves the penalty as it is: none, l2, groups
+                   (each is rotated by itself); the agent with the labels solved the whole problem: `pooled.py`
+    rounds         for l1 and elasticnet those of `lbfgs`, with messages of a number per column: `couriers.py`
 
+Agents of one owner do not rotate, so that there l1 needs no rounds either.
 No message and no certificate tells the slope of the loss at single rows, so parties without labels do not learn them.
 The others have to trust the agent with the labels: it proves the gap with the columns that it was sent.
 
@@ -12,7 +15,7 @@ The way is a tree of shortest paths. A block that passes through others is encry
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,13 +24,14 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.errors import MissingExtra, ProtocolError
-from coterie.methods import couriers
-from coterie.methods.column_costs import cheaper, is_dense, numbers_sent
+from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
+from coterie.methods import couriers, pooled
+from coterie.methods.column_costs import cheaper, moves, numbers_sent
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
-from coterie.methods.lbfgs import SCORE, Lbfgs, has_threshold
+from coterie.methods.lbfgs import NOTHING, SCORE, Lbfgs, has_threshold
 from coterie.methods.lbfgs import State as LbfgsState
+from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Ask, Sum, Talk
@@ -47,6 +51,10 @@ class State(LbfgsState):
     place: int
     columns: FloatArray
     """Everybody's rotated columns, at the labels; elsewhere an empty array as wide."""
+    at_once: bool
+    """Whether the agent with the labels solves the whole problem, without rounds."""
+    groups: FloatArray
+    """To which group each of everybody's columns belongs, at the labels; empty without groups."""
 
 
 class Way(NamedTuple):
@@ -68,54 +76,78 @@ class Blocks(Lbfgs):
     summary: ClassVar[str] = "columns sent once, rotated, to the party with the labels: for many rows, every loss"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent="its columns, once, each row multiplied by a secret rotation, to the label party alone (encrypted where "
-        "they pass through others); then a number per column, rotated, and inner products of its steps, added up",
+        "they pass through others); beside l1 then a number per column and round, rotated, and inner products of its "
+        "steps, added up",
         learned="the label party: all distances and angles between rows in these columns; columns that are "
         "independent and not normal, or binary, can be unmixed (ICA), and a single column is there up to its sign. "
-        "The others: their own coefficients and slopes, a number per column and round, and no labels while rows are "
-        "more than these numbers",
+        "Columns of a group are rotated among themselves only. The others: their own coefficients and slopes, a number "
+        "per column and, beside l1, round, and no labels while rows are more than these numbers",
         secure="the same for the label party: columns go to it alone, and are no sums",
         setup="who is how many hops from the label party; a public key of the label party",
     )
     tells_labels: ClassVar[bool] = False
     moves_columns: ClassVar[bool] = True
+    first_look: ClassVar[int] = 1
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        other = Lbfgs.score(problem, network, sizes)
-        if other is None or sizes is None or not is_dense(sizes) or find_spec("cryptography") is None:
+        if sizes is None or not _is_for(problem) or not moves(sizes) or find_spec("cryptography") is None:
             return None
-        sent = numbers_sent(problem, network, sizes)
+        if _has_groups(problem) and not pooled.fits(sizes.columns):
+            return None
+        sent, other = numbers_sent(problem, network, sizes), "tree" if _has_groups(problem) else "lbfgs"
         each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
-        return SCORE + cheaper(sent, "blocks", "lbfgs"), (
+        return SCORE + cheaper(sent, "blocks", other), (
             f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
-            f"{each['lbfgs']} for lbfgs, which leaves them where they are"
+            f"{each[other]} for {other}, which leaves them where they are"
         )
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if not _is_for(problem):
+            raise InvalidProblem(
+                f"blocks is for the penalties none, l2, l1, elasticnet and group, and this problem has "
+                f"{problem.penalty.name!r}. Use {self.instead}."
+            )
 
     def _pairs(self, agent: Agent) -> int:
         return min(super()._pairs(agent), FEW_PAIRS) if has_threshold(agent) else super()._pairs(agent)
 
     def start(self, agent: Agent) -> Talk[State]:
         rotation = rotation_of(agent)
-        place, columns = yield from _gathered(agent, rotation)
-        return (yield from self._with(agent, agent.first_model().astype(float), None, rotation, place, columns))
+        sent = yield from _gathered(agent, rotation)
+        return (yield from self._with(agent, agent.first_model().astype(float), None, rotation, sent))
 
     def warm(self, agent: Agent, state: LbfgsState, point: Point) -> Talk[State]:
         assert isinstance(state, State)
-        kept = state.rotation, state.place, state.columns
-        return (yield from self._with(agent, point.w.astype(float), point.v, *kept))
+        sent = Sent(state.place, state.columns, state.at_once, state.groups)
+        return (yield from self._with(agent, point.w.astype(float), point.v, state.rotation, sent))
 
     def _with(
-        self,
-        agent: Agent,
-        w: FloatArray,
-        dual: FloatArray | None,
-        rotation: FloatArray,
-        place: int,
-        columns: FloatArray,
+        self, agent: Agent, w: FloatArray, dual: FloatArray | None, rotation: FloatArray, sent: Sent
     ) -> Talk[State]:
-        plain = yield from self._started(agent, w, dual, couriers.Blocks(rotation, place, columns))
+        if sent.at_once:
+            v = dual if dual is not None and agent.data.y is not None else NOTHING
+            none = Memory.empty(0, 0)
+            plain = LbfgsState(w, NOTHING, none, NOTHING, 0.0, NOTHING, v, NOTHING, 0.0, 0, 0.0, 1.0, 0.0)
+        else:
+            plain = yield from self._started(agent, w, dual, couriers.Blocks(rotation, sent.place, sent.columns))
         known: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
-        return State(**known, rotation=rotation, place=place, columns=columns)
+        return State(**known, rotation=rotation, **sent._asdict())
+
+    def round(self, agent: Agent, state: LbfgsState, t: int) -> Talk[State]:
+        assert isinstance(state, State)
+        if not state.at_once:
+            after = yield from super().round(agent, state, t)
+            assert isinstance(after, State)
+            return after
+        width = state.columns.shape[1]
+        if agent.data.y is None:
+            heard = yield Sum(np.zeros(width))
+            return replace(state, w=state.rotation @ heard[state.place : state.place + len(state.rotation)])
+        w, v = pooled.solved(agent, state.columns, state.groups)
+        own = agent.data.d
+        yield Sum(w[own : own + width])
+        return replace(state, w=np.delete(w, np.s_[own : own + width]), v=v)
 
     def courier(self, agent: Agent, state: LbfgsState) -> couriers.Sums | couriers.Blocks:
         assert isinstance(state, State)
@@ -124,27 +156,76 @@ class Blocks(Lbfgs):
     def point(self, agent: Agent, state: LbfgsState) -> Point:
         # Proofs of this run take the same way: no slopes at single rows are told.
         agent.scratch["courier"] = self.courier(agent, state)
-        return super().point(agent, state)
+        return super().point(agent, state) if state.v.size else Point(state.w.astype(agent.design.dtype))
 
 
 def rotation_of(agent: Agent) -> FloatArray:
-    """A random rotation of its columns, uniform among all; agents of one owner, and the labels' own, need none."""
-    d = agent.data.d
-    if agent.data.y is not None or not agent.secret:
-        return np.eye(d)
-    Q, R = np.linalg.qr(agent.private_random(0).standard_normal((d, d)))
-    rotation: FloatArray = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
+    """A random rotation of its columns, uniform among all that leave groups together.
+
+    Agents of one owner, and the labels' own, need none.
+    """
+    rotation = np.eye(agent.data.d)
+    if not _rotates(agent):
+        return rotation
+    random, groups = agent.private_random(0), _groups_of(agent)
+    for group in np.unique(groups) if groups.size else [None]:
+        mine = np.arange(agent.data.d) if group is None else np.flatnonzero(groups == group)
+        Q, R = np.linalg.qr(random.standard_normal((len(mine), len(mine))))
+        rotation[np.ix_(mine, mine)] = Q * np.where(np.diag(R) < 0, -1.0, 1.0)
     return rotation
+
+
+def _rotates(agent: Agent) -> bool:
+    return agent.data.y is None and bool(agent.secret)
+
+
+def _groups_of(agent: Agent) -> FloatArray:
+    """The number of the group of each of its columns, counted from 0 at every agent; without groups an empty array."""
+    pieces = agent.problem.penalty.pieces
+    return NOTHING if pieces is None or pieces.groups is None else pieces.groups.astype(float)
+
+
+def _has_groups(problem: Problem) -> bool:
+    return problem.penalty.pieces is not None and problem.penalty.pieces.groups is not None
+
+
+def _is_for(problem: Problem) -> bool:
+    """Whether its penalty is none, l2, l1 or both, or groups."""
+    pieces = problem.penalty.pieces
+    return pieces is not None and not set(pieces.kinds) - {"l1", "groups"}
 
 
 # -- the columns' way --------------------------------------------------------------------------------------------------
 
 
-def _gathered(agent: Agent, rotation: FloatArray) -> Talk[tuple[int, FloatArray]]:
+class Sent(NamedTuple):
+    """What an agent knows when the columns were sent: see `State`."""
+
+    place: int
+    columns: FloatArray
+    at_once: bool
+    groups: FloatArray
+
+
+def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
     """Where its columns begin among those of all without labels, and at the labels these columns."""
     here, (n, _), dtype = agent.data.y is not None, agent.design.shape, agent.design.dtype
-    widths = (yield Sum(agent.one_hot(0 if here else len(rotation)))).astype(int)
+    own = [float(agent.data.d), float(_rotates(agent))]
+    told = yield Sum(np.append(agent.one_hot(0 if here else len(rotation)), own))
+    widths = told[:-2].astype(int)
     place, width = int(widths[: agent.index].sum()), int(widths.sum())
+    at_once = pooled.fits(int(told[-2])) and not (has_threshold(agent) and told[-1])
+    groups = NOTHING
+    if _has_groups(agent.problem):
+        if not at_once:
+            raise InvalidProblem(
+                f"blocks solves problems with groups of at most {pooled.WIDEST} columns; this one has {int(told[-2])}. "
+                "Use tree."
+            )
+        mine = np.zeros(width)
+        if not here:
+            mine[place : place + len(rotation)] = _groups_of(agent)
+        groups = yield Sum(mine)
     way = yield from _found(agent)
     key = _private_key(agent)
     public = yield from _public_key(agent, key if here else None)
@@ -158,10 +239,13 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Talk[tuple[int, FloatArray]
         heard = yield Ask(asked, tell=tells)
         bundle = np.concatenate([bundle, *(heard[child] for child in sorted(heard))])
     if not here:
-        return place, np.empty((0, width), dtype)
+        return Sent(place, np.empty((0, width), dtype), at_once, NOTHING)
     found = _unpacked(bundle, widths, n, key)
     blocks = [found[index] for index in range(agent.count) if widths[index]]
-    return place, np.hstack(blocks) if blocks else np.empty((n, 0), dtype)
+    if groups.size:
+        # Counted on from agent to agent: no two have a group in common.
+        groups = groups + (1 + groups.max()) * (1 + np.repeat(np.arange(agent.count), widths))
+    return Sent(place, np.hstack(blocks) if blocks else np.empty((n, 0), dtype), at_once, groups)
 
 
 def _found(agent: Agent) -> Talk[Way]:

@@ -21,8 +21,8 @@ PROOFS = 1.25
 """Certificates cost a quarter of the rounds."""
 PAIRS, EQUATIONS = 30, 3
 """Pairs that are remembered, 8 numbers each; beside l1, so many messages of 2 k² numbers for k pairs."""
-DENSE = 0.25
-"""Columns of which fewer numbers are not 0 do not move: rotated, they are dense."""
+DENSE, SMALL = 0.25, 10**7
+"""Columns of which fewer numbers are not 0 do not move, because rotated they are dense, unless they are so small."""
 
 
 def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, float]:
@@ -36,9 +36,11 @@ def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, 
     small = 4.0 * PAIRS + (EQUATIONS * 2.0 * min(n / 10, PAIRS**2) if l1 else 0.0)
     few = 4.0 * PAIRS + (EQUATIONS * 2.0 * 100 if l1 else 0.0)
     moved = float(n) * d * (m - 1) / m * _hops(network)
+    # Without l1 the agent with the labels solves alone: one message of coefficients, and a proof.
+    later = rounds if l1 else 2.0
     return {
         "lbfgs": rounds * (2 * n + small) * copies,
-        "blocks": moved + rounds * (2 * d + few) * copies,
+        "blocks": moved + later * (2 * d + few) * copies,
         "tree": TREE_ROUNDS * rounds * 2 * n * copies,
     }
 
@@ -49,9 +51,10 @@ def cheaper(sent: dict[str, float], one: str, other: str) -> float:
     return sent[other] / both if both else 0.5
 
 
-def is_dense(sizes: Sizes) -> bool:
-    """Whether most of the columns' numbers are not 0."""
-    return sizes.nonzeros >= DENSE * sizes.rows * sizes.columns
+def moves(sizes: Sizes) -> bool:
+    """Whether the label party could keep all columns as dense ones."""
+    numbers = sizes.rows * sizes.columns
+    return sizes.nonzeros >= DENSE * numbers or numbers <= SMALL
 
 
 def _hops(network: Network) -> float:

@@ -61,16 +61,15 @@ RETRY_SECONDS = 1.0
 
 def read_own(own: PartyFile, study: Study, data: Path | None = None) -> Table:
     """The party's own file, checked as far as one can alone; nothing has been sent."""
-    target = None if data is not None else own.target
-    weight = None if data is not None else own.weight
-    columns = own.columns
+    roles, columns = own.roles(), own.columns
     if data is not None:
-        model = load_model(own.output / "model.npz")
-        columns = model.columns
-    table = read(data or own.data, target=target, id=study.id, weight=weight, columns=columns, name=own.party)
+        columns = load_model(own.output / "model.npz").columns
+        roles = {role: roles[role] for role in ("offset", "exposure")}
+    table = read(data or own.data, id=study.id, columns=columns, name=own.party, **roles)
     problem = study.make_problem()
     family = family_of(problem)
     checked = validated(table, classification=family.classification(problem))
+    family.check_beside(checked)
     family.check_labels(checked, problem)
     return checked
 

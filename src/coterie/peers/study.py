@@ -22,7 +22,7 @@ party.toml, at one party:
     party = "clinic"
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
-    target = "readmitted"               # at the party with the labels
+    target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -194,6 +194,9 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """The folder that makes a crash harmless; "" for none."""
     target: str | None = None
     weight: str | None = None
+    offset: str | None = None
+    exposure: str | None = None
+    """A column whose logarithm is the offset."""
     columns: tuple[str, ...] | None = None
     listen: str | None = None
     """host:port to listen on, where it is not the address in the study."""
@@ -201,6 +204,10 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     """Seconds to wait for the neighbours to come."""
     policy: Policy = Policy()
     """What it lets a study ask of it."""
+
+    def roles(self) -> dict[str, Any]:
+        """Which columns of its data are labels, or stand beside them, as `read` takes them."""
+        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure")}
 
 
 T = TypeVar("T", Study, PartyFile)

@@ -2,6 +2,7 @@
 
     write_report(result, "report.html")         one page that opens anywhere, also offline
     save_figures(result, "figures", "pdf")      its pictures as files
+    write_path(path, "report.html")             a path of strengths
     write_comparison({"newton": a, "gram": b}, "report.html")     several methods side by side
 
 Matplotlib is only loaded when one of these is called, so that the command line starts quickly.
@@ -11,20 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
 
 from coterie.errors import UnknownName
 from coterie.files import write_atomically
 from coterie.inference import Inference
 from coterie.result import Result
 
+if TYPE_CHECKING:
+    from coterie.path import Path
+
 __all__ = [
     "FORMATS",
     "inference_section",
+    "path_section",
     "save_comparison_figures",
     "save_figures",
+    "save_path_figures",
     "write_comparison",
+    "write_path",
     "write_report",
 ]
 
@@ -32,8 +39,8 @@ FORMATS = ("svg", "pdf", "png")
 
 
 def write_report(
-    result: Result, path: str | Path, *, notes: Sequence[str] = (), sections: Sequence[Callable[[Result], str]] = ()
-) -> Path:
+    result: Result, path: str | FilePath, *, notes: Sequence[str] = (), sections: Sequence[Callable[[Result], str]] = ()
+) -> FilePath:
     """Write one self-contained HTML page about the run: what is proven, how it went, what it cost, how to repeat it.
 
     `notes` are paragraphs for the head of the page, such as whose data this was. `sections` are functions that make
@@ -51,33 +58,56 @@ def inference_section(inference: Inference) -> Callable[[Result], str]:
     return partial(render, inference)
 
 
-def save_figures(result: Result, folder: str | Path, format: str = "svg") -> list[Path]:
+def path_section(path: Path) -> Callable[[Result], str]:
+    """A section for `write_report`: which strengths were tried, and why one was chosen."""
+    from coterie.report.path import render
+
+    return partial(render, path)
+
+
+def write_path(path: Path, file: str | FilePath) -> FilePath:
+    """Write one self-contained HTML page about a path: scores and coefficients over the strengths, and the choice."""
+    from coterie.report.path import path_page
+
+    return write_atomically(file, path_page(path).encode(), public=True)
+
+
+def save_path_figures(path: Path, folder: str | FilePath, format: str = "svg") -> list[FilePath]:
+    """Write the pictures of a path as files into a folder, as "svg", "pdf" or "png"."""
+    from coterie.report.path import path_figures
+
+    return _save(lambda: path_figures(path), folder, format)
+
+
+def save_figures(result: Result, folder: str | FilePath, format: str = "svg") -> list[FilePath]:
     """Write the pictures of the report as files into a folder, as "svg", "pdf" or "png"."""
     from coterie.report.figures import figures
 
     return _save(lambda: figures(result), folder, format)
 
 
-def write_comparison(results: Mapping[str, Result], path: str | Path) -> Path:
+def write_comparison(results: Mapping[str, Result], path: str | FilePath) -> FilePath:
     """Write one self-contained HTML page about several runs on the same problem, by the names of their methods."""
     from coterie.report.compare import comparison_page
 
     return write_atomically(path, comparison_page(results).encode(), public=True)
 
 
-def save_comparison_figures(results: Mapping[str, Result], folder: str | Path, format: str = "svg") -> list[Path]:
+def save_comparison_figures(
+    results: Mapping[str, Result], folder: str | FilePath, format: str = "svg"
+) -> list[FilePath]:
     """Write the pictures of a comparison as files into a folder, as "svg", "pdf" or "png"."""
     from coterie.report.compare import comparison_figures
 
     return _save(lambda: comparison_figures(results), folder, format)
 
 
-def _save(figures: Callable[[], Mapping[str, Any]], folder: str | Path, format: str) -> list[Path]:
+def _save(figures: Callable[[], Mapping[str, Any]], folder: str | FilePath, format: str) -> list[FilePath]:
     from coterie.report.figures import rendered
 
     if format not in FORMATS:
         raise UnknownName("figure format", format, FORMATS)
     return [
-        write_atomically(Path(folder) / f"{name}.{format}", rendered(figure, format), public=True)
+        write_atomically(FilePath(folder) / f"{name}.{format}", rendered(figure, format), public=True)
         for name, figure in figures().items()
     ]

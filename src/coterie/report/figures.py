@@ -12,6 +12,8 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec
 
 import matplotlib.style
 import numpy as np
@@ -27,6 +29,8 @@ from coterie.networks.draw import draw
 from coterie.progress import format_bits
 from coterie.report.words import number, plain, shortened
 from coterie.result import Result
+
+P = ParamSpec("P")
 
 INK = "#1f2a37"
 QUIET = "#8b95a3"
@@ -124,6 +128,17 @@ def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
 def _style() -> Iterator[None]:
     with matplotlib.style.context(["default", STYLE]):
         yield
+
+
+def styled(drawing: Callable[P, Figure]) -> Callable[P, Figure]:
+    """A decorator: the picture is drawn in the style of all pictures."""
+
+    @wraps(drawing)
+    def drawn(*given: P.args, **named: P.kwargs) -> Figure:
+        with _style():
+            return drawing(*given, **named)
+
+    return drawn
 
 
 # -- the gap ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,8 @@ class _Known:
     summary: TableSummary
     labels: npt.NDArray[Any] | None
     """Its different labels, if they are classes; of numbers, only of which type they are."""
-    weighted: bool
+    beside: tuple[str, ...]
+    """What stands beside the labels: fields of a `Table`."""
     ids: str | None
     """The digest of its row ids."""
 
@@ -40,14 +41,15 @@ class _Known:
         """A table of that form without content; a small one has no more rows than show all labels."""
         told = self.summary
         n = min(told.rows, 0 if self.labels is None else len(self.labels)) if small else told.rows
+        beside: dict[str, Any] = dict.fromkeys(self.beside, np.ones(n))
         return Table(
             X=sp.csr_array((n, told.columns), dtype=np.float32 if told.single else np.float64),
             y=None if self.labels is None else np.resize(self.labels, (n, *(told.outputs or ()))),
-            weights=np.ones(n) if self.weighted else None,
             ids=None if self.ids is None else np.full(n, self.ids),
             columns=told.names,
             name=told.name,
             open_ended=told.open_ended,
+            **beside,
         )
 
 
@@ -80,7 +82,7 @@ def summary_of(source: Source, index: int, classification: bool) -> _Known:
     if labels is not None and labels.dtype.kind in "biuf" and not classification:
         labels = np.ones(1, labels.dtype)
     ids = None if table.ids is None else digest(table.ids)
-    return _Known(TableSummary.of(table), labels, table.weights is not None, ids)
+    return _Known(TableSummary.of(table), labels, tuple(table.beside), ids)
 
 
 def _fetched(source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str) -> Table:

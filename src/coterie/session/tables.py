@@ -80,4 +80,7 @@ def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
 
 def prepare_tables(tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
     """The tables checked alone and together, with labels as numbers, in one precision; and the classes."""
-    return family_of(problem).prepare(tables, problem, split)
+    family = family_of(problem)
+    for table in tables:
+        family.check_beside(table)
+    return family.prepare(tables, problem, split)

@@ -1,0 +1,92 @@
+"""`coterie path`: one model for every strength of the penalty, and which strength is best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import coterie as co
+from coterie.catalogue import names_in
+from coterie.commands.options import (
+    Config,
+    Figures,
+    Folds,
+    Json,
+    Question,
+    Rule,
+    Strengths,
+    among,
+    any_strength,
+    question,
+    strengths_of,
+    taking,
+)
+from coterie.commands.output import console, print_json, summary
+
+EXAMPLE = "Example: coterie path patients.csv --target ill --loss logistic --penalty l1 --intercept --cv 5"
+
+
+@taking(question, any_strength, leave_out="strength")
+def path(
+    question: Question,
+    strengths: Strengths = None,
+    cv: Folds = None,
+    rule: Rule = "best",
+    method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder: path.json, a folder per strength, and report.")
+    ] = Path("coterie-path"),
+    figures: Figures = None,
+    as_json: Json = False,
+    config: Config = None,
+) -> None:
+    """Fit a model for every strength of the penalty, each from the last; --cv says which strength is best."""
+    chosen = strengths_of(strengths)
+    output.mkdir(parents=True, exist_ok=True)
+    found = co.path(
+        question.problem,
+        question.data,
+        chosen,
+        cv=cv,
+        rule=rule,
+        method=method,
+        checkpoint=checkpoint,
+        progress=False if as_json else None,
+        **question.settings,
+        **question.options,
+    )
+    if question.settings["engine"].speaks:
+        found.save(output)
+        if figures is not None:
+            co.report.save_path_figures(found, output / "figures", figures)
+        show_path(found, output, co.report.write_path(found, output / "report.html"), as_json)
+    raise typer.Exit(max(result.status.exit_code for result in found.results))
+
+
+def show_path(found: co.Path, output: Path, report: Path, as_json: bool) -> None:
+    """The table of a path, what it cost, and where everything was put."""
+    if as_json:
+        scored = found.scores is not None
+        told = {
+            "strengths": list(found.strengths),
+            "table": found.table(),
+            "chosen": found.chosen_strength if scored else None,
+            "best": found.best_strength if scored else None,
+            "rule": found.rule,
+            "results": [summary(result) for result in found.results],
+            "total": vars(found.total),
+        }
+        print_json({**told, "output": str(output), "report": str(report)})
+        return
+    out = console()
+    out.print(str(found), markup=False, soft_wrap=True)
+    sent = co.progress.format_bits(found.total.bits)
+    out.print(
+        f"[bold]Bill[/bold]  {sent} in total, {co.progress.format_bits(found.validation.bits)} of it for folds and grid"
+    )
+    out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)

@@ -1,0 +1,116 @@
+"""Which strengths are worth trying: a grid from a model that uses no column to one that hardly feels the penalty.
+
+    q = ∇ (1/n) Σ s ℓ   at coefficients of 0 and the best intercept: a `Sum` for the intercept, and one of q
+
+The first strength is the least at which all coefficients are 0: prox_g(q) = 0. A penalty such as l2 never gives 0; then
+it is the strength at which scores are less than a tenth of the labels' scale from the constant:
+
+    w ≈ q/λ,   √(mean (x·w)²) ≤ √trace(S) ‖q‖/λ   with S the covariance of the columns
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, as_number
+from coterie.certificate.introduction import best_constant
+from coterie.errors import InvalidProblem
+from coterie.families import family_of
+from coterie.problem import Problem
+from coterie.words import Sum, Talk
+
+COUNT = 20
+"""Strengths in a grid that nobody chose."""
+SPARSE, SMOOTH = 1e-3, 1e-5
+"""The last strength as a share of the first, for penalties that give zeros and for others."""
+MOVED = 0.1
+"""How far, as a share of the labels' scale, scores move at the first strength of a penalty that gives no zeros."""
+HALVINGS = 60
+
+
+def with_strength(problem: Problem, strength: float) -> Problem:
+    """The same problem with another strength of the penalty."""
+    check_strength(problem)
+    changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
+    return Problem(problem.loss, changed, intercept=problem.intercept)
+
+
+def check_strength(problem: Problem) -> None:
+    """Refuse a problem whose penalty has no strength to choose."""
+    if not hasattr(getattr(problem, "penalty", None), "strength"):
+        what = family_of(problem).words(problem)
+        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2.")
+
+
+def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
+    """The strengths as numbers, if they make sense."""
+    if not len(strengths):
+        raise InvalidProblem("a path needs at least one strength, e.g. strengths=np.logspace(0, -3, 10).")
+    if wrong := [strength for strength in strengths if not 0 <= as_number(strength) < math.inf]:
+        raise InvalidProblem(f"strengths are numbers from 0 up, not {wrong[0]!r}.")
+    if len(set(map(float, strengths))) < len(strengths):
+        raise InvalidProblem("a path has every strength once.")
+    return tuple(map(float, strengths))
+
+
+def slope_at_constant(agent: Agent) -> Talk[FloatArray]:
+    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced."""
+    w = np.zeros(agent.design.shape[1])
+    if agent.problem.intercept:
+        w[-agent.problem.outputs :] = yield from _constants(agent)
+    total = yield Sum(agent.at(w).adjoint.astype(float))
+    return agent.problem.coefficients(total) / agent.total
+
+
+def _constants(agent: Agent) -> Talk[Any]:
+    ones = agent.weighted(np.ones(agent.data.n))
+    if agent.problem.family == "multiclass":
+        counts = yield Sum(np.bincount(agent.labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
+        return np.log(counts / agent.total)
+    labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
+    return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))
+
+
+def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
+    """So many strengths, the largest first, in equal ratios; `agent` was introduced, and all know q."""
+    length = float(np.linalg.norm(q))
+    if not length > 0:
+        raise InvalidProblem("no column has anything to do with the labels, so no strength is better than another.")
+    zeros = _least_with_zeros(agent.problem, q)
+    ratio = SMOOTH if zeros is None else SPARSE
+    top = _spread(agent) * length / (MOVED * agent.known.label_scale) if zeros is None else zeros
+    return tuple(np.geomspace(top, ratio * top, count).tolist())
+
+
+def _least_with_zeros(problem: Problem, q: FloatArray) -> float | None:
+    """The least strength at which no coefficient is worth its price; None if there is none."""
+
+    def zero(strength: float) -> bool:
+        penalty: Any = replace(problem.penalty, strength=strength)  # type: ignore[call-arg]
+        return not penalty.prox(q, 1.0).any()
+
+    high = float(np.abs(q).sum())
+    while not zero(high):
+        high *= 10.0
+        if high > 1e6 * float(np.abs(q).sum()):
+            return None
+    low = 0.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if zero(middle) else (middle, high)
+    return high
+
+
+def _spread(agent: Agent) -> float:
+    """√trace(S)."""
+    known = agent.known
+    if known.centre is not None:
+        return known.unit * math.sqrt(len(known.centre))
+    assert known.lengths is not None
+    return math.sqrt(float(known.lengths.sum()) / known.total)
