@@ -24,10 +24,10 @@ from coterie.data import Table, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
-from coterie.methods import METHODS, method, newton, quadratic, sampled_rows
+from coterie.methods import METHODS, method, moments, newton, quadratic, sampled_rows
 from coterie.methods.central_path import Kinks, Samples
 from coterie.methods.costs import Link, Sizes
-from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
+from coterie.methods.moments import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.penalties.l1 import L1
 from coterie.rounds import introduced
@@ -706,7 +706,7 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
 
     def second_moment(*arguments, single=False):
         precisions.append(single)
-        return quadratic.second_moment(*arguments, single=single)
+        return moments.second_moment(*arguments, single=single)
 
     def rounds():
         precisions.clear()
@@ -777,8 +777,8 @@ def test_moments_in_single_precision(size):
     A, weights = size * np.random.default_rng(0).standard_normal((50, 7)), np.linspace(-1, 2, 50)
     exact = np.triu(A.T @ (weights[:, None] * A))
     np.testing.assert_allclose(
-        quadratic.second_moment(Design(A, False), weights), exact, rtol=1e-12, atol=1e-12 * size**2
+        moments.second_moment(Design(A, False), weights), exact, rtol=1e-12, atol=1e-12 * size**2
     )
-    found = quadratic.second_moment(Design(A, False), weights, single=True)
+    found = moments.second_moment(Design(A, False), weights, single=True)
     lost = 1e-38 if size == 1e-30 else 0.0  # squares that are 0 in single precision
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max() + lost)

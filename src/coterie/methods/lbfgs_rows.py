@@ -18,7 +18,8 @@ from coterie.errors import InvalidProblem
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import LESS, MORE, NOTHING, SHORT, QuasiNewton, State, Way, has_threshold, ridge_of
 from coterie.methods.metrics import Diagonal
-from coterie.methods.quadratic import diagonal, proven
+from coterie.methods.moments import diagonal
+from coterie.methods.quadratic import proven
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.problem import Problem

@@ -39,7 +39,8 @@ from coterie.methods import conjugate_gradients, working_set
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, proven
 from coterie.methods.sampled_rows import MNIST, first_sample, next_sample, thinned
 from coterie.networks import Network
 from coterie.problem import Problem

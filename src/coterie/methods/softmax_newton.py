@@ -28,7 +28,8 @@ from coterie.methods.conjugate_gradients import solved
 from coterie.methods.costs import Outlook, Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.quadratic import diagonal, minimiser, packed, rounded, second_moment, unpacked
+from coterie.methods.moments import diagonal, packed, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, rounded
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned

@@ -27,7 +27,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
 from coterie.methods.disclosure import TOTALS
-from coterie.methods.quadratic import packed, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
 from coterie.stacked_design import StackedDesign
 from coterie.words import Sum, Talk
 
