@@ -38,6 +38,7 @@ if typing.TYPE_CHECKING:
     from coterie.catalogue import register
     from coterie.certificate import Certificate, Point
     from coterie.data import Table, align, read
+    from coterie.data.recipes import Preparation
     from coterie.data.remote import Rows
     from coterie.engines import Engine
     from coterie.errors import CoterieError
@@ -48,10 +49,12 @@ if typing.TYPE_CHECKING:
         LowRankRegressor,
         PersonalizedClassifier,
     )
+    from coterie.evaluate import evaluate
+    from coterie.evaluation import Evaluation
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -61,6 +64,7 @@ if typing.TYPE_CHECKING:
     from coterie.result import Result
     from coterie.solve import solve
     from coterie.statuses import Status
+    from coterie.survival import survival_labels
     from coterie.verify import verify
     from coterie.words import Ask, Exchange, Mix, Sum, Talk
 
@@ -74,6 +78,7 @@ __all__ = [
     "CoterieError",
     "Disclosure",
     "Engine",
+    "Evaluation",
     "Exchange",
     "Inference",
     "LinearClassifier",
@@ -94,20 +99,24 @@ __all__ = [
     "PersonalizedClassifier",
     "Plan",
     "Point",
+    "Preparation",
     "Problem",
     "Result",
     "Rows",
     "Status",
     "Sum",
+    "SurvivalModel",
     "Table",
     "Talk",
     "align",
+    "evaluate",
     "networks",
     "path",
     "plan",
     "read",
     "register",
     "solve",
+    "survival_labels",
     "verify",
 ]
 
@@ -117,14 +126,17 @@ _NAMES_OF = {
     "catalogue": "register",
     "certificate": "Certificate Point",
     "data": "Table align read",
+    "data.recipes": "Preparation",
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "evaluate": "evaluate",
+    "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
@@ -134,6 +146,7 @@ _NAMES_OF = {
     "result": "Result",
     "solve": "solve",
     "statuses": "Status",
+    "survival": "survival_labels",
     "verify": "verify",
     "words": "Ask Exchange Mix Sum Talk",
 }

@@ -17,6 +17,7 @@ from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.problem import Problem
 from coterie.stacked_design import StackedDesign
+from coterie.survival import CoxHere, RiskSets, stratified
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -241,8 +242,16 @@ class Agent:
             known = self.scratch["design"] = self._of_outputs(self._of_one_output())
         return known
 
+    @property
+    @remembered
+    def risk(self) -> RiskSets:
+        """Survival: which of its own rows are at risk when."""
+        return RiskSets(self.exact_labels, self.data.weights)
+
     def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept
+        if self.problem.family == "survival":
+            return stratified(X, self.risk)
         if self.split != "features" or not intercept:
             return Design(X, intercept)
         here = self.data.y is not None
@@ -303,10 +312,12 @@ class Agent:
         """
         design = design or self.design
         place = "here" if design is self.design else "here, centred"
-        known: Here | SoftmaxHere | None = self.scratch.get(place)
+        known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
             if isinstance(design, StackedDesign):
                 known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
+            elif self.problem.family == "survival":
+                known = CoxHere(w, design, self.risk)
             else:
                 known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:

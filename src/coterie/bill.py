@@ -9,9 +9,9 @@ What a word costs follows from the network:
 | secure `Sum`     | as `Sum`, with 24 bytes a number up and as usual down                                            |
 | `Ask` p peers    | p published messages                 | p published messages                                      |
 
-The words of the rounds, of the set-up, of self-tuning and of the certificates (`proof`) are kept separate: `scalars`,
-`bits` and `messages` are those of the rounds, which the papers count; `total` is everything that was sent, and is
-what `max_bits` limits.
+The words of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates (`proof`) are kept
+separate: `scalars`, `bits` and `messages` are those of the rounds, which the papers count; `total` is everything that
+was sent, and is what `max_bits` limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from coterie.networks import Network
 
-PURPOSES = ("setup", "rounds", "tuning", "proof")
+PURPOSES = ("preparation", "setup", "rounds", "tuning", "proof")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Bill:
 
     @property
     def total(self) -> Cost:
-        """Everything that was sent: rounds, set-up, tuning and proofs."""
+        """Everything that was sent: preparation, set-up, rounds, tuning and proofs."""
         return self._cost(*PURPOSES)
 
     @property

@@ -23,7 +23,7 @@ from coterie.data import Table
 from coterie.data.remote import Rows
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
-from coterie.families import points_of
+from coterie.families import family_of, points_of
 from coterie.files import read_bytes, readable, write_atomically
 from coterie.problem import Problem
 from coterie.result import Result
@@ -230,7 +230,7 @@ def path(
             )
         problems = [with_strength(problem, strength) for strength in chosen]
         return Path(chosen, tuple(_along(problems, data, {**settings, "agents": agents})), rule=rule)
-    tables = gather(data, split, agents, seed)
+    tables = gather(data, split, agents, seed, family_of(problem).pieces)
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")

@@ -18,6 +18,7 @@ import numpy as np
 
 from coterie.arrays import is_sparse, whole_number
 from coterie.data import Table
+from coterie.data.recipes import Preparation
 from coterie.engines import engine as find_engine
 from coterie.families import family_of
 from coterie.methods import METHODS
@@ -85,7 +86,9 @@ def plan(
     """
     known = make_link(link)
     seed = whole_number("seed", seed, least=0)
-    tables = gather(_made_up(problem, data, seed), split, agents, seed)
+    recipes = settings.get("prepare")
+    prepare = None if recipes is None else Preparation.of(recipes)
+    tables = gather(_made_up(problem, data, seed), split, agents, seed, family_of(problem).pieces, prepare)
     rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method

@@ -21,6 +21,7 @@ from coterie.arrays import FloatArray
 from coterie.errors import InvalidProblem, NotRegistered, UnknownName, did_you_mean
 from coterie.losses import LOSSES, Loss, loss
 from coterie.penalties import PENALTIES, Penalty, Step, penalty
+from coterie.survival import Cox
 from coterie.tasks import TASKS, Task, task
 
 
@@ -34,7 +35,7 @@ class Problem:
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 
     Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank. With any
-    other penalty "multinomial" is a linear model of several classes.
+    other penalty "multinomial" is a linear model of several classes. "cox" is proportional hazards (see `survival`).
 
     Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
     """
@@ -45,7 +46,7 @@ class Problem:
 
     def __init__(
         self,
-        loss: str | Loss | Task = "squared",
+        loss: str | Loss | Task | Cox = "squared",
         penalty: str | Penalty = "none",
         strength: float | None = None,
         *,
@@ -62,6 +63,8 @@ class Problem:
         object.__setattr__(self, "intercept", bool(intercept))
         if for_matrices and intercept:
             raise InvalidProblem("a low-rank model has no intercept; centre the columns, or append a column of ones.")
+        if intercept and self.family == "survival":
+            raise InvalidProblem("cox has no intercept: the baseline hazard takes its place. Leave intercept out.")
         if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
             raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")
         if parameters:
@@ -76,9 +79,11 @@ class Problem:
 
     @cached_property
     def family(self) -> str:
-        """Which kind of model, proof and methods it needs: "linear", "multiclass" or "low-rank"."""
+        """Which kind of model, proof and methods it needs: "linear", "multiclass", "survival", ..."""
         if self.penalty.for_matrices:
             return "low-rank"
+        if isinstance(self.loss, Cox):
+            return "survival"
         return "multiclass" if isinstance(self.loss, Task) else "linear"
 
     @cached_property
@@ -163,6 +168,8 @@ class Problem:
         try:
             chosen = penalty(**parts["penalty"])
             named = parts["loss"].get("name")
+            if named == Cox.name:
+                return Problem(Cox(), chosen, intercept=parts["intercept"])
             fit = (task if chosen.for_matrices or (named in TASKS and named not in LOSSES) else loss)(**parts["loss"])
         except UnknownName as error:
             if isinstance(error.name, str):
@@ -171,13 +178,15 @@ class Problem:
         return Problem(fit, chosen, intercept=parts["intercept"])
 
 
-def _parameter_names(entry: type[Loss] | type[Task] | type[Penalty]) -> list[str]:
+def _parameter_names(entry: type[Loss] | type[Task] | type[Cox] | type[Penalty]) -> list[str]:
     return [field.name for field in fields(entry)]
 
 
-def _make_loss(given: str | Loss | Task, parameters: dict[str, Any]) -> Loss | Task:
-    if isinstance(given, Loss):
+def _make_loss(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Loss | Task | Cox:
+    if isinstance(given, Loss | Cox):
         return given
+    if given == Cox.name:
+        return Cox()
     if isinstance(given, Task) or (given not in LOSSES and given in TASKS):
         name = given.name if isinstance(given, Task) else given
         if TASKS[name].for_vectors:
@@ -187,11 +196,11 @@ def _make_loss(given: str | Loss | Task, parameters: dict[str, Any]) -> Loss | T
     return loss(given, **{name: parameters.pop(name) for name in own})
 
 
-def _make_task(given: str | Loss | Task, parameters: dict[str, Any]) -> Task:
+def _make_task(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Task:
     if isinstance(given, Task):
         return given
-    name = given.name if isinstance(given, Loss) else given
-    if name in LOSSES and name not in TASKS:
+    name = given.name if isinstance(given, Loss | Cox) else given
+    if name == Cox.name or (name in LOSSES and name not in TASKS):
         raise InvalidProblem(f"{name} with a penalty on matrices is not known; use one of {', '.join(TASKS)}.")
     own = [field for field in _parameter_names(TASKS[name]) if field in parameters]
     return task(name, **{field: parameters.pop(field) for field in own})

@@ -134,12 +134,15 @@ class Conversation:
 
     talk: Callable[[Agent], Talk[Any]]
     """For engines with several processes, a function of a module, or a `partial` of one."""
+    purpose: str = "rounds"
+    """What the bill says it is for."""
     asynchronous: ClassVar[bool] = False
 
     def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
-        """Have it; the answers are in the outcome, and the bill says one round."""
-        answers = transport.take(self.talk, [(agent,) for agent in agents], "rounds")
-        transport.bill.end_round()
+        """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
+        answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
+        if self.purpose == "rounds":
+            transport.bill.end_round()
         nothing, nan = Bound(math.nan, math.nan), math.nan
         facts = Facts(nan, nan, nan, nan, nan, nan)
         points = [Point(np.empty(0)) for _ in agents]
@@ -157,11 +160,15 @@ def run(
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
     keep: Keep = lambda outcome: None,
+    sent: dict[str, Any] | None = None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound.
 
     `keep` is handed what a run would have come to if a party were lost right now, whenever a certificate was computed.
+    `sent` is the state of a bill: what the run has cost before it begins.
     """
+    if sent is not None:
+        transport.bill.restore(sent)
     loop = RunLoop(agents, steps, transport, limits, watch, keep)
     loop.hand_out_the_clock(stop_wished)
     loop.begin(checkpoint, warm)

@@ -18,6 +18,8 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.recipes import Preparation
+from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
@@ -31,6 +33,7 @@ from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
 from coterie.session.finish import finish
+from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.setup import (
     make_agents,
@@ -71,6 +74,7 @@ def solve(
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
     threads: int | None = ...,
+    prepare: Preparation | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
@@ -96,6 +100,7 @@ def solve(
     callback: Sink | None = None,
     secure_sums: bool | None = None,
     threads: int | None = None,
+    prepare: Preparation | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -123,6 +128,8 @@ def solve(
                 by default there, if data is split by samples over three or more parties
     threads     how many threads engine "local" uses where agents hold much data, by default one for each core; results
                 do not depend on it
+    prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
+                such as "standardise" or "age: spline(5)"; the model then takes raw columns, too
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -136,13 +143,24 @@ def solve(
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine, threads=threads)
+    recipes, ready = None if prepare is None else Preparation.of(prepare), None
+    if recipes is not None:
+        check_problem(problem, split)
+        data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     with runner.cores():
         if (elsewhere := runner.hosting(data, agents)) is None:
-            tables, classes = split_and_prepare(data, problem, split, agents, seed)
+            if recipes is None:
+                tables, classes = split_and_prepare(data, problem, split, agents, seed)
+            else:
+                ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
+                tables, classes = prepare_tables(ready.held, problem, split)
         else:
             runner, sources = elsewhere
-            prepare = partial(prepare_tables, problem=problem, split=split)
-            tables, classes = remote_tables(sources, runner, prepare, split, bool(family.classification(problem)))
+            if recipes is not None:
+                ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
+                sources = ready.held
+            check = partial(prepare_tables, problem=problem, split=split)
+            tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
         setup = set_up(
             problem,
@@ -159,6 +177,7 @@ def solve(
             partition=_partition(tables, split),
             known=inspect.getfullargspec(solve).kwonlyargs,
             secure_sums=secure,
+            prepare=None if recipes is None else recipes.settings(),
         )
         members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
         people = participants(members)
@@ -174,11 +193,14 @@ def solve(
         with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
             LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
             told = with_callback(watch, callback)
-            run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure)
+            sent = None if ready is None else ready.sent
+            run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
             outcome = runner.run(run)
         LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
         model = family.model(outcome, members, setup.problem, classes)
-        asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch)
+        if ready is not None:
+            model = replace(model, preparation=ready.prepared)
+        asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
         return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 

@@ -20,7 +20,7 @@ from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
 from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.session.tables import gather_prepared, prepare_tables
 from coterie.threads import cores
 from coterie.transport.in_process import InProcess
 
@@ -93,7 +93,8 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     family = family_of(model.problem)
     problem = family.problem_of(model, settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
-    tables = gather(data, split, None if isinstance(data, list) else settings["partition"] or sizes)
+    parts = None if isinstance(data, list) else settings["partition"] or sizes
+    tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
     tables, _ = prepare_tables(tables, problem, split)
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)

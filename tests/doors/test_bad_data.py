@@ -108,7 +108,7 @@ FRAME = {"age": [1.0, 2.0, 3.0], "town": ["a", "b", "a"], "price": [1.0, 2.0, 3.
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
 def test_frames(make, tmp_path):
     text = message(read, make(FRAME), target="price", name="shop", error=InvalidData)
-    says(text, "party 'shop'", "column 'town'", "3 values", "OneHotEncoder", "columns=")
+    says(text, "party 'shop'", "column 'town'", "3 values", "one-hot", "columns=")
     holes = {**FRAME, "age": [1.0, None, None]}
     text = message(read, make(holes), columns=["age"], name="shop", error=InvalidData)
     says(text, "party 'shop'", "column 'age'", "2 missing values", "row 1", "Drop or impute")
@@ -122,7 +122,7 @@ def test_frames(make, tmp_path):
 
 def test_odd_frames():
     category = pd.DataFrame({"town": pd.Categorical(["a", "b"])})
-    says(message(read, category, name="shop"), "party 'shop'", "column 'town'", "Categorical", "OneHotEncoder")
+    says(message(read, category, name="shop"), "party 'shop'", "column 'town'", "Categorical", "one-hot")
     twice = pd.DataFrame(np.ones((2, 3)), columns=["a", "a", "b"])
     says(message(read, twice, name="shop"), "party 'shop'", "1 column name", "'a'", "Rename")
     dates = pl.DataFrame({"day": pl.Series([1, 2]).cast(pl.Date)})

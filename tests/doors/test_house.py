@@ -22,15 +22,15 @@ ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
     | {"stacked_design", "threads"},
-    {"losses", "penalties", "networks", "data", "predictors", "tasks"},
+    {"losses", "penalties", "networks", "data", "predictors", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
     {"transport", "carriers"},
     {"methods", "engines"},
-    {"models", "inference", "result"},
+    {"models", "inference", "evaluation", "result"},
     {"families"},
     {"session"},
-    {"plan", "progress", "sinks", "solve", "verify", "path"},
+    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},

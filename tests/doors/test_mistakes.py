@@ -53,7 +53,7 @@ IN_PYTHON = {
     "one column as a vector": (fit(data=(X[:, 0], Y)), "X.reshape(-1, 1)"),
     "labels as a column": (fit(data=(X, Y[:, None])), "y.ravel()"),
     "missing values": (fit(data=(HOLES, Y)), "column 1", "Drop or impute"),
-    "text among the columns": (lambda: co.solve(RIDGE, co.read(FRAME, target="price")), "'town'", "OneHotEncoder"),
+    "text among the columns": (lambda: co.solve(RIDGE, co.read(FRAME, target="price")), "'town'", "one-hot"),
     "a wrong column": (lambda: co.read(FRAME, target="prise"), "Did you mean 'price'"),
     "a file that is not there": (fit(data="prices.csv"), "'prices.csv' does not exist", "Check the path"),
     "numbers where classes belong": (fit(LOGISTIC), "40 classes", "use a regression loss"),
@@ -185,7 +185,7 @@ ON_THE_COMMAND_LINE = {
     "an empty file": ("fit empty.csv --target price", 3, "cannot be read as CSV", "Empty"),
     "no target": ("fit good.csv", 3, "there are no labels", "target="),
     "a wrong column": ("fit good.csv --target prise", 3, "Did you mean 'price'"),
-    "text among the columns": ("fit town.csv --target price", 3, "'town'", "OneHotEncoder"),
+    "text among the columns": ("fit town.csv --target price", 3, "'town'", "one-hot"),
     "missing values": ("fit holes.csv --target price", 3, "missing value", "Drop or impute"),
     "other columns": ("fit good.csv narrow.csv --target price", 3, "'weight'", "same columns"),
     "labels at two parties": (

@@ -31,6 +31,8 @@ KINKED = co.Problem("hinge", "l2", 0.05)
 LOW_RANK = co.Problem("squared", "traceball", radius=3.0)
 LINEAR = co.Problem("squared", "l2", 0.05)
 SEVERAL = co.Problem("multinomial", "l2", 0.05, intercept=True)
+SURVIVAL = co.Problem("cox", "l1", 0.01)
+TIMES = co.survival_labels(np.ceil(4 * np.exp(NUMBERS / 4)), SIGNS > 0, strata=np.arange(48) % 2)
 PLACES = np.digitize(NUMBERS, [-1.0, 1.0])
 RUN: dict[str, Any] = {"agents": 4, "max_rounds": 12, "tol": 1e-13}
 FEATURES = {**RUN, "split": "features", "network": "ring"}
@@ -88,7 +90,8 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
     settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
     if METHODS[name].split == "users":
         return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
-    for problem, labels in ((LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES)):
+    pairs = (LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES), (SURVIVAL, TIMES)
+    for problem, labels in pairs:
         try:
             co.solve(problem, (X, labels), **{**settings, "max_rounds": 0})
         except InvalidProblem:

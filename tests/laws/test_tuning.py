@@ -71,6 +71,9 @@ def data(name):
     if name == "two":
         X, y = data("wine")
         return X, np.column_stack([y, X[:, 0], X[:, 1] ** 2])
+    if name == "times":
+        X, y = data("wine")
+        return X, co.survival_labels(np.ceil(9 * rng.exponential(np.exp(-X[:, 0]))), y > 0)
     if name == "three":
         return data("wine")[0], load_wine(return_X_y=True)[1]
     raise KeyError(name)
@@ -92,6 +95,7 @@ PROBLEMS = {
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
     "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
     "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
+    "wine times l1": (co.Problem("cox", "l1", 1e-2), "times"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")
@@ -112,7 +116,7 @@ CASES = {
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
-    "methods.softmax_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1")],
+    "methods.damped_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
     "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
     "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
@@ -214,7 +218,8 @@ PLAIN = {
     "methods/largest.py: STEPS": "how finely they are rounded",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
     "methods/softmax_newton.py: BLOCK": "how much is in memory at a time",
-    "methods/softmax_newton.py: TRIALS": "steps that are tried together",
+    "methods/cox_newton.py: ROUNDS": "when to say that there is no maximum",
+    "methods/damped_newton.py: TRIALS": "steps that are tried together",
 }
 """Numbers at module level that steer nothing, and what they are."""
 TO_COME = {"barrier", "inside", "interior_point", "moments", "newton", "quadratic", "subspace", "working_set"}

@@ -135,10 +135,18 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + known.centre * (float(sums[-2] + sums[-1]) / known.total)
-    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
-    lengths = (known.lengths + cut) * (float(sums[d + 5]) + cut)
+    return slope_with_error(agent, u, float(sums[d + 5]))
+
+
+def slope_with_error(agent: Agent, u: FloatArray, length_squared: float) -> tuple[FloatArray, FloatArray, float]:
+    """−q, how far its entries may be off for duals of that length, and what must shrink it into the domain of g*."""
+    known, cut = agent.known, agent.cut
+    assert known.lengths is not None
+    centre = 0.0 if known.centre is None else np.abs(known.centre)
+    lengths = (known.lengths + cut) * (length_squared + cut)
     off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
-    return u, off, problem.penalty.scale_into_domain(u, off)
+    off = np.repeat(off, agent.problem.outputs)
+    return u, off, agent.problem.penalty.scale_into_domain(u, off)
 
 
 def _of_rows(

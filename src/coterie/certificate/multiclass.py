@@ -23,7 +23,7 @@ from coterie.agent import Agent, Facts, SoftmaxHere
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import lengths_of_start, sum_of_inverses
-from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE, bound_of_samples
+from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE, bound_of_samples, slope_with_error
 from coterie.kernels.entropy import divergences
 from coterie.words import Sum, Talk
 
@@ -95,11 +95,7 @@ def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, floa
     u = problem.slope(sums[:d], known.total)
     if known.centre is not None:
         u = u + np.outer(known.centre, sums[-classes:]).ravel() / known.total
-    cut, centre = agent.cut, 0.0 if known.centre is None else np.abs(known.centre)
-    lengths = (known.lengths + cut) * (float(sums[d + 4]) + cut)
-    off = np.sqrt(lengths) * (SAFE * EPSILON / known.total) + cut * (1.0 + 2.0 * centre) / known.total
-    off = np.repeat(off, classes)
-    return u, off, problem.penalty.scale_into_domain(u, off)
+    return slope_with_error(agent, u, float(sums[d + 4]))
 
 
 def _of_rows(

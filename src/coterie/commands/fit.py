@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,12 +59,21 @@ def fit(
     inference: Annotated[
         str | None, among("model", "robust", "clustered", also=": standard errors, tests and intervals")
     ] = None,
+    test: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--test",
+            help="Data to evaluate the model on: a file (can be repeated, one per party), or a share of the rows to "
+            "hold out, e.g. 0.3.",
+        ),
+    ] = None,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Fit a model to data held by several parties. Writes model, certificate and report."""
     _check_inference(question, inference)
+    question, held_out = _with_test(question, test or [])
     tried = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
     how: dict[str, Any] = {"method": method, "checkpoint": checkpoint, "progress": False if as_json else None}
@@ -81,11 +91,16 @@ def fit(
             found = result.inference(inference, clusters if clusters is None or len(clusters) > 1 else clusters[0])
         except InvalidData as error:
             refusal = error  # the fit is written all the same
+    scores = None
+    if held_out is not None:
+        engine, agents = question.settings["engine"], None if isinstance(held_out, list) else result.network.agents
+        given = {"split": question.split, "engine": engine, "secure_sums": question.settings["secure_sums"]}
+        scores = co.evaluate(result, held_out, agents=agents, **given)
     if not question.settings["engine"].speaks:
         raise typer.Exit(result.status.exit_code)
     result.save(output)
     if figures is not None:
-        co.report.save_figures(result, output / "figures", figures)
+        co.report.save_figures(result, output / "figures", figures, evaluation=scores)
     sections = []
     if path is not None:
         path.save(output / "path")
@@ -94,11 +109,40 @@ def fit(
     if found is not None:
         found.save(output / "inference.json")
         sections.append(co.report.inference_section(found))
-    page = co.report.write_report(result, output / "report.html", sections=sections)
-    show_result(result, output, page, as_json and refusal is None, found, path)
+    if scores is not None:
+        scores.save(output / "evaluation.json")
+    page = co.report.write_report(result, output / "report.html", sections=sections, evaluation=scores)
+    show_result(result, output, page, as_json and refusal is None, found, path, scores)
     if refusal is not None:
         raise refusal
     raise typer.Exit(result.status.exit_code)
+
+
+def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
+    """The question without the rows that are held out, and the data to evaluate on, if any."""
+    if not test:
+        return question, None
+    if question.read is None:
+        raise InvalidInput("--test is for one model of all rows; leave it out for a model per user.")
+    from coterie.session.scoring import check_problem
+
+    check_problem(question.problem)
+    share = _share(test)
+    if share is None:
+        return question, question.read([Path(file) for file in test])
+    if question.clusters is not None:
+        raise InvalidInput("with --cluster, give a file to --test instead of a share of the rows.")
+    several = isinstance(question.data, list)
+    tables = question.data if several else [question.data]
+    kept, held = co.data.hold_out(tables, share, by=question.split, seed=question.settings["seed"])
+    return replace(question, data=kept if several else kept[0]), held if several else held[0]
+
+
+def _share(test: list[str]) -> float | None:
+    try:
+        return float(test[0]) if len(test) == 1 else None
+    except ValueError:
+        return None
 
 
 def _check_inference(question: Question, kind: str | None) -> None:

@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +32,9 @@ def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
         if parameter is None or parameter.name is None:
             longest = {p.opts[0].lstrip("-") for p in ctx.command.params}
             raise typer.BadParameter(str(UnknownName(f"setting of `coterie {ctx.info_name}`", name, longest)))
-        if isinstance(value, dict):
+        if isinstance(value, dict) and parameter.name == "prepare":
+            value = co.Preparation.of(value).lines()
+        elif isinstance(value, dict):
             value = [f"{key}={part}" for key, part in value.items()]
         several = getattr(parameter, "multiple", False) or parameter.nargs == -1
         if isinstance(value, list) and not several:
@@ -125,6 +127,8 @@ class Question:
     """Parameters that are neither the loss's nor the penalty's: the method's."""
     clusters: list[Any] | None = None
     """The cluster of each row, an array per file."""
+    read: Callable[[list[Path]], Any] | None = None
+    """Reads more files as the data was read."""
 
     @property
     def split(self) -> str:
@@ -140,6 +144,13 @@ def question(
     offset: Offset = None,
     exposure: Exposure = None,
     columns: Columns = None,
+    prepare: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Preparation of columns: standardise, min-max, impute, one-hot, 'age: spline(5)', or a TOML file. "
+            "Can be repeated."
+        ),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
@@ -205,19 +216,27 @@ def question(
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     settings["secure_sums"] = secure_sums
+    recipes = recipes_of(prepare)
+    settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
-    roles = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles["prepare"] = recipes
+
+    def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
+        return tables(files, split, names, id=id, **roles)
+
     if cluster is None:
-        return Question(problem, tables(data, split, columns, id=id, **roles), settings, options)
+        return Question(problem, more(data), settings, options, read=more)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
     given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
-    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts])
+    read = partial(more, names=bare[0].columns)
+    return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
@@ -225,7 +244,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 
 
 PANELS = {
-    "Data": "target id weight offset exposure columns cluster users",
+    "Data": "target id weight offset exposure columns prepare cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
@@ -278,6 +297,16 @@ def taking(
         return wrapped
 
     return decorate
+
+
+def recipes_of(given: Sequence[str] | None) -> co.Preparation | None:
+    """The preparation that `--prepare` describes: recipes, or a file of them."""
+    if not given:
+        return None
+    files = [one for one in given if one.endswith(".toml")]
+    if files and len(given) > 1:
+        raise typer.BadParameter(f"--prepare {files[0]} is a file with all recipes; leave the other ones out.")
+    return co.Preparation.load(files[0]) if files else co.Preparation.of(given)
 
 
 def pairs(given: Iterable[str] | None) -> dict[str, Any]:
@@ -333,12 +362,14 @@ def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     return tuple(map(str, range(columns))) if nameless else None
 
 
-def tables(paths: list[Path], split: str, columns: str | None = None, **roles: Any) -> co.Table | list[co.Table]:
+def tables(
+    paths: list[Path], split: str, columns: str | Sequence[str] | None = None, **roles: Any
+) -> co.Table | list[co.Table]:
     """One party's file as it is, several as a list; the roles are those of `read`.
 
     Split by features, one of the files has labels, and what stands beside them.
     """
-    wanted = None if columns is None else [name.strip() for name in columns.split(",")]
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     target, id = roles.get("target"), roles.get("id")
     if len(paths) == 1:
         return co.read(paths[0], columns=wanted, **roles)
@@ -356,11 +387,11 @@ def tables(paths: list[Path], split: str, columns: str | None = None, **roles: A
             found.append(co.read(path, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
-            found.append(co.read(path, id=id))
+            found.append(co.read(path, id=id, prepare=roles.get("prepare")))
     if target is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:
-        found = _only(found, wanted)
+        found = _only(found, list(wanted))
     return found if id is None else co.align(found)[0]
 
 

@@ -62,6 +62,7 @@ def show_result(
     as_json: bool,
     inference: co.Inference | None = None,
     path: co.Path | None = None,
+    evaluation: co.Evaluation | None = None,
 ) -> None:
     """Status, certificate, bill, and where everything was put."""
     certificate, bill = result.certificate, result.bill
@@ -70,6 +71,7 @@ def show_result(
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
         if path is not None:
             told |= {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told |= {} if evaluation is None else {"evaluation": evaluation.summary()}
         print_json({**summary(result), **told, **{name: str(path) for name, path in files.items()}})
         return
     out = console()
@@ -87,6 +89,9 @@ def show_result(
         if inference.bill is not None:
             sent = co.progress.format_bits(inference.bill.total.bits)
             out.print(f"[bold]Standard errors[/bold]  {inference.bill.rounds} round more, {sent}")
+    if evaluation is not None:
+        out.print("[bold]Held out[/bold]  ", end="")
+        show_evaluation(evaluation)
     table = RichTable("purpose", "word", "messages", "numbers", "sent", box=None, header_style="dim")
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
@@ -94,3 +99,11 @@ def show_result(
     out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in total")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
+
+
+def show_evaluation(found: co.Evaluation) -> None:
+    """The scores as text, and what it cost to ask for them."""
+    console().print(str(found), markup=False, soft_wrap=True)
+    if found.bill is not None and found.bill.total.messages:
+        sent = co.progress.format_bits(found.bill.total.bits)
+        console().print(f"[bold]Evaluation[/bold]  {found.bill.total.messages} messages, {sent}")

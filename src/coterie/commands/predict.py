@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import predict_with_parties
@@ -46,11 +48,19 @@ def predict(
         raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
     several = isinstance(fitted, co.MulticlassModel)
     names = fitted.columns or (None if personal else numbered(data, fitted.coef_.shape[1 if several else 0]))
-    table = co.read(data, id=users or (id if names is None else None), columns=names)
+    if fitted.preparation is not None:
+        names = fitted.preparation.raw
+    table = co.read(data, id=users or (id if names is None else None), columns=names, prepare=fitted.preparation)
     whose = {"users": table.ids} if personal and users is not None else {}
-    predictions = fitted.predict(table.X, **whose).tolist()
     copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])
-    found = {**copied, "prediction": predictions, **_more(fitted, table, whose, proba, score)}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        predictions = fitted.predict(table, **whose).tolist()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        found = {**copied, "prediction": predictions, **_more(fitted, table, whose, proba, score)}
+    for warning in said:
+        console(stderr=True).print(f"[yellow]warning:[/yellow] {escape(str(warning.message))}", soft_wrap=True)
     if len(found) < len(copied) + 1:
         raise InvalidInput("a kept column is called 'prediction', as the output's own. Rename it.")
     written = co.files.csv_text(list(found), zip(*found.values(), strict=True), raw=raw)
@@ -73,10 +83,10 @@ def _more(fitted: Any, table: co.Table, whose: dict[str, Any], proba: bool, scor
     if proba:
         if not classes or not hasattr(fitted, "predict_proba"):
             raise InvalidInput("--proba is for models with probabilities of classes: logistic or multinomial.")
-        columns = fitted.predict_proba(table.X, **whose).T.tolist()
+        columns = fitted.predict_proba(table, **whose).T.tolist()
         found |= {f"probability {label}": column for label, column in zip(classes, columns, strict=True)}
     if score:
-        scores = fitted.decision_function(table.X, **whose)
+        scores = fitted.decision_function(table, **whose)
         if scores.ndim == 1:
             return {**found, "score": scores.tolist()}
         labels = classes or range(scores.shape[1])

@@ -31,15 +31,17 @@ def report(
     page = output or answer / "report.html"
     if (answer / "certificate.json").is_file():
         result = co.Result.load(answer)
+        tested = answer / "evaluation.json"
+        scores = co.Evaluation.load(tested) if tested.is_file() else None
         if figures is not None:
-            co.report.save_figures(result, answer / "figures", figures)
+            co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
         saved = answer / "inference.json"
         found = co.Inference.load(saved) if saved.is_file() else None
         path = co.Path.load(answer / "path") if (answer / "path" / "path.json").is_file() else None
         sections = [] if path is None else [co.report.path_section(path)]
         sections += [] if found is None else [co.report.inference_section(found)]
-        written = co.report.write_report(result, page, notes=note or (), sections=sections)
-        show_result(result, answer, written, as_json, found, path)
+        written = co.report.write_report(result, page, notes=note or (), sections=sections, evaluation=scores)
+        show_result(result, answer, written, as_json, found, path, scores)
         return
     if (answer / "path.json").is_file():
         path = co.Path.load(answer)

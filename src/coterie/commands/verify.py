@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -64,9 +64,11 @@ def verify(
         )
     split = document.settings["split"]
     personal = split == "users"
-    roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    fitted = co.models.load_model(model)
+    roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    roles["prepare"] = fitted.preparation
     parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
-    raise typer.Exit(_shown(co.verify(document, co.models.load_model(model), parts), as_json))
+    raise typer.Exit(_shown(co.verify(document, fitted, parts), as_json))
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:

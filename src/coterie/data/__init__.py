@@ -8,7 +8,7 @@ from __future__ import annotations
 from coterie.data.align import align, order_digest
 from coterie.data.check import SPLITS, encode_classes, encode_labels, validated, validated_all
 from coterie.data.read import read, read_cells
-from coterie.data.split import Agents, split
+from coterie.data.split import Agents, hold_out, split
 from coterie.data.table import Table
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "align",
     "encode_classes",
     "encode_labels",
+    "hold_out",
     "order_digest",
     "read",
     "read_cells",

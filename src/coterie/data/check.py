@@ -40,6 +40,10 @@ def validated(table: Table, *, classification: bool | None) -> Table:
     `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
     takes any labels, also several per row. A party without rows or without columns is allowed.
     """
+    if table.texts:
+        raise party_error(
+            table.name, f"column {next(iter(table.texts))!r} holds text. Prepare it with one-hot, or leave it out."
+        )
     table = replace(table, X=_float_matrix(table))
     if table.columns is not None and len(table.columns) != table.d:
         raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names. Give each one.")
@@ -239,7 +243,7 @@ def _refuse_infinite(table: Table) -> None:
     raise party_error(
         table.name,
         f"{table.column_name(j)} has {counts[j]} {what} not finite (first at row {first}){more}. "
-        "Drop or impute them before fitting.",
+        "Drop or impute them (prepare).",
     )
 
 

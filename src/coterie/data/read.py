@@ -25,6 +25,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.arrays import host, is_sparse, is_tensor
+from coterie.data.prepared import Prepared
+from coterie.data.raw import raw_objects, raw_series
+from coterie.data.recipes import Preparation
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import logarithms, plain, plain_ids
 from coterie.errors import InvalidData, InvalidInput, UnknownName
@@ -45,6 +48,7 @@ def read(
     columns: Sequence[str] | None = None,
     name: str | None = None,
     zero_based: bool | None = None,
+    prepare: Preparation | Prepared | None = None,
 ) -> Table:
     """One party's data as a `Table`.
 
@@ -53,12 +57,13 @@ def read(
     logarithm is the offset. Elsewhere `columns` gives the columns their names.
     `name` is how errors call this party. `zero_based` says whether the columns of an svmlight file count from 0;
     without it, a file that never uses column 0 is taken to count from 1, so say it when several parties bring files.
+    With a preparation (`prepare`), missing values and text are kept for it.
     """
     given = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     named = {role: column for role, column in given.items() if column is not None}
     if "offset" in named and "exposure" in named:
         raise InvalidInput("an offset and an exposure both say what is added to the scores. Give one.")
-    roles = _Roles(named, None if columns is None else tuple(map(str, columns)), zero_based)
+    roles = _Roles(named, None if columns is None else tuple(map(str, columns)), zero_based, prepare)
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
         return _read_path(path, roles, name or path.name.split(".")[0])
@@ -77,6 +82,8 @@ def read(
         return _read_frame(frame, roles, party)
     _refuse_roles(roles, "an array", party)
     X = canonical_csr(source) if is_sparse(source) else np.asanyarray(source)
+    if prepare is not None and X.ndim == 2 and X.dtype.kind in "OUT":
+        return _read_objects(X, roles.columns, party)
     return Table(X=np.asarray(X) if isinstance(X, np.matrix) else X, columns=roles.columns, name=party)
 
 
@@ -88,6 +95,8 @@ class _Roles:
     """The columns that are not X's, by role."""
     columns: tuple[str, ...] | None
     zero_based: bool | None = None
+    prepare: Preparation | Prepared | None = None
+    """If set, missing values and text are kept."""
 
 
 def _refuse_roles(roles: _Roles, what: str, party: str) -> None:
@@ -105,7 +114,7 @@ def _read_tuple(source: tuple[Any, ...], roles: _Roles, party: str) -> Table:
     taken = [role for role in [*places][: len(source) - 1] if role in roles.named]
     if taken:
         raise InvalidInput(f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one.")
-    table = read(source[0], columns=roles.columns, name=party, **roles.named)
+    table = read(source[0], columns=roles.columns, name=party, prepare=roles.prepare, **roles.named)
     found: dict[str, Any] = {
         field: _values(values, party, {"target": "label"}.get(role, role))
         for (role, field), values in zip(places.items(), source[1:], strict=False)
@@ -159,8 +168,13 @@ def _read_frame(frame: Frame, roles: _Roles, party: str) -> Table:
             raise party_error(party, f"column {column!r} is in columns= and is also the {role}.")
     single = bool(chosen) and all(series[column].dtype == nw.Float32 for column in chosen)
     X = np.empty((len(frame), len(chosen)), np.float32 if single else np.float64, order="F")
+    texts: dict[str, tuple[str, ...]] = {}
     for j, column in enumerate(chosen):
-        X[:, j] = _numbers(series[column], party, f"column {column!r}")
+        if roles.prepare is None:
+            X[:, j] = _numbers(series[column], party, f"column {column!r}")
+            continue
+        X[:, j], found = raw_series(series[column], party, f"column {column!r}")
+        texts |= {} if found is None else {column: found}
     values = {
         role: _column_values(series[column], party, f"column {column!r}", {"target": "label"}.get(role, role))
         for role, column in roles.named.items()
@@ -175,7 +189,16 @@ def _read_frame(frame: Frame, roles: _Roles, party: str) -> Table:
         ids=plain_ids(values["id"], party) if "id" in values else None,
         columns=chosen,
         name=party,
+        texts=texts or None,
     )
+
+
+def _read_objects(X: npt.NDArray[Any], columns: tuple[str, ...] | None, party: str) -> Table:
+    """A matrix with text, for a preparation."""
+    names = columns or tuple(f"x{j}" for j in range(X.shape[1]))
+    cells = [raw_objects(X[:, j].astype(object), party, f"column {name!r}") for j, name in enumerate(names)]
+    texts = {name: found for name, (_, found) in zip(names, cells, strict=True) if found is not None}
+    return Table(X=np.column_stack([values for values, _ in cells]), columns=names, name=party, texts=texts or None)
 
 
 def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
@@ -184,8 +207,8 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
         raise party_error(
             party,
-            f"{column} holds {len(series)} values of type {series.dtype}, not numbers. Encode it, e.g. with "
-            "OneHotEncoder, or leave it out with columns=...",
+            f"{column} holds {len(series)} values of type {series.dtype}, not numbers. Encode it "
+            "(prepare, with one-hot), or leave it out with columns=...",
         )
     if isinstance(series.dtype, nw.Decimal):
         series = series.cast(nw.Float64)
@@ -208,7 +231,7 @@ def _refuse_missing(series: Series, party: str, column: str) -> None:
         first = int(np.argmax(series.is_null().to_numpy()))
         what = "missing value" if missing == 1 else "missing values"
         raise party_error(
-            party, f"{column} has {missing} {what} (first at row {first}). Drop or impute them before fitting."
+            party, f"{column} has {missing} {what} (first at row {first}). Drop or impute them (prepare)."
         )
 
 
@@ -275,8 +298,9 @@ def _read_csv(path: Path, roles: _Roles, party: str) -> Table:
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    # Ids are read as text first: "007" is not 7.
-    types = {roles.named["id"]: pa.string()} if "id" in roles.named else {}
+    # Ids and categories are read as text first: "007" is not 7.
+    categories = () if roles.prepare is None else roles.prepare.texts
+    types = dict.fromkeys([*categories, *([roles.named["id"]] if "id" in roles.named else [])], pa.string())
     try:
         options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
         table = csv.read_csv(path, convert_options=options)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import FloatArray
+from coterie.data.read import read
+from coterie.data.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
 from coterie.errors import InvalidData
 
@@ -29,6 +31,8 @@ class Rows:
     columns: str | Sequence[str] | None = None
     weight: str | None = None
     offset: str | None = None
+    prepare: Preparation | None = None
+    """If set, missing values and text are kept for it; `solve` sets it."""
 
     @property
     def beside(self) -> dict[str, str]:
@@ -45,6 +49,11 @@ def table_of(batch: Any, rows: Rows, name: str = "data") -> Table:
     names = others if rows.columns is None else [rows.columns] if isinstance(rows.columns, str) else list(rows.columns)
     if absent := [column for column in (*names, *targets, *rows.beside.values()) if column not in batch.column_names]:
         raise party_error(name, f"there is no column called {absent[0]!r} among {', '.join(batch.column_names)}.")
+    if rows.prepare is not None:
+        if not isinstance(rows.target, str):
+            raise party_error(name, "a preparation is for one label per row. Name one column as target.")
+        roles: dict[str, Any] = {role: getattr(rows, role) for role in BESIDE}
+        return read(batch, target=rows.target, columns=names, name=name, prepare=rows.prepare, **roles)
     try:
         blocks = [_numbers(batch.column(column), column) for column in names]
         labels = [_labels(batch.column(column), column) for column in targets]

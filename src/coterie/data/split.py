@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import is_sparse
+from coterie.arrays import as_number, is_sparse
 from coterie.data.check import SPLITS
 from coterie.data.table import BESIDE, Indices, Table
 from coterie.data.values import plain
@@ -53,6 +53,22 @@ def split(
         return _by_columns(table, parts, names, labels_at)
     numbered = replace(table, rows=np.arange(table.n))
     return [replace(numbered.take_rows(part), name=name) for part, name in zip(parts, names, strict=True)]
+
+
+def hold_out(tables: Sequence[Table], share: float, *, by: str, seed: int) -> tuple[list[Table], list[Table]]:
+    """Every party's rows without those held out, and those held out: that share of them, drawn at random.
+
+    By features, all parties hold out the same rows.
+    """
+    if not 0 < as_number(share) < 1:
+        raise InvalidInput(f"the share of rows to hold out is between 0 and 1, not {share!r}.")
+    kept, held = [], []
+    for k, table in enumerate(tables):
+        order = np.random.default_rng([seed, 0 if by == "features" else k]).permutation(table.n)
+        count = round(share * table.n)
+        held.append(table.take_rows(np.sort(order[:count])))
+        kept.append(table.take_rows(np.sort(order[count:])))
+    return kept, held
 
 
 def _by_columns(table: Table, parts: list[Indices], names: list[str], labels_at: int) -> list[Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,6 +46,8 @@ class Table:
     """Whether columns after the last may have been left out because they are zero here, as in an svmlight file."""
     offset: FloatArray | None = None
     """What is added to the score of each row, in double precision: the logarithm of an exposure, say."""
+    texts: Mapping[str, tuple[str, ...]] | None = None
+    """Columns of text that were read for a `Preparation`: X has places in these lists, NaN for missing cells."""
 
     @property
     def n(self) -> int:

@@ -38,6 +38,8 @@ class Run:
     watch: Watch = lambda t, record: None
     secure_sums: bool = False
     """Whether sums are of whole numbers, and between organisations masked."""
+    sent: dict[str, Any] | None = None
+    """The state of a bill: what was sent before the run, for a preparation."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,6 +62,7 @@ class Run:
             stop_wished=stop_wished,
             watch=self.watch,
             keep=keep,
+            sent=self.sent,
         )
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coterie.agent import Agent
 from coterie.arrays import as_number
@@ -54,6 +54,8 @@ class RunSpec:
     pace: float | None = None
     """Seconds between two wake-ups of an agent that gossips in real time; None: on a virtual clock."""
     secure_sums: bool = False
+    sent: dict[str, Any] | None = None
+    """What was sent before the run."""
 
     @staticmethod
     def of(run: Run, processes: int, pace: float | None = None) -> RunSpec:
@@ -67,7 +69,7 @@ class RunSpec:
         folder, identity = None, ""
         if run.checkpoint is not None:
             folder, identity = run.checkpoint.folder.absolute(), run.checkpoint.identity
-        told = folder, identity, pace, run.secure_sums
+        told = folder, identity, pace, run.secure_sums, run.sent
         spec = RunSpec(run.steps, run.network, run.limits, process_of, run.names, *told)
         if folder is not None:
             _refuse_other_layout(folder, spec)
@@ -144,7 +146,7 @@ def work(
     """The whole run, as one process sees it, with one thread for linear algebra."""
     agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
     with one_blas_thread():
-        run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch)
+        run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch, sent=spec.sent)
         return run.on(transport, stop_wished, keep)
 
 

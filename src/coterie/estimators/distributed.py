@@ -26,10 +26,11 @@ from coterie.data.remote import Rows
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
+from coterie.families import Family
 from coterie.methods import Method
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.session.tables import DEFAULT_AGENTS, gather
+from coterie.session.tables import gather
 from coterie.solve import solve
 
 E = TypeVar("E", bound=type[Any])
@@ -278,7 +279,7 @@ def _rows_of(X: Any, y: Any, sample_weight: Any) -> Rows | None:
 
 def _at_most(agents: Any, size: int) -> Any:
     """A count of agents, of whom none is idle; anything else is left to `split`."""
-    count = DEFAULT_AGENTS if agents is None else agents
+    count = Family.pieces if agents is None else agents
     return min(count, size) if isinstance(count, int | np.integer) else count
 
 

@@ -50,6 +50,9 @@ class Family(ABC):
     beside: ClassVar[tuple[str, ...]] = ("weights",)
     """What may stand beside the labels: fields of a `Table`."""
 
+    pieces: ClassVar[int] = 8
+    """The number of agents that data in one piece is split over, where none is given."""
+
     # -- data --------------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -12,6 +12,7 @@ from coterie.models.low_rank import LowRankModel
 from coterie.models.model import Model
 from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
+from coterie.models.survival import SurvivalModel
 
 __all__ = [
     "MODELS",
@@ -21,12 +22,13 @@ __all__ = [
     "Model",
     "MulticlassModel",
     "PersonalModel",
+    "SurvivalModel",
     "load_model",
 ]
 
-AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel
+AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel | SurvivalModel
 MODELS: dict[str, type[AnyModel]] = {
-    model.kind: model for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel)
+    model.kind: model for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel)
 }
 """The class of each kind of model file."""
 

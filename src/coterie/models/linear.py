@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, product
+from coterie.data.prepared import Prepared
 from coterie.errors import InvalidData
 from coterie.models.model import Model
 from coterie.problem import Problem
@@ -28,6 +29,7 @@ class LinearModel(Model):
     columns: tuple[str, ...] | None = None
     part: str | None = None
     """Whose part of which study's model this is, where the parties have different columns: "clinic of readmission"."""
+    preparation: Prepared | None = None
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """The scores X·coef_ + intercept_. The columns of a frame are found by their names."""

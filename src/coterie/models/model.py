@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.arrays import Matrix, digest, host, is_sparse
 from coterie.data import Table, read, validated
+from coterie.data.prepared import Prepared
 from coterie.errors import CorruptFile
 from coterie.files import read_archive, readable, write_archive
 from coterie.problem import Problem
@@ -25,6 +26,8 @@ class Model:
     problem: Problem
     classes_: Any
     columns: tuple[str, ...] | None
+    preparation: Prepared | None = None
+    """What is done with raw columns before the coefficients act on them."""
 
     def _numbers(self) -> dict[str, Any]:
         """Its arrays, dense and sparse, by name."""
@@ -37,7 +40,8 @@ class Model:
 
     def _words(self) -> dict[str, Any]:
         """What is no array, by name: that which predictions depend on, and then the rest."""
-        return {"classes": None if self.classes_ is None else self.classes_.tolist(), "columns": self.columns}
+        known = {"classes": None if self.classes_ is None else self.classes_.tolist(), "columns": self.columns}
+        return known if self.preparation is None else {**known, "preparation": self.preparation.state()}
 
     def digest(self) -> str:
         """The digest of everything that the model's predictions (and its proof) depend on."""
@@ -63,10 +67,12 @@ class Model:
         header, arrays = read_archive(path, "model")
         with readable(path, "model"):
             classes, columns = header["classes"], header["columns"]
-            known = {
+            known: dict[str, Any] = {
                 "classes_": None if classes is None else np.array(classes),
                 "columns": None if columns is None else tuple(columns),
             }
+            if (prepared := header.get("preparation")) is not None:
+                known["preparation"] = Prepared.restored(prepared)
             model = cls(**known, **cls._restored(header, arrays))
             untouched = model.digest() == header["digest"]
         if not untouched:
@@ -79,8 +85,15 @@ class Model:
         return {"problem": Problem.from_settings(header["problem"]), **arrays}
 
     def _read(self, X: Matrix) -> Table:
-        """Rows to predict, checked. The columns of a frame are found by their names."""
+        """Rows to predict, checked and prepared. The columns of a frame are found by their names."""
         X = host(X)
-        plain = isinstance(X, np.ndarray | list) or is_sparse(X)
-        table = read(np.asarray(X) if isinstance(X, list) else X, columns=None if plain else self.columns)
-        return validated(table, classification=None)
+        names = self.columns if self.preparation is None else self.preparation.raw
+        plain = isinstance(X, np.ndarray | list | Table) or is_sparse(X)
+        if isinstance(X, list):
+            X = np.array(X, None if self.preparation is None else object)
+        table = read(X, columns=None if plain else names, prepare=self.preparation)
+        return validated(self.prepared(table), classification=None)
+
+    def prepared(self, table: Table) -> Table:
+        """The table with the columns that the coefficients are for; what is far from the fit gives a warning."""
+        return table if self.preparation is None else self.preparation.apply(table, warn=True)

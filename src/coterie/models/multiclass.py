@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from coterie.arrays import FloatArray, Matrix, product
+from coterie.data.prepared import Prepared
 from coterie.errors import InvalidData
 from coterie.models.model import Model
 from coterie.problem import Problem
@@ -27,6 +28,7 @@ class MulticlassModel(Model):
     problem: Problem
     classes_: npt.NDArray[Any]
     columns: tuple[str, ...] | None = None
+    preparation: Prepared | None = None
 
     def decision_function(self, X: Matrix) -> FloatArray:
         """One score per class for every row. The columns of a frame are found by their names."""

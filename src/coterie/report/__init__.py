@@ -16,6 +16,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from coterie.errors import UnknownName
+from coterie.evaluation import Evaluation
 from coterie.files import write_atomically
 from coterie.inference import Inference
 from coterie.result import Result
@@ -39,16 +40,21 @@ FORMATS = ("svg", "pdf", "png")
 
 
 def write_report(
-    result: Result, path: str | FilePath, *, notes: Sequence[str] = (), sections: Sequence[Callable[[Result], str]] = ()
+    result: Result,
+    path: str | FilePath,
+    *,
+    notes: Sequence[str] = (),
+    sections: Sequence[Callable[[Result], str]] = (),
+    evaluation: Evaluation | None = None,
 ) -> FilePath:
     """Write one self-contained HTML page about the run: what is proven, how it went, what it cost, how to repeat it.
 
     `notes` are paragraphs for the head of the page, such as whose data this was. `sections` are functions that make
-    HTML of the result, for the end of the page.
+    HTML of the result, for the end of the page. An `evaluation` on other rows stands in the head and in a section.
     """
     from coterie.report.page import page
 
-    return write_atomically(path, page(result, notes, sections).encode(), public=True)
+    return write_atomically(path, page(result, notes, sections, evaluation).encode(), public=True)
 
 
 def inference_section(inference: Inference) -> Callable[[Result], str]:
@@ -79,11 +85,15 @@ def save_path_figures(path: Path, folder: str | FilePath, format: str = "svg") -
     return _save(lambda: path_figures(path), folder, format)
 
 
-def save_figures(result: Result, folder: str | FilePath, format: str = "svg") -> list[FilePath]:
+def save_figures(
+    result: Result, folder: str | FilePath, format: str = "svg", *, evaluation: Evaluation | None = None
+) -> list[FilePath]:
     """Write the pictures of the report as files into a folder, as "svg", "pdf" or "png"."""
+    from coterie.report.evaluation import evaluation_figures
     from coterie.report.figures import figures
 
-    return _save(lambda: figures(result), folder, format)
+    more = {} if evaluation is None else evaluation_figures(evaluation)
+    return _save(lambda: figures(result) | more, folder, format)
 
 
 def write_comparison(results: Mapping[str, Result], path: str | FilePath) -> FilePath:

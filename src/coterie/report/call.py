@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from coterie.data.recipes import Preparation
 from coterie.errors import InvalidInput
 from coterie.families import family_of
 from coterie.networks import TOPOLOGIES, Network
@@ -35,10 +36,15 @@ def solve_call(result: Result) -> str:
         *_arguments({"split": settings["split"]}),
         f"    network={_network(result.network, settings['split'], settings['seed'])},",
         *_arguments({"method": method.pop("name"), **method, "acceleration": settings["acceleration"]}),
-        *_arguments({**limits, "seed": settings["seed"]}),
+        *_arguments({**limits, "seed": settings["seed"], **_recipes(settings)}),
         ")",
     ]
     return "\n".join(lines)
+
+
+def _recipes(settings: Mapping[str, Any]) -> dict[str, list[str]]:
+    known = settings.get("prepare")
+    return {} if known is None else {"prepare": Preparation.of(known).lines()}
 
 
 def _problem(problem: Problem) -> Iterator[str]:

@@ -114,7 +114,7 @@ def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
     """The figure as the content of a file, the same bytes every time."""
     unsaid = {"svg": ("Creator", "Date", "Format", "Type"), "pdf": ("CreationDate",), "png": ("Software",)}
     buffer = io.BytesIO()
-    with _style(), warnings.catch_warnings():
+    with style(), warnings.catch_warnings():
         # A name in a script that the metrics' font lacks is still right in an SVG, where the reader's fonts show it.
         warnings.filterwarnings("ignore", message=r".*Glyph .* missing from font")
         warnings.filterwarnings("ignore", message=r".*Matplotlib currently does not support .* natively")
@@ -125,7 +125,8 @@ def rendered(figure: Figure, format: str, *, ground: str = "white") -> bytes:
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """Fonts and lines of all pictures, whatever the settings around them."""
     with matplotlib.style.context(["default", STYLE]):
         yield
 
@@ -135,7 +136,7 @@ def styled(drawing: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(drawing)
     def drawn(*given: P.args, **named: P.kwargs) -> Figure:
-        with _style():
+        with style():
             return drawing(*given, **named)
 
     return drawn
@@ -167,7 +168,7 @@ def gaps_against(
     tolerance = next(iter(results.values())).certificate.tolerance
     if logarithmic is None:
         logarithmic = straighter_in_log(rounds[0], curves[0][1])
-    with _style():
+    with style():
         wider = 1 + LEGEND_INCHES / GAP_INCHES[0] if legend else 1.0
         figure = Figure(figsize=(GAP_INCHES[0] * wider, GAP_INCHES[1]))
         ax = figure.add_axes((0.145 / wider, 0.18, 0.79 / wider, 0.70))
@@ -271,7 +272,7 @@ def network(result: Result) -> Figure:
     labels = None if numbered else [shortened(name, NAME_LETTERS) for name in names]
     carried = result.bill.network is result.network or result.bill.network.server == result.network.server
     traffic = {edge: bits / 8 for edge, bits in result.bill.per_edge.items()} if carried else None
-    with _style():
+    with style():
         figure = draw(result.network, traffic=traffic, labels=labels).figure
         assert isinstance(figure, Figure)
         width, height = figure.get_size_inches()
@@ -300,7 +301,7 @@ def model_figures(result: Result) -> dict[str, Figure]:
 def bars(shown: Sequence[tuple[str, float]]) -> Figure:
     """Names and values as horizontal bars, positive ones in another colour than negative ones."""
     values = np.array([value for _, value in shown])
-    with _style():
+    with style():
         figure = Figure(figsize=(WIDE_INCHES, BAR_INCHES * len(shown) + 0.45), layout="constrained")
         ax = figure.add_subplot()
         ax.spines[["left", "bottom"]].set_visible(False)

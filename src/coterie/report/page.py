@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from coterie.evaluation import Evaluation
 from coterie.families import family_of
 from coterie.progress import format_bits
+from coterie.report.evaluation import render as render_evaluation
 from coterie.report.html import count, document, paragraph
 from coterie.report.sections import Section, sections
 from coterie.report.sections.certificate import ROUNDING
@@ -35,12 +38,15 @@ STATUS_WORDS = {
 }
 
 
-def page(result: Result, notes: Sequence[str] = (), more: Sequence[Section] = ()) -> str:
+def page(
+    result: Result, notes: Sequence[str] = (), more: Sequence[Section] = (), evaluation: Evaluation | None = None
+) -> str:
     """The whole page; `notes` are paragraphs for its head, such as whose data this was, `more` stands at its end."""
+    scored: list[Section] = [] if evaluation is None else [partial(render_evaluation, evaluation)]
     return document(
         title=f"{text(_headline(result))} · Coterie",
-        header=_header(result, notes),
-        sections=[render(result) for render in (*sections(), *more)],
+        header=_header(result, notes, evaluation),
+        sections=[render(result) for render in (*sections(), *scored, *more)],
         footer=foot(result),
     )
 
@@ -70,16 +76,21 @@ def status_mark(status: Status) -> str:
     return f'<span class="status {kind}">{STATUS_WORDS[status]}</span>'
 
 
-def _header(result: Result, notes: Iterable[str]) -> str:
+def _header(result: Result, notes: Iterable[str], evaluation: Evaluation | None) -> str:
     status, certificate, bill = result.status, result.certificate, result.bill
     limits = certificate.settings["limits"]
-    cards = (
+    cards = [
         ("Rounds", f"{bill.rounds:,}", f"of at most {limits['max_rounds']:,}"),
         ("Relative gap", f"{certificate.relative_gap:.2g}", f"tolerance: {certificate.tolerance:g}"),
         ("Data sent", format_bits(bill.total.bits), f"in {count(bill.total.messages, 'message')}"),
         ("Time", duration(result.seconds), "wall-clock time, in total"),
         ("Agents", f"{result.network.agents:,}", text(_shape(result))),
-    )
+    ]
+    if evaluation is not None and evaluation.headline():
+        score, *others = evaluation.headline().split(", ")
+        name, _, value = score.rpartition(" ")
+        beside = f"; {', '.join(others)}" if others else ""
+        cards.append((f"Held out: {text(name)}", text(value), text(f"{count(evaluation.rows, 'row')}{beside}")))
     advice = "" if status is Status.OPTIMAL else f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
     return (
         f'<div class="brand"><b>Coterie</b>{status_mark(status)}'

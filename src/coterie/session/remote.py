@@ -41,10 +41,13 @@ class _Known:
         """A table of that form without content; a small one has no more rows than show all labels."""
         told = self.summary
         n = min(told.rows, 0 if self.labels is None else len(self.labels)) if small else told.rows
+        y = None if self.labels is None else np.resize(self.labels, (n, *(told.outputs or ())))
+        if y is not None and y.ndim == 2 and y.dtype.kind == "f":
+            y[:, 0] += 1  # for survival, a time after its entry
         beside: dict[str, Any] = dict.fromkeys(self.beside, np.ones(n))
         return Table(
             X=sp.csr_array((n, told.columns), dtype=np.float32 if told.single else np.float64),
-            y=None if self.labels is None else np.resize(self.labels, (n, *(told.outputs or ()))),
+            y=y,
             ids=None if self.ids is None else np.full(n, self.ids),
             columns=told.names,
             name=told.name,

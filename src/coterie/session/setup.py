@@ -47,6 +47,8 @@ class Setup:
     partition: list[list[int]] | None
     explanation: str
     secure_sums: bool = False
+    prepare: dict[str, Any] | None = None
+    """The recipes of a preparation."""
 
     @property
     def carrying(self) -> Network:
@@ -68,6 +70,7 @@ class Setup:
             "classes": None if self.classes is None else self.classes.tolist(),
             **({"proved_by": "the party with the labels, alone"} if self.method.moves_columns else {}),
             **({"secure_sums": True} if self.secure_sums else {}),
+            **({"prepare": self.prepare} if self.prepare is not None else {}),
         }
 
     def identity(self, *others: str | None) -> str:
@@ -92,6 +95,7 @@ def set_up(
     allowed: Container[str] | None = None,
     known: Sequence[str] = (),
     secure_sums: bool = False,
+    prepare: dict[str, Any] | None = None,
 ) -> Setup:
     """Choose and check the method, and fit problem and network to it and to the data.
 
@@ -112,7 +116,8 @@ def set_up(
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
     if secure_sums and graph.agents == 2:
         explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
-    return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, explanation, secure_sums)
+    told = explanation, secure_sums, prepare
+    return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, *told)
 
 
 def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:

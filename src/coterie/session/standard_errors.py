@@ -35,7 +35,7 @@ from coterie.result import Result
 from coterie.rounds import Limits
 from coterie.session.information import Information, Totals
 from coterie.session.setup import make_agents
-from coterie.session.tables import gather, prepare_tables
+from coterie.session.tables import gather_prepared, prepare_tables
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
@@ -148,7 +148,8 @@ def _asked(result: Result, data: Any) -> tuple[Engine, Run]:
     settings, held = result.certificate.settings, result.certificate.participants
     sizes = [person.rows for person in held]
     problem = family_of(result.model.problem).problem_of(result.model, settings["problem"])
-    tables = gather(data, "samples", None if isinstance(data, list) else settings["partition"] or sizes)
+    parts = None if isinstance(data, list) else settings["partition"] or sizes
+    tables = gather_prepared(data, "samples", parts, result.model.preparation)
     tables, _ = prepare_tables(tables, problem, "samples")
     network = star(len(tables), server=True)
     agents = make_agents(tables, problem, "samples", network, 0, settings.get("secure_sums") is True)

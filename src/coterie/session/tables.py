@@ -10,16 +10,27 @@ from typing import Any
 
 from coterie.data import Table, read
 from coterie.data import split as split_table
+from coterie.data.prepared import Prepared
+from coterie.data.recipes import Preparation
 from coterie.errors import InvalidData, UnknownName
-from coterie.families import Classes, family_of
+from coterie.families import Classes, Family, family_of
 from coterie.problem import Problem
 
 SPLITS = ("samples", "features", "users")
-DEFAULT_AGENTS = 8
 
 
-def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int = 0) -> list[Table]:
-    """One table per agent: read what is given, and split it if it is in one piece."""
+def gather(
+    data: Any,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    seed: int = 0,
+    pieces: int = Family.pieces,
+    prepare: Preparation | Prepared | None = None,
+) -> list[Table]:
+    """One table per agent: read what is given, and split it, into so many by default, if it is in one piece.
+
+    With a preparation, missing values and text are kept for it.
+    """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     if isinstance(data, list):
@@ -30,18 +41,24 @@ def gather(data: Any, split: str, agents: int | Sequence[Any] | None, seed: int 
         # Already named while they are read, so that an error can name them.
         names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
         given = [part() if callable(part) else part for part in data]
-        tables = [read(part, name=name) for part, name in zip(given, names, strict=True)]
+        tables = [read(part, name=name, prepare=prepare) for part, name in zip(given, names, strict=True)]
         if split == "users":
             _refuse_two_entries_of_one(tables)
         return [
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
-    whole, parts = _in_one_piece(data, split, agents)
+    whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
     return split_table(whole, split, parts, seed=seed)
 
 
-def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None) -> tuple[Table, Any]:
+def _in_one_piece(
+    data: Any,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    pieces: int,
+    prepare: Preparation | Prepared | None = None,
+) -> tuple[Table, Any]:
     """The whole, and who has what of it."""
     if split == "users" and isinstance(data, tuple) and len(data) == 3:
         return read(data[:2]), data[2]
@@ -51,18 +68,34 @@ def _in_one_piece(data: Any, split: str, agents: int | Sequence[Any] | None) -> 
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return read(data), DEFAULT_AGENTS if agents is None else agents
+    return read(data, prepare=prepare), pieces if agents is None else agents
 
 
 def split_and_prepare(
     data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
-    if isinstance(data, list) or split not in SPLITS or not family_of(problem).labels_alone:
-        return prepare_tables(gather(data, split, agents, seed), problem, split)
-    whole, parts = _in_one_piece(data, split, agents)
+    family = family_of(problem)
+    if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
+        return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split)
+    whole, parts = _in_one_piece(data, split, agents, family.pieces)
     valid, classes = prepare_tables([whole], problem, split)
     return split_table(valid[0], split, parts, seed=seed), classes
+
+
+def gather_prepared(
+    data: Any, split: str, agents: int | Sequence[Any] | None, prepared: Prepared | None
+) -> list[Table]:
+    """What `gather` gives, of raw columns if the model has a preparation, and then prepared.
+
+    Data in one piece is prepared in one piece: `agents` are of prepared columns.
+    """
+    if prepared is None:
+        return gather(data, split, agents)
+    if isinstance(data, list):
+        return prepared.apply_to_all(gather(data, split, agents, prepare=prepared), split)
+    whole, parts = _in_one_piece(data, split, agents, Family.pieces, prepared)
+    return split_table(prepared.apply(whole), split, parts)
 
 
 def count_rows(tables: Sequence[Table], split: str) -> int:

@@ -12,6 +12,7 @@ from coterie.result import Result
 
 ORDER = 40
 PURPOSE_WORDS = {
+    "preparation": "Preparation of the columns",
     "setup": "Setup: sizes and scales",
     "rounds": "The rounds of the method",
     "tuning": "Tuning: step sizes and acceleration",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coterie.data.recipes import Preparation
 from coterie.families import family_of
 from coterie.report.call import solve_call
 from coterie.report.html import definitions, paragraph, section, short_digest
@@ -18,8 +19,10 @@ def render(result: Result) -> str:
     certificate = result.certificate
     settings = certificate.settings
     limits = ", ".join(f"{k} = {written_value(v)}" for k, v in settings["limits"].items() if v is not None)
+    recipes = settings.get("prepare")
     known = (
         *problem_facts(result),
+        *([("Preparation", text(str(Preparation.of(recipes))))] if recipes else []),
         ("Method", described(settings["method"])),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),

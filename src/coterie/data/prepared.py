@@ -1,0 +1,327 @@
+"""A preparation with its numbers: what a model file holds of it, and what it makes of raw columns.
+
+    raw columns ─→ for each, its steps ─→ the columns that the model's coefficients are for
+
+It is plain data, written as JSON. Values that it was not fitted for are refused, or give a warning: see `apply`.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from scipy.interpolate import BSpline
+
+from coterie.arrays import FloatArray, is_sparse, is_tensor
+from coterie.data.raw import spelt
+from coterie.data.table import Table, party_error
+from coterie.data.values import are
+
+FAR = 10.0
+"""Standard deviations from the mean beyond which a value is far from what was fitted: there, by Chebyshev's
+inequality, was at most one row of a hundred."""
+MISSING, OTHER = "(missing)", "(other)"
+
+
+# -- cells -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One raw column: numbers, or places in a list of texts; NaN where a cell is missing."""
+
+    values: FloatArray
+    texts: tuple[str, ...] | None = None
+
+    @property
+    def missing(self) -> npt.NDArray[np.bool_]:
+        """Which cells are missing."""
+        gone: npt.NDArray[np.bool_] = np.isnan(self.values)
+        return gone
+
+    def counted(self, text: bool) -> tuple[list[str | float | None], npt.NDArray[np.intp]]:
+        """The different categories here, as text or as numbers, None for missing ones; and which one each row has."""
+        gone = self.missing
+        found, place = np.unique(self.values[~gone], return_inverse=True)
+        names: list[str | float | None]
+        if self.texts is not None:
+            names = [one if text else _number(one) for one in (self.texts[int(k)] for k in found)]
+        else:
+            names = [spelt(value) if text else value for value in found.tolist()]
+        which = np.full(len(gone), len(names), np.intp)
+        which[~gone] = place
+        return [*names, None] if gone.any() else names, which
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def column_names(table: Table) -> tuple[str, ...]:
+    """The names of its columns; those without are x0, x1, ..."""
+    return tuple(f"x{j}" for j in range(table.d)) if table.columns is None else table.columns
+
+
+def cells_of(table: Table) -> list[Cells]:
+    """The raw columns of a table; what is no column of numbers or text is refused."""
+    X = table.X
+    if is_sparse(X) or is_tensor(X):
+        raise party_error(
+            table.name, "X is sparse, or a tensor. Only dense columns can be prepared; leave prepare out."
+        )
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise party_error(
+            table.name, f"X has {X.ndim} dimensions and type {X.dtype}. Give a data frame, or a matrix of numbers."
+        )
+    found = []
+    for j, name in enumerate(column_names(table)):
+        values = X[:, j].astype(np.float64)
+        if wrong := int(np.isinf(values).sum()):
+            raise party_error(
+                table.name, f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them."
+            )
+        found.append(Cells(values, (table.texts or {}).get(name)))
+    return found
+
+
+# -- steps with their numbers ------------------------------------------------------------------------------------------
+
+
+class Filled(msgspec.Struct, frozen=True, tag="impute"):
+    """Missing values are replaced, and an indicator says where they were."""
+
+    value: float
+    indicator: bool
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        gone = np.isnan(values[:, :1])
+        whole = np.where(gone, self.value, values[:, :1])
+        return np.hstack([whole, gone.astype(float)]) if self.indicator else whole
+
+    def names(self, names: list[str]) -> list[str]:
+        return [names[0], f"{names[0]} {MISSING}"] if self.indicator else names
+
+
+class Scaled(msgspec.Struct, frozen=True, tag="scale"):
+    """(x − shift) / scale, for every column."""
+
+    shift: list[float]
+    scale: list[float]
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        scaled: FloatArray = (values - np.array(self.shift)) / np.array(self.scale)
+        return scaled
+
+    def names(self, names: list[str]) -> list[str]:
+        return names
+
+
+class Powers(msgspec.Struct, frozen=True, tag="polynomial"):
+    """x, x², ..., and what stands beside x."""
+
+    degree: int
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        with np.errstate(over="ignore"):
+            return np.hstack([values[:, :1] ** np.arange(1, self.degree + 1), values[:, 1:]])
+
+    def names(self, names: list[str]) -> list[str]:
+        return [names[0], *(f"{names[0]}^{k}" for k in range(2, self.degree + 1)), *names[1:]]
+
+
+class Splines(msgspec.Struct, frozen=True, tag="spline"):
+    """B-splines of x, but the last, which the others and an intercept give; constant beyond the first and last knot."""
+
+    knots: list[float]
+    degree: int
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        inner = np.array(self.knots)
+        # Equal distances beyond the ends, as scikit-learn's SplineTransformer has them.
+        steps = np.arange(1, self.degree + 1)
+        left = inner[0] - steps[::-1] * (inner[1] - inner[0])
+        right = inner[-1] + steps * (inner[-1] - inner[-2])
+        x = np.clip(values[:, 0], inner[0], inner[-1])
+        basis = BSpline.design_matrix(x, np.concatenate([left, inner, right]), self.degree).toarray()[:, :-1]
+        return np.hstack([basis, values[:, 1:]])
+
+    def names(self, names: list[str]) -> list[str]:
+        return [*(f"{names[0]} spline {k + 1}" for k in range(len(self.knots) + self.degree - 2)), *names[1:]]
+
+
+Step = Filled | Scaled | Powers | Splines
+
+
+class Categories(msgspec.Struct, frozen=True, tag="one-hot"):
+    """A column of 0 and 1 for each category; rare ones share the last."""
+
+    text: bool
+    known: list[str | float | None]
+    """In the order of their columns; None is a missing value."""
+    pooled: bool
+    """Whether rare categories share a column, which also takes those that are not known."""
+    dropped: bool
+    """Whether the first column is left out."""
+
+    def names(self, name: str) -> list[str]:
+        """The columns that it makes."""
+        shown = [MISSING if one is None else one if isinstance(one, str) else spelt(one) for one in self.known]
+        return [f"{name}={one}" for one in [*shown, *[OTHER] * self.pooled]][int(self.dropped) :]
+
+    def apply(self, cells: Cells, name: str, party: str) -> FloatArray:
+        """The columns of these cells."""
+        here, which = cells.counted(self.text)
+        place = {one: k for k, one in enumerate(self.known)}
+        unknown = [k for k, one in enumerate(here) if one not in place]
+        if unknown and not self.pooled:
+            rows = int(np.isin(which, unknown).sum())
+            many = f"{len(unknown)} categor{'y' if len(unknown) == 1 else 'ies'} in {rows} row{'s' * (rows > 1)}"
+            shown = ", ".join("a missing value" if here[k] is None else repr(here[k]) for k in unknown[:3])
+            raise party_error(
+                party,
+                f"column {name!r} has {many} that the fit did not have: {shown}. Leave these rows out, or fit with "
+                "one-hot(10), say, which pools rare and unknown categories.",
+            )
+        target = np.array([place.get(one, len(self.known)) for one in here], np.intp)
+        width = len(self.known) + self.pooled
+        columns = np.zeros((len(which), width))
+        columns[np.arange(len(which)), target[which] if len(which) else which] = 1.0
+        return columns[:, int(self.dropped) :]
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A raw column and what becomes of it."""
+
+    name: str
+    recipe: str
+    steps: list[Filled | Scaled | Powers | Splines] = []
+    categories: Categories | None = None
+    low: float | None = None
+    """Numbers below are far from those of the fit."""
+    high: float | None = None
+
+    def names(self) -> list[str]:
+        """The columns that it makes."""
+        if self.categories is not None:
+            return self.categories.names(self.name)
+        names = [self.name]
+        for step in self.steps:
+            names = step.names(names)
+        return names
+
+    def apply(self, cells: Cells, party: str) -> FloatArray:
+        """What becomes of these cells."""
+        if self.categories is not None:
+            return self.categories.apply(cells, self.name, party)
+        if cells.texts:
+            raise party_error(
+                party,
+                f"column {self.name!r} has text, e.g. {cells.texts[0]!r}; it had numbers when the model was fitted.",
+            )
+        gone = int(cells.missing.sum())
+        if gone and not (self.steps and isinstance(self.steps[0], Filled)):
+            raise party_error(
+                party,
+                f"column {self.name!r} has {gone} missing value{'s' * (gone > 1)}, and its preparation is "
+                f"{self.recipe!r}, without impute. Leave these rows out, or fit with impute.",
+            )
+        values = cells.values[:, None]
+        for step in self.steps:
+            values = step.apply(values)
+        return values
+
+    def far(self, cells: Cells) -> int:
+        """How many of these numbers are far from those of the fit."""
+        if self.low is None or self.high is None or cells.texts:
+            return 0
+        with np.errstate(invalid="ignore"):
+            return int(((cells.values < self.low) | (cells.values > self.high)).sum())
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """The columns of a preparation, with their numbers."""
+
+    columns: list[Column]
+    named: bool = True
+    """Whether the columns had names; without, they are x0, x1, ..."""
+
+    @property
+    def raw(self) -> tuple[str, ...] | None:
+        """The names of the raw columns, if they have any."""
+        return tuple(column.name for column in self.columns) if self.named else None
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """The columns that become categories of text: their cells are text in a CSV file."""
+        return frozenset(one.name for one in self.columns if one.categories is not None and one.categories.text)
+
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns that the model's coefficients are for."""
+        return tuple(name for column in self.columns for name in column.names())
+
+    def apply(self, table: Table, warn: bool = False) -> Table:
+        """The table with prepared columns. `warn`: whether to say where they are far from those of the fit."""
+        if table.d != len(self.columns) or (self.named and table.columns not in (None, self.raw)):
+            raise party_error(
+                table.name,
+                f"the preparation is for {len(self.columns)} columns ({_few([one.name for one in self.columns])}), but "
+                f"here are {table.d} ({_few(column_names(table))}). Give the raw columns of the fit.",
+            )
+        cells = cells_of(table)
+        if warn:
+            _warn([(column.name, column.far(own)) for column, own in zip(self.columns, cells, strict=True)])
+        blocks = [column.apply(own, table.name) for column, own in zip(self.columns, cells, strict=True)]
+        X = np.empty((table.n, sum(block.shape[1] for block in blocks)), order="F")
+        start = 0
+        for block in blocks:
+            X[:, start : start + block.shape[1]] = block
+            start += block.shape[1]
+        return replace(table, X=X, columns=self.names(), texts=None, cols=None, open_ended=False)
+
+    def apply_to_all(self, tables: Sequence[Table], split: str) -> list[Table]:
+        """All parties' tables, prepared; split by features, each has the next ones of the columns."""
+        if split != "features":
+            return [self.apply(table) for table in tables]
+        ends = np.cumsum([table.d for table in tables]).tolist()
+        parts = [self.columns[end - table.d : end] for table, end in zip(tables, ends, strict=True)]
+        return [Prepared(part, self.named).apply(table) for part, table in zip(parts, tables, strict=True)]
+
+    def state(self) -> dict[str, Any]:
+        """Plain values, for a header."""
+        state: dict[str, Any] = msgspec.to_builtins(self)
+        return state
+
+    @staticmethod
+    def restored(state: Any) -> Prepared:
+        """What `state` gave."""
+        try:
+            found = msgspec.convert(state, Prepared)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"its preparation is damaged ({error})") from error
+        numbers = [number for column in found.columns for number in (column.low, column.high) if number is not None]
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("its preparation has numbers that are not finite")
+        return found
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+
+
+def _warn(found: Sequence[tuple[str, int]]) -> None:
+    if told := [f"{name!r} ({count} row{'s' * (count > 1)})" for name, count in found if count]:
+        warnings.warn(
+            f"{are(len(told), 'column')} far from what the model was fitted to: {_few(told)}. Predictions there are "
+            "extrapolated; check units and coding.",
+            UserWarning,
+            stacklevel=5,
+        )

@@ -1,0 +1,247 @@
+"""What to do with columns before a fit, in the words of a user: recipes, which the shell and studies have, too.
+
+    standardise                    (x − mean) / standard deviation, of the rows of all parties
+    min-max                        (x − smallest) / (largest − smallest)
+    impute, impute(mean)           missing numbers become the mean; impute(0): that number
+    impute(mean, indicator)        ... and a column says where they were missing
+    polynomial(3)                  x, x², x³
+    spline(5), spline(5, 2)        B-splines with 5 knots at quantiles, of degree 3 or of another one
+    one-hot, one-hot(10)           a column for each category; those with fewer than 10 rows in all share one
+    one-hot(10, drop-first)        ... without the first column, for fits without a penalty
+    keep                           as it is
+
+Several steps stand in their order: "impute, standardise". A recipe alone is for all columns of its kind, one-hot for
+text and the others for numbers; "age: spline(5)" is for one column.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coterie.errors import InvalidInput, UnknownName
+
+STEPS = ("standardise", "min-max", "impute", "polynomial", "spline", "one-hot", "keep")
+_STEP = re.compile(r"\s*([A-Za-z-]+)\s*(?:\(([^()]*)\))?\s*")
+MOST_DEGREE, MOST_KNOTS = 20, 100
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a recipe: its name, and what it was given."""
+
+    name: str
+    number: float | None = None
+    """The degree, the number of knots, the least rows of a category, the number that fills in; None: the usual one."""
+    degree: int = 3
+    """Of a spline."""
+    flag: bool = False
+    """impute: with an indicator; one-hot: without the first column."""
+
+    def __str__(self) -> str:
+        given = [] if self.number is None else [f"{self.number:g}"]
+        if self.name == "spline" and self.degree != 3:
+            given.append(str(self.degree))
+        if self.flag:
+            given += ["mean"] * (self.name == "impute" and not given)
+            given.append("indicator" if self.name == "impute" else "drop-first")
+        return f"{self.name}({', '.join(given)})" if given else self.name
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What to do with columns before a fit; its numbers are sums over all parties.
+
+    numbers  the recipe for all columns of numbers, e.g. "impute, standardise"
+    text     the recipe for all columns of text, e.g. "one-hot(10)"
+    columns  recipes for single columns, which go first: {"age": "spline(5)"}
+    """
+
+    numbers: str = "keep"
+    text: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (
+            isinstance(self.numbers, str) and isinstance(self.text, str) and isinstance(self.columns, Mapping)
+        ) or not all(isinstance(part, str) for item in self.columns.items() for part in item):
+            raise InvalidInput(
+                "a preparation takes recipes as text: co.Preparation('standardise', text='one-hot(10)', "
+                "columns={'age': 'spline(5)'})."
+            )
+        recipes = {name: recipe_of(recipe, name) for name, recipe in self.columns.items()}
+        numbers, text = recipe_of(self.numbers, "numbers"), recipe_of(self.text, "text") if self.text else ()
+        if any(step.name == "one-hot" for step in numbers):
+            raise InvalidInput(
+                f"numbers = {self.numbers!r}: one-hot is for text; name the columns of numbers it is for."
+            )
+        if text and text[0].name != "one-hot":
+            raise InvalidInput(f"text = {self.text!r}: text can only become columns of categories, with one-hot.")
+        object.__setattr__(self, "_recipes", recipes)
+        object.__setattr__(self, "_defaults", (numbers, text))
+
+    @staticmethod
+    def of(given: Any) -> Preparation:
+        """A preparation of whatever stands for one: recipes, each alone or as "column: recipe", or a table of them."""
+        if isinstance(given, Preparation):
+            return given
+        if isinstance(given, str):
+            given = [given]
+        if isinstance(given, Mapping):
+            for name in given.keys() - {"numbers", "text", "columns"}:
+                raise UnknownName("part of a preparation", str(name), ("numbers", "text", "columns"))
+            return Preparation(**given)
+        lines: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+        if not all(isinstance(line, str) for line in lines):
+            raise InvalidInput(f"prepare is a co.Preparation, or recipes such as 'standardise', not {given!r}.")
+        return _from_lines(lines)
+
+    @staticmethod
+    def load(path: str | Path) -> Preparation:
+        """Read a TOML file with numbers, text and columns."""
+        try:
+            return Preparation.of(tomllib.loads(Path(path).read_text("utf-8")))
+        except OSError as error:
+            raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
+        except ValueError as error:
+            raise InvalidInput(f"{path}: {error}") from error
+
+    def recipe(self, column: str, text: bool) -> tuple[Step, ...]:
+        """The steps for a column of that name, which has text or not; none: there is no recipe for it."""
+        known: dict[str, tuple[Step, ...]] = self.__dict__["_recipes"]
+        numbers, texts = self.__dict__["_defaults"]
+        found: tuple[Step, ...] = known.get(column, texts if text else numbers)
+        return found
+
+    @property
+    def texts(self) -> frozenset[str]:
+        """The named columns that become categories: their cells are text in a CSV file, as 007 is not 7."""
+        known: dict[str, tuple[Step, ...]] = self.__dict__["_recipes"]
+        return frozenset(name for name, steps in known.items() if steps[0].name == "one-hot")
+
+    @property
+    def steps(self) -> set[str]:
+        """The names of all steps that may be taken."""
+        known = [*self.__dict__["_defaults"], *self.__dict__["_recipes"].values()]
+        return {step.name for steps in known for step in steps}
+
+    def lines(self) -> list[str]:
+        """The recipes as `of` takes them, one for each kind or column."""
+        alone = [self.numbers if self.numbers != "keep" else "", self.text]
+        return [*filter(None, alone), *(f"{name}: {recipe}" for name, recipe in self.columns.items())]
+
+    def settings(self) -> dict[str, Any]:
+        """What makes it again."""
+        return {"numbers": self.numbers, "text": self.text, "columns": dict(self.columns)}
+
+    def __hash__(self) -> int:
+        return hash((self.numbers, self.text, *self.columns.items()))
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines())
+
+
+def _from_lines(lines: Iterable[str]) -> Preparation:
+    found: dict[str, Any] = {"columns": {}}
+    for line in lines:
+        name, colon, recipe = line.rpartition(":")
+        if colon:
+            place, key, value = found["columns"], name.strip(), recipe.strip()
+        else:
+            first = recipe_of(line, "prepare")[0]
+            place, key, value = found, "text" if first.name == "one-hot" else "numbers", line.strip()
+        if key in place:
+            raise InvalidInput(
+                f"there are two recipes for {key}: {place[key]!r} and {value!r}. Join them with a comma."
+            )
+        place[key] = value
+    return Preparation(**found)
+
+
+def recipe_of(written: str, where: str) -> tuple[Step, ...]:
+    """The steps of a recipe."""
+    parts = re.split(r",(?![^()]*\))", written)
+    steps = tuple(_step(part, where) for part in parts)
+    names = [step.name for step in steps]
+    if "keep" in names and len(names) > 1:
+        raise InvalidInput(f"{where}: {written!r}: keep stands alone.")
+    if "one-hot" in names and len(names) > 1:
+        raise InvalidInput(f"{where}: {written!r}: one-hot stands alone; a missing value is a category of its own.")
+    if "impute" in names[1:]:
+        raise InvalidInput(f"{where}: {written!r}: impute comes first.")
+    if names.count("polynomial") + names.count("spline") > 1:
+        raise InvalidInput(f"{where}: {written!r}: a column takes one of polynomial and spline, once.")
+    return steps
+
+
+def _step(written: str, where: str) -> Step:
+    matched = _STEP.fullmatch(written)
+    if matched is None:
+        raise InvalidInput(f"{where}: {written.strip()!r} is not a step; write, say, impute, standardise or spline(5).")
+    name = {"standardize": "standardise", "minmax": "min-max", "onehot": "one-hot"}.get(matched[1], matched[1])
+    if name not in STEPS:
+        raise UnknownName("step of a preparation", name, STEPS)
+    given = [part.strip() for part in (matched[2] or "").split(",") if part.strip()]
+    return _READERS[name](name, given, f"{where}: {written.strip()!r}")
+
+
+def _plain(name: str, given: list[str], where: str) -> Step:
+    if given:
+        raise InvalidInput(f"{where}: {name} takes nothing in brackets.")
+    return Step(name)
+
+
+def _impute(name: str, given: list[str], where: str) -> Step:
+    flag = "indicator" in given
+    rest = [part for part in given if part != "indicator"]
+    if rest in ([], ["mean"]):
+        return Step(name, flag=flag)
+    try:
+        (number,) = map(float, rest)
+    except ValueError:
+        raise InvalidInput(f"{where}: write impute(mean), impute(0), or impute(mean, indicator).") from None
+    if number != number or abs(number) == float("inf"):
+        raise InvalidInput(f"{where}: impute takes a finite number.")
+    return Step(name, number, flag=flag)
+
+
+def _whole(part: str, least: int, most: int, where: str, what: str) -> int:
+    if not part.isdigit() or not least <= int(part) <= most:
+        raise InvalidInput(f"{where}: {what} is a whole number from {least} to {most}, not {part!r}.")
+    return int(part)
+
+
+def _polynomial(name: str, given: list[str], where: str) -> Step:
+    if len(given) != 1:
+        raise InvalidInput(f"{where}: write polynomial(2), with the degree.")
+    return Step(name, _whole(given[0], 2, MOST_DEGREE, where, "the degree"))
+
+
+def _spline(name: str, given: list[str], where: str) -> Step:
+    if len(given) not in (1, 2):
+        raise InvalidInput(f"{where}: write spline(5), with the number of knots.")
+    degree = _whole(given[1], 1, 5, where, "the degree of a spline") if len(given) == 2 else 3
+    return Step(name, _whole(given[0], 2, MOST_KNOTS, where, "the number of knots"), degree)
+
+
+def _one_hot(name: str, given: list[str], where: str) -> Step:
+    flag = "drop-first" in given
+    rest = [part for part in given if part != "drop-first"]
+    if len(rest) > 1:
+        raise InvalidInput(f"{where}: write one-hot, one-hot(10) or one-hot(10, drop-first).")
+    return Step(name, _whole(rest[0], 1, 10**9, where, "the least number of rows") if rest else None, flag=flag)
+
+
+_READERS = {
+    "standardise": _plain,
+    "min-max": _plain,
+    "keep": _plain,
+    "impute": _impute,
+    "polynomial": _polynomial,
+    "spline": _spline,
+    "one-hot": _one_hot,
+}

@@ -1,0 +1,164 @@
+"""How well a model predicts rows held by several parties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import is_sparse, whole_number
+from coterie.data import Table, encode_classes, validated_all
+from coterie.data.table import columns_of, party_error
+from coterie.data.values import is_text, plain
+from coterie.engines import Engine, Run
+from coterie.engines import engine as find_engine
+from coterie.errors import InvalidData, InvalidInput, UnknownName
+from coterie.evaluation import Evaluation
+from coterie.families import family_of
+from coterie.families.family import on_the_host
+from coterie.models import Model
+from coterie.problem import Problem
+from coterie.result import Result
+from coterie.rounds import Conversation, Limits
+from coterie.session.remote import remote_tables
+from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
+from coterie.session.setup import make_agents, make_network, wants_secure_sums
+from coterie.session.tables import gather
+
+ROOM = 2.0**20
+"""How many numbers an agent tells at most."""
+
+
+def evaluate(
+    model: Any,
+    data: Any,
+    *,
+    split: str = "samples",
+    agents: int | Sequence[Any] | None = None,
+    engine: str | Engine = "local",
+    secure_sums: bool | None = None,
+    per_party: bool = False,
+    minimum: int = 1,
+) -> Evaluation:
+    """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
+
+    model       a `LinearModel` or a `MulticlassModel`, or the `Result` that has it
+    data        in the forms that `solve` takes, with labels
+    split       "samples" (each party holds rows) or "features" (columns; all learn the scores of the rows)
+    agents      how many hold data that is given in one piece (1)
+    engine      where they are
+    secure_sums as in `solve`
+    per_party   whether to say the scores of every party, too
+    minimum     bins with fewer rows than this, of all parties together, are not looked into any further: the AUC is
+                then known less well, as `auc_bound` says
+    """
+    model = model.model if isinstance(model, Result) else model
+    if not isinstance(model, Model):
+        raise InvalidInput(f"the first argument is a model or the Result of a fit, not {type(model).__name__}.")
+    check_problem(model.problem)
+    if split not in ("samples", "features"):
+        raise UnknownName("split of data to evaluate", split, ("samples", "features"))
+    minimum = whole_number("minimum", minimum)
+    problem, runner = model.problem, find_engine(engine)
+    prepare = partial(prepare_rows, model=model, split=split)
+    if (elsewhere := runner.hosting(data, agents)) is None:
+        whole = not isinstance(data, list)
+        tables, _ = prepare(gather(data, split, (1 if agents is None else agents) if whole else agents))
+    else:
+        runner, sources = elsewhere
+        known = bool(family_of(problem).classification(problem))
+        tables, _ = remote_tables(sources, runner, prepare, split, known)
+    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+    network = make_network("star" if split == "samples" else None, split, len(tables), 0)
+    # The model says all there is to say of the problem.
+    members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
+    talk: Any = partial(evaluated, model, per_party, minimum, ROOM)
+    if split == "features":
+        talk = partial(evaluated_by_columns, model, columns_of(tables))
+    outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
+    found: Evaluation = next(total for total, _ in outcome.answers if total is not None)
+    own = zip(tables, outcome.answers, strict=True)
+    parties = {table.name: headline_scores(one) for table, (_, one) in own if one is not None}
+    return replace(found, about=about(model, found, len(tables)), parties=parties, bill=outcome.bill)
+
+
+def about(model: Any, found: Evaluation, parties: int) -> str:
+    """What was evaluated, in words."""
+    where = "1 party" if parties == 1 else f"{parties} parties"
+    weighted = "" if found.weight == found.rows else f" (weights add up to {found.weight:.6g})"
+    return f"{model.problem.loss.name} model on {found.rows:,} rows of {where}{weighted}"
+
+
+def headline_scores(found: Evaluation) -> dict[str, float]:
+    """What is said of one party."""
+    kept = ("log_loss", "accuracy", "auc", "brier", "r2", "rmse", "mae", "mean_loss", "deviance", "explained_deviance")
+    return {"rows": float(found.rows), **{name: found.scores[name] for name in kept if name in found.scores}}
+
+
+def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[Table], npt.NDArray[Any] | None]:
+    """Tables checked alone, together and against the model, with labels as the model has them."""
+    problem = model.problem
+    family = family_of(problem)
+    classification = bool(family.classification(problem))
+    given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
+    checked = validated_all(given, split=split, classification=classification)
+    if split == "features":
+        checked = _in_order(checked, model)
+    for table in checked:
+        family.check_labels(table, problem)
+    if model.classes_ is None:
+        return checked, None
+    for table in checked:
+        _refuse_other_labels(table, model.classes_)
+    encoded, _ = encode_classes(checked, model.classes_)
+    if problem.family == "linear":
+        encoded = [table if table.y is None else replace(table, y=2.0 * table.y - 1.0) for table in encoded]
+    return encoded, model.classes_
+
+
+def _refuse_other_labels(table: Table, classes: npt.NDArray[Any]) -> None:
+    if table.y is None or not len(table.y):
+        return
+    if is_text(plain(table.y, table.name, "label")) != is_text(classes):
+        kinds = ("text", "numbers") if is_text(classes) else ("numbers", "text")
+        raise party_error(table.name, f"the classes of the model are {kinds[0]}, but the labels here are {kinds[1]}.")
+
+
+def _with_columns(table: Table, model: Any) -> Table:
+    """The table with the columns of the model, found by their names where both have names."""
+    width = model.coef_.shape[-1]
+    if model.columns is not None and table.columns is not None and table.columns != model.columns:
+        places = {name: place for place, name in enumerate(table.columns)}
+        if absent := [name for name in model.columns if name not in places]:
+            raise party_error(table.name, f"{UnknownName('column', absent[0], table.columns)}")
+        return table.take_columns(np.array([places[name] for name in model.columns]))
+    if table.open_ended and table.d < width and is_sparse(table.X):
+        X = table.X.copy()
+        X.resize(table.n, width)
+        return replace(table, X=X)
+    if table.d != width and (table.n or table.d):
+        raise party_error(
+            table.name, f"the model has {width} columns, but the data has {table.d}. Give the columns of the fit."
+        )
+    return table
+
+
+def _in_order(tables: Sequence[Table], model: Any) -> list[Table]:
+    """Split by features: which columns of the model each table has, by their names where all have names."""
+    width = sum(table.d for table in tables)
+    if width != model.coef_.shape[-1]:
+        raise InvalidData(
+            f"the model has {model.coef_.shape[-1]} columns, but the parties have {width} together. Give those of the "
+            "fit."
+        )
+    if model.columns is None or any(table.columns is None for table in tables):
+        return list(tables)
+    places = {name: place for place, name in enumerate(model.columns)}
+    for table in tables:
+        if absent := [name for name in table.columns or () if name not in places]:
+            raise party_error(table.name, f"the model has no column {absent[0]!r}. Give the columns of the fit.")
+    return [replace(table, cols=np.array([places[name] for name in table.columns or ()], int)) for table in tables]

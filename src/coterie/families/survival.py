@@ -1,0 +1,94 @@
+"""Survival: proportional hazards, learned from data split by samples, each party a stratum of its own, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Participant
+from coterie.data import Table, validated_all
+from coterie.data.table import party_error
+from coterie.errors import InvalidProblem
+from coterie.families.family import Classes, Shown, by_rows, in_one_precision, on_the_host
+from coterie.families.linear import LinearFamily
+from coterie.models import SurvivalModel
+from coterie.networks import Network
+from coterie.problem import Problem
+from coterie.rounds import Outcome
+from coterie.survival import wrong_labels
+
+LABELS = "Give (time, event), (time, event, entry) or (time, event, entry, stratum): see co.survival_labels."
+
+
+class SurvivalFamily(LinearFamily):
+    """The partial likelihood, and a penalty of a vector."""
+
+    name = "survival"
+    called = "model of proportional hazards"
+    pieces = 1
+
+    def classification(self, problem: Problem) -> None:  # type: ignore[override]
+        return None
+
+    def check_split(self, problem: Problem, split: str) -> None:
+        if split != "samples":
+            raise InvalidProblem(
+                f"survival needs data split by samples, but it is split by {split}: who is at risk is known where the "
+                "rows are."
+            )
+
+    def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
+        self.check_split(problem, split)
+        checked = validated_all(on_the_host(tables), split=split, classification=None)
+        checked = [self.encode(table, problem, None) for table in checked]
+        for table in checked:
+            self.check_labels(table, problem)
+        return in_one_precision([by_rows(table) for table in checked]), None
+
+    def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:
+        """A party without rows has labels of no rows."""
+        if table.n or table.y is None or table.y.ndim == 2:
+            return table
+        return replace(table, y=np.empty((0, 2), table.X.dtype))
+
+    def check_labels(self, table: Table, problem: Problem) -> None:
+        """Refuse, say, a negative time, and tell where it is."""
+        y = table.y
+        if y is None or not table.n:
+            return
+        if y.ndim != 2 or not 2 <= y.shape[1] <= 4 or y.dtype.kind not in "biuf":
+            found = "one value a row" if y.ndim == 1 else f"{y.shape[1]} values a row, of type {y.dtype}"
+            raise party_error(table.name, f"the labels are {found}; survival needs more. {LABELS}")
+        if (wrong := wrong_labels(y)) is not None:
+            raise party_error(table.name, f"row {wrong[0]} {wrong[1]}. Check the labels.")
+
+    def made_up(self, problem: Problem, scores: FloatArray) -> FloatArray:
+        """The larger the score, the sooner; every second row has an event."""
+        rank = np.argsort(np.argsort(-scores)) + 1.0
+        return np.column_stack([rank, rank % 2])
+
+    def words(self, problem: Problem) -> str:
+        return f"proportional hazards, {problem.penalty.name} penalty"
+
+    def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> SurvivalModel:
+        """The coefficients, which everybody has."""
+        return SurvivalModel(outcome.points[0].w.astype(float), 0.0, problem, None, members[0].data.columns)
+
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        shown = super().shown(model, people)
+        if not shown.bars:
+            return shown
+        return replace(
+            shown,
+            explanation="Logarithms of hazard ratios, largest first: a positive one raises the hazard as its column "
+            "grows, a negative one lowers it. Their sizes can only be compared if the columns are on the same scale.",
+        )
+
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
+        return {"Coefficients": used, "Baseline hazard": "stays at each party"}

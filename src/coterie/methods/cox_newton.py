@@ -1,0 +1,58 @@
+"""Newton's method for proportional hazards, for data split by samples. The rounds are those of `damped_newton.py`.
+
+    H = Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ          a_i = Σ_k D_k p_ki,   m_k = Σ_i p_ki x_i, the mean of those at risk
+
+over the rows i and the event times k of a party: it adds up its own strata, and nobody needs to know who was at risk
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.errors import InvalidData
+from coterie.methods.damped_newton import DampedNewton
+from coterie.methods.disclosure import TOTALS, Disclosure
+from coterie.methods.moments import diagonal, second_moment
+from coterie.survival import HOPELESS, CoxHere
+
+ROUNDS = 30
+"""Rounds after which steps that are still too long for numbers have no end."""
+
+
+@dataclass(frozen=True)
+class CoxNewton(DampedNewton):
+    """Proximal Newton for Cox's partial likelihood with a line search."""
+
+    name: ClassVar[str] = "cox-newton"
+    family: ClassVar[str] = "survival"
+    summary: ClassVar[str] = "Newton's method for proportional hazards: a handful of rounds"
+    disclosure: ClassVar[Disclosure] = Disclosure(
+        sent="the slope of its partial likelihood, a number per column, and its Hessian, or products with it",
+        learned="weighted sums of its own rows and of their products; with few rows, the rows and times themselves",
+        secure=TOTALS,
+    )
+
+    def check_step(self, agent: Agent, losses: float, t: int) -> None:
+        if losses >= HOPELESS and t > ROUNDS and agent.problem.penalty.is_zero:
+            raise InvalidData(
+                "the likelihood has no maximum: its best coefficients are infinite, because some columns together tell "
+                "who has the next event (a monotone likelihood). Add a penalty, e.g. l2, or leave such columns out."
+            )
+
+    @staticmethod
+    def hessian(here: CoxHere) -> FloatArray:
+        """Of both sums, the upper triangle."""
+        H = second_moment(here.design, here.expected)
+        means = here.means() * np.sqrt(here.risk.deaths)[:, None]
+        return H - np.triu(means.T @ means)
+
+    @staticmethod
+    def diagonal(here: CoxHere) -> FloatArray:
+        """Of the first sum alone: columns are about their means, so that the second is small beside it."""
+        return diagonal(here.design, here.expected)

@@ -1,0 +1,242 @@
+"""Prepares the tables of a run, wherever they are: alone by columns, together by rows, and at workers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from coterie.agent import Agent
+from coterie.bill import Bill
+from coterie.data import Table, read
+from coterie.data.prepared import Prepared, cells_of, column_names
+from coterie.data.recipes import Preparation
+from coterie.data.remote import RemoteTable, Source
+from coterie.data.summary import TableSummary, check_together
+from coterie.data.table import columns_of, party_error
+from coterie.engines import Engine, Run
+from coterie.errors import InvalidProblem, UnknownName
+from coterie.families import family_of
+from coterie.problem import Problem
+from coterie.rounds import Conversation, Limits
+from coterie.session.preparation import MOST_HERE, Place, fitted
+from coterie.session.setup import make_network, wants_secure_sums
+from coterie.session.tables import gather
+from coterie.transport.in_process import InProcess
+from coterie.words import Sum, Talk
+
+PURPOSE = "preparation"
+"""What a bill calls it."""
+
+
+# -- one party alone ---------------------------------------------------------------------------------------------------
+
+
+def check_alone(table: Table, preparation: Preparation, split: str = "samples") -> None:
+    """Refuse, before anything is told, what one party sees alone."""
+    names = column_names(table)
+    if split == "samples" and table.d:
+        for column in preparation.columns:
+            if column not in names:
+                raise party_error(table.name, f"prepare: {UnknownName('column', column, names)}")
+    for name, cells in zip(names, cells_of(table), strict=True):
+        steps = preparation.recipe(name, bool(cells.texts))
+        if cells.texts and (not steps or steps[0].name != "one-hot"):
+            recipe = f"its recipe is {', '.join(map(str, steps))!r}" if steps else "there is no recipe for it"
+            raise party_error(
+                table.name,
+                f"column {name!r} holds text, e.g. {cells.texts[0]!r}, and {recipe}. Encode it with one-hot, "
+                "or leave it out.",
+            )
+        if steps and steps[0].name == "one-hot":
+            many = len(cells.texts) if cells.texts is not None else len(np.unique(cells.values))
+            if many > MOST_HERE:
+                raise party_error(
+                    table.name, f"column {name!r} has {many} different values, too many for one-hot. Leave it out."
+                )
+
+
+def prepared_alone(table: Table, preparation: Preparation) -> Prepared:
+    """The preparation of columns that only this party has: nothing is told."""
+    talk = fitted(table, preparation, Place(0, 1, False))
+    try:
+        word = next(talk)
+        while True:
+            assert isinstance(word, Sum)
+            word = talk.send(word.x)
+    except StopIteration as end:
+        found: Prepared = end.value
+        return found
+
+
+# -- all parties -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """What came of a preparation: its numbers, the prepared tables or sources of them, and what was sent for it."""
+
+    prepared: Prepared
+    held: list[Any]
+    sent: dict[str, Any]
+    """The state of a bill."""
+
+
+def check_problem(problem: Problem, split: str) -> None:
+    """Refuse a preparation for models that cannot hold one."""
+    if split == "users" or problem.family not in ("linear", "multiclass", "survival"):
+        raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
+
+
+def prepare_here(
+    data: Any,
+    preparation: Preparation,
+    problem: Problem,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    seed: int,
+    network: Any,
+    secure_sums: bool | None,
+    engine: Engine,
+) -> Preparing:
+    """Prepare data that is here, for the agents of a run."""
+    tables = gather(data, split, agents, seed, family_of(problem).pieces, preparation)
+    carrying = make_network(network, split, len(tables), seed)
+    if split == "features":
+        _refuse_unknown(tables, preparation)
+        parts = [_alone(table, preparation) for table in tables]
+        return Preparing(*_pooled(tables, parts), Bill(carrying).state())
+    secure = wants_secure_sums(secure_sums, split, len(tables), engine.apart)
+    tables = with_common_columns(tables)
+    for table in tables:
+        check_alone(table, preparation)
+    places = [Place(k, len(tables), secure) for k in range(len(tables))]
+    talks = [fitted(table, preparation, place) for table, place in zip(tables, places, strict=True)]
+    bill = Bill(carrying)
+    transport = InProcess(carrying, bill, [table.name for table in tables], secure_sums=secure)
+    found = transport.converse(talks, PURPOSE)[0]
+    return Preparing(found, [found.apply(table) for table in tables], bill.state())
+
+
+def _alone(table: Table, preparation: Preparation) -> Prepared:
+    check_alone(table, preparation, "features")
+    return prepared_alone(table, preparation)
+
+
+def _refuse_unknown(tables: Sequence[Table], preparation: Preparation) -> None:
+    everything = [name for table in tables for name in column_names(table)]
+    for column in preparation.columns:
+        if column not in everything:
+            raise UnknownName("column", column, everything)
+
+
+def _pooled(tables: Sequence[Table], parts: Sequence[Prepared]) -> tuple[Prepared, list[Table]]:
+    """All parties' columns as one preparation, in their pooled order, and the tables with their places in it."""
+    places = columns_of(tables)
+    order = np.argsort(np.concatenate(places), kind="stable")
+    columns = [column for part in parts for column in part.columns]
+    widths = np.array([len(column.names()) for column in columns], np.intp)
+    starts = np.empty(len(columns), np.intp)
+    starts[order] = np.concatenate([[0], np.cumsum(widths[order])[:-1]]) if len(columns) else 0
+    blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=True)]
+    ends = np.cumsum([len(part.columns) for part in parts]).tolist()
+    ready = []
+    for table, part, end in zip(tables, parts, ends, strict=True):
+        own = blocks[end - len(part.columns) : end]
+        cols = None if table.cols is None else np.concatenate([*own, np.empty(0, np.intp)])
+        ready.append(replace(part.apply(table), cols=cols))
+    return Prepared([columns[k] for k in order], all(part.named for part in parts)), ready
+
+
+def with_common_columns(tables: Sequence[Table]) -> list[Table]:
+    """Raw tables of the same columns; those without rows get the columns of the others."""
+    summaries = [TableSummary.of(table) for table in tables]
+    check_together(summaries, "samples")
+    widest = max(tables, key=lambda table: table.d)
+    return [
+        table if table.n or table.d else replace(table, X=np.empty((0, widest.d)), columns=widest.columns)
+        for table in tables
+    ]
+
+
+# -- tables at the workers of a cluster --------------------------------------------------------------------------------
+
+
+def prepare_remotely(
+    sources: Sequence[Source],
+    preparation: Preparation,
+    problem: Problem,
+    split: str,
+    seed: int,
+    network: Any,
+    secure_sums: bool | None,
+    engine: Engine,
+) -> Preparing:
+    """Prepare tables that stay where they are."""
+    carrying = make_network(network, split, len(sources), seed)
+    secure = wants_secure_sums(secure_sums, split, len(sources), engine.apart)
+    raw = [partial(_raw, source, index, preparation) for index, source in enumerate(sources)]
+    if split == "features":
+        parts = engine.ask([partial(_alone_there, source, preparation) for source in raw])
+        merged = Prepared([column for part in parts for column in part.columns], all(part.named for part in parts))
+        applied = [partial(_applied, source, part) for source, part in zip(raw, parts, strict=True)]
+        return Preparing(merged, applied, Bill(carrying).state())
+    looks = engine.ask([partial(_looked_at, source, preparation) for source in raw])
+    common = with_common_columns(looks)
+    agents = [
+        Agent(
+            index,
+            len(sources),
+            RemoteTable(**vars(look), fetch=partial(_with_columns, source, look.columns, look.d)),
+            problem,
+            split,
+            (),
+            0,
+            secure_sums=secure,
+        )
+        for index, (source, look) in enumerate(zip(raw, common, strict=True))
+    ]
+    talk = Conversation(partial(_fitted_there, preparation), PURPOSE)
+    outcome = engine.run(Run(agents, talk, carrying, Limits(), secure_sums=secure))
+    if outcome.error is not None:
+        raise outcome.error
+    found: Prepared = outcome.answers[0]
+    fetches = [agent.data.fetch for agent in agents if isinstance(agent.data, RemoteTable) and agent.data.fetch]
+    return Preparing(found, [partial(_applied, fetch, found) for fetch in fetches], outcome.bill.state())
+
+
+def _raw(source: Source, index: int, preparation: Preparation) -> Table:
+    given = source()
+    name = None if isinstance(given, str | Table) else f"party {index}"
+    table = read(given, name=name, prepare=preparation)
+    return replace(table, name=f"party {index}") if table.name == "data" else table
+
+
+def _with_columns(source: Source, columns: tuple[str, ...] | None, width: int) -> Table:
+    """The raw table; one without rows has the columns of the others."""
+    table: Table = source()
+    return table if table.n or table.d else replace(table, X=np.empty((0, width)), columns=columns)
+
+
+def _looked_at(source: Source, preparation: Preparation) -> Table:
+    """Names and sizes, for `with_common_columns`: a table without content."""
+    table: Table = source()
+    check_alone(table, preparation)
+    labels = None if table.y is None else np.zeros((table.n, *table.y.shape[1:]))
+    return Table(sp.csr_array(table.X.shape), y=labels, columns=table.columns, name=table.name)
+
+
+def _fitted_there(preparation: Preparation, agent: Agent) -> Talk[Prepared]:
+    return fitted(agent.data, preparation, Place(agent.index, agent.count, agent.secure_sums))
+
+
+def _alone_there(source: Source, preparation: Preparation) -> Prepared:
+    return _alone(source(), preparation)
+
+
+def _applied(source: Source, prepared: Prepared) -> Table:
+    return prepared.apply(source())
