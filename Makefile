@@ -2,6 +2,7 @@
 # make bench  runs Coterie beside its peers and writes docs/benchmarks.md (make bench-quick: minutes; WITH=--resume goes on)
 # make test   installs what the tests need into .venv, then checks style, types and behaviour (this is what CI runs)
 # make gallery   runs every study in its quick size and redraws docs/gallery.md
+# make pages  runs the pages of the documentation and writes the numbers that they print now
 # make docs   builds the documentation as a website into site/
 # make sbom   writes sbom.json: what an installed Coterie is made of (CycloneDX)
 # make constraints   writes the versions that are installed, once the tests have passed, to constraints.txt
@@ -19,7 +20,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
 export COTERIE_DATA
 
-.PHONY: demo docs sbom constraints gallery test check test-slow lint types bench bench-quick format clean help
+.PHONY: demo docs pages sbom constraints gallery test check test-slow lint types bench bench-quick format clean help
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -44,6 +45,9 @@ bench-quick: $(BENCH)/.installed
 
 gallery: $(VENV)/.installed
 	$(BIN)/coterie reproduce all --quick --gallery docs/gallery -o $(VENV)/studies
+
+pages: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.pages
 
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -77,6 +77,8 @@ class Facts:
     """How far labels are from the best constant, in the root of the mean of the squares; 1 for classes."""
     lengths: FloatArray | None = None
     """Split by samples, Σ s x² of every column as it is stored."""
+    slope: FloatArray | None = None
+    """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
 
 
 def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:

@@ -41,20 +41,26 @@ class Inference:
     """At most so many standard errors are the coefficients from those of the best model (one Newton step)."""
     about: str
     """Loss, kind and clusters, in words."""
+    ratios: str = ""
+    """What the exponential of a coefficient is, if that is worth a column: "hazard ratio"."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 
     def table(self) -> list[dict[str, Any]]:
-        """A row per coefficient, under the names that statsmodels uses."""
+        """A row per coefficient, under the names that statsmodels uses; for hazards also the ratio e^coef."""
         columns = (self.estimates, self.standard_errors, self.statistics, self.p_values, *self.intervals.T)
-        heads = ("coef", "std err", self.statistic, "p", "lower", "upper")
+        heads = ["coef", "std err", self.statistic, "p", "lower", "upper"]
+        if self.ratios:
+            columns += tuple(np.exp(column) for column in (self.estimates, *self.intervals.T))
+            heads += [f"exp({name})" for name in ("coef", "lower", "upper")]
         rows = zip(self.names, *(column.tolist() for column in columns), strict=True)
         return [dict(zip(("name", *heads), row, strict=True)) for row in rows]
 
     def __str__(self) -> str:
         widest = max(map(len, self.names), default=0)
         tail = (1 - self.level) / 2
-        heads = ("coef", "std err", self.statistic, f"P>|{self.statistic}|", f"[{tail:.4g}", f"{1 - tail:.4g}]")
+        heads = ["coef", "std err", self.statistic, f"P>|{self.statistic}|", f"[{tail:.4g}", f"{1 - tail:.4g}]"]
+        heads += ["exp(coef)", "exp(lower)", "exp(upper)"] if self.ratios else []
         lines = [" " * widest + "".join(f"{head:>12}" for head in heads)]
         for row in self.table():
             name, *numbers = row.values()

@@ -86,8 +86,8 @@ class Steps(Protocol[S]):
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
-    def least_gap(self, state: S) -> float:
-        """A gap that the State is not below, as far as can be told without a certificate: the same at all agents."""
+    def expected_gap(self, agent: Agent, state: S) -> float | None:
+        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not."""
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""

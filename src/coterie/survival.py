@@ -27,6 +27,8 @@ from coterie.kernels.risk_sets import at_risk_by_tree, at_risk_in_order, exposed
 
 TIME, EVENT, ENTRY, STRATUM = range(4)
 """The columns of labels."""
+ROLES = ("time", "event", "entry", "strata")
+"""What they are called where columns of a file are named."""
 HOPELESS = 1e20
 """Losses of steps so long that the weights of those at risk are no longer numbers: no line search takes them."""
 LEAST = 1e-280

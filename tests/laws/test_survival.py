@@ -142,6 +142,46 @@ def test_statsmodels_has_the_same_answer(how):
     np.testing.assert_allclose(result.model.hazard_ratios(), np.exp(twin.params), rtol=1e-6)
 
 
+def test_standard_errors_are_those_of_statsmodels():
+    result, twin = (
+        co.solve(co.Problem("cox"), parties(), tol=1e-10),
+        PHReg(TIME, X, EVENT, strata=PARTY, ties="breslow"),
+    )
+    found, model = result.inference(), twin.fit(disp=0)
+    np.testing.assert_allclose(found.standard_errors, model.bse, rtol=1e-6)
+    np.testing.assert_allclose(found.covariance, model.cov_params(), rtol=1e-6)
+    np.testing.assert_allclose(found.intervals, model.conf_int(), rtol=1e-6)
+    assert found.table()[3]["exp(coef)"] == pytest.approx(np.exp(model.params[3]), rel=1e-6)
+    assert "exp(coef)" in str(found)
+    robust = twin.fit(disp=0, groups=np.arange(N))
+    np.testing.assert_allclose(result.inference("robust").standard_errors, robust.bse, rtol=1e-6)
+    groups = np.arange(N) // 5  # with rows at all parties
+    clustered = result.inference("clustered", [groups[k == PARTY] for k in range(3)])
+    np.testing.assert_allclose(clustered.standard_errors, twin.fit(disp=0, groups=groups).bse, rtol=1e-6)
+
+
+def test_weights_of_standard_errors_are_repeated_rows():
+    times = RNG.integers(1, 4, N)
+    repeated = np.repeat(np.arange(N), times)
+    weighted = co.solve(co.Problem("cox"), (X, Y, times.astype(float)), tol=1e-10)
+    whole = co.solve(co.Problem("cox"), (X[repeated], Y[repeated]), tol=1e-10)
+    for kind in ("model", "robust"):
+        found, twin = (one.inference(kind).standard_errors for one in (weighted, whole))
+        np.testing.assert_allclose(found, twin, rtol=1e-6)
+
+
+def test_standard_errors_that_there_are_not():
+    nothing = co.survival_labels(np.exp(-X[:40, 0] / 3), np.arange(40) < 4)
+    with pytest.raises(InvalidData, match="monotone likelihood"):
+        co.solve(co.Problem("cox"), (X[:40], nothing)).inference()
+    with pytest.raises(InvalidData, match="x4 cannot be told apart"):
+        co.solve(
+            co.Problem("cox"), (np.column_stack([X, STRATA]), co.survival_labels(TIME, EVENT, None, STRATA))
+        ).inference()
+    with pytest.raises(InvalidProblem, match="l2 penalty biases"):
+        co.solve(co.Problem("cox", "l2", 0.1), (X, Y)).inference()
+
+
 def test_one_piece_is_one_stratum_and_weights_are_repeated_rows():
     times = RNG.integers(1, 4, N)
     repeated = np.repeat(np.arange(N), times)

@@ -105,9 +105,9 @@ class Wrapper(Stateful[W], ABC):
         """Of the image: a point that the method itself produced."""
         return self.steps.point(agent, state.image)
 
-    def least_gap(self, state: W) -> float:
-        """Of the image."""
-        return self.steps.least_gap(state.image)
+    def expected_gap(self, agent: Agent, state: W) -> float | None:
+        """As the method itself."""
+        return self.steps.expected_gap(agent, state.image)
 
     @property
     def can_be_accelerated(self) -> bool:

@@ -115,6 +115,7 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
         start=constant if loss.steep else 0.0,
         label_scale=_label_scale(loss, labels / total, constant),
         lengths=lengths,
+        slope=slope,
     )
 
 

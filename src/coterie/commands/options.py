@@ -86,6 +86,14 @@ Offset = Annotated[str | None, typer.Option(help="Column with the offsets: numbe
 Exposure = Annotated[
     str | None, typer.Option(help="Column with the exposures, above 0: their logarithms are the offsets.")
 ]
+Time = Annotated[str | None, typer.Option(help="Column with the times, for --loss cox.")]
+Event = Annotated[str | None, typer.Option(help="Column that is 1 where a time is that of an event, 0 if censored.")]
+Entry = Annotated[
+    str | None, typer.Option(help="Column with the time after which a row is observed (left truncation).")
+]
+Strata = Annotated[
+    str | None, typer.Option(help="Column with the stratum of each row. Every party is a stratum of its own anyway.")
+]
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
@@ -143,6 +151,10 @@ def question(
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
+    time: Time = None,
+    event: Event = None,
+    entry: Entry = None,
+    strata: Strata = None,
     columns: Columns = None,
     prepare: Annotated[
         list[str] | None,
@@ -155,7 +167,7 @@ def question(
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"))))] = "squared",
+    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")))] = "squared",
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
@@ -175,7 +187,7 @@ def question(
         str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
     ] = "samples",
     agents: Annotated[
-        int | None, typer.Option(help="Number of agents that one file is split into (default 8).")
+        int | None, typer.Option(help="Number of agents that one file is split into (default 8; for cox, 1).")
     ] = None,
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
@@ -223,6 +235,7 @@ def question(
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
+    roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
     roles["prepare"] = recipes
 
     def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
@@ -239,12 +252,22 @@ def question(
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
 
 
+def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
+    """The columns of survival times, which take the place of a target; refused where they do not belong."""
+    given = [f"--{role}" for role, column in named.items() if column is not None]
+    if not wanted and given:
+        raise InvalidInput(f"{given[0]} is for survival times: add --loss cox, or leave it out.")
+    if wanted and (target is not None or named["time"] is None or named["event"] is None):
+        raise InvalidInput("--loss cox takes --time COLUMN and --event COLUMN in place of --target.")
+    return named
+
+
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
     return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (co.penalties.PENALTIES, penalty)
 
 
 PANELS = {
-    "Data": "target id weight offset exposure columns prepare cluster users",
+    "Data": "target id weight offset exposure time event entry strata columns prepare cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",

@@ -12,7 +12,23 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.options import Columns, Config, Exposure, Id, Json, Offset, Target, Weight, by_user, tables
+from coterie.commands.options import (
+    Columns,
+    Config,
+    Entry,
+    Event,
+    Exposure,
+    Id,
+    Json,
+    Offset,
+    Strata,
+    Target,
+    Time,
+    Weight,
+    by_user,
+    survival_roles,
+    tables,
+)
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
@@ -43,6 +59,10 @@ def verify(
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
+    time: Time = None,
+    event: Event = None,
+    entry: Entry = None,
+    strata: Strata = None,
     columns: Columns = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
     as_json: Json = False,
@@ -67,6 +87,8 @@ def verify(
     fitted = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     roles["prepare"] = fitted.preparation
+    survival = fitted.problem.family == "survival"
+    roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
     parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
     raise typer.Exit(_shown(co.verify(document, fitted, parts), as_json))
 

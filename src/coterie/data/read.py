@@ -31,6 +31,7 @@ from coterie.data.recipes import Preparation
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import logarithms, plain, plain_ids
 from coterie.errors import InvalidData, InvalidInput, UnknownName
+from coterie.survival import ROLES, survival_labels
 
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
@@ -45,6 +46,10 @@ def read(
     weight: str | None = None,
     offset: str | None = None,
     exposure: str | None = None,
+    time: str | None = None,
+    event: str | None = None,
+    entry: str | None = None,
+    strata: str | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     zero_based: bool | None = None,
@@ -54,15 +59,21 @@ def read(
 
     In frames and files with named columns, `target`, `id`, `weight` and `offset` name the columns of labels, row ids,
     sample weights and offsets, and `columns` those of X (all the others, if not given). `exposure` names a column whose
-    logarithm is the offset. Elsewhere `columns` gives the columns their names.
+    logarithm is the offset. For survival `time` and `event`, and perhaps `entry` and `strata`, take the place of
+    `target`: see `survival_labels`. Elsewhere `columns` gives the columns their names.
     `name` is how errors call this party. `zero_based` says whether the columns of an svmlight file count from 0;
     without it, a file that never uses column 0 is taken to count from 1, so say it when several parties bring files.
     With a preparation (`prepare`), missing values and text are kept for it.
     """
     given = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
+    given |= {"time": time, "event": event, "entry": entry, "strata": strata}
     named = {role: column for role, column in given.items() if column is not None}
     if "offset" in named and "exposure" in named:
         raise InvalidInput("an offset and an exposure both say what is added to the scores. Give one.")
+    if (survival := [role for role in ROLES if role in named]) and (
+        "target" in named or survival[:2] != ["time", "event"]
+    ):
+        raise InvalidInput("survival needs a column for time and one for event, and no target. Name these two.")
     roles = _Roles(named, None if columns is None else tuple(map(str, columns)), zero_based, prepare)
     if isinstance(source, str | os.PathLike):
         path = Path(source).expanduser()
@@ -184,13 +195,20 @@ def _read_frame(frame: Frame, roles: _Roles, party: str) -> Table:
     beside: dict[str, Any] = {field: values[role] for role, field in BESIDE.items() if role in values}
     return Table(
         X=X,
-        y=values.get("target"),
+        y=_survival(values, party) if "time" in values else values.get("target"),
         **beside,
         ids=plain_ids(values["id"], party) if "id" in values else None,
         columns=chosen,
         name=party,
         texts=texts or None,
     )
+
+
+def _survival(values: dict[str, npt.NDArray[Any]], party: str) -> npt.NDArray[Any]:
+    try:
+        return survival_labels(**{role: values.get(role) for role in ROLES})
+    except InvalidData as error:
+        raise party_error(party, str(error)) from None
 
 
 def _read_objects(X: npt.NDArray[Any], columns: tuple[str, ...] | None, party: str) -> Table:

@@ -22,7 +22,7 @@ from coterie.problem import Problem
 from coterie.rounds import Outcome
 from coterie.survival import wrong_labels
 
-LABELS = "Give (time, event), (time, event, entry) or (time, event, entry, stratum): see co.survival_labels."
+LABELS = "Name the columns of time and event, or give the labels as co.survival_labels(time, event) makes them."
 
 
 class SurvivalFamily(LinearFamily):
@@ -44,6 +44,8 @@ class SurvivalFamily(LinearFamily):
 
     def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
         self.check_split(problem, split)
+        for table in tables:
+            self._refuse_unlabelled(table)
         checked = validated_all(on_the_host(tables), split=split, classification=None)
         checked = [self.encode(table, problem, None) for table in checked]
         for table in checked:
@@ -58,6 +60,7 @@ class SurvivalFamily(LinearFamily):
 
     def check_labels(self, table: Table, problem: Problem) -> None:
         """Refuse, say, a negative time, and tell where it is."""
+        self._refuse_unlabelled(table)
         y = table.y
         if y is None or not table.n:
             return
@@ -66,6 +69,10 @@ class SurvivalFamily(LinearFamily):
             raise party_error(table.name, f"the labels are {found}; survival needs more. {LABELS}")
         if (wrong := wrong_labels(y)) is not None:
             raise party_error(table.name, f"row {wrong[0]} {wrong[1]}. Check the labels.")
+
+    def _refuse_unlabelled(self, table: Table) -> None:
+        if table.y is None and table.n:
+            raise party_error(table.name, f"there are no labels. {LABELS}")
 
     def made_up(self, problem: Problem, scores: FloatArray) -> FloatArray:
         """The larger the score, the sooner; every second row has an event."""

@@ -112,9 +112,12 @@ class Method(Stateful[S], ABC):
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
-    def least_gap(self, state: S) -> float:
-        """A gap that the State is not below, as far as can be told without a certificate: the same at all agents."""
-        return 0.0
+    def expected_gap(self, agent: Agent, state: S) -> float | None:
+        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not.
+
+        While it is too large, a run spends no messages on certificates.
+        """
+        return None
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""

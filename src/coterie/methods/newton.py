@@ -60,6 +60,7 @@ class _Tuning(Tuning):
         1e-3, "The first floor under ℓ'', in units of its largest value.", "measured: Huber with one row × 300"
     )
     single_from: int = tuned(100, "Columns from which on dense H are in single precision, while firm.", MNIST)
+    doubt: float = tuned(4.0, "By how much the gap that a step leaves may be less than how P fell tells.", above=1)
     sparse: int = tuned(200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a")
 
 
@@ -233,8 +234,8 @@ class Newton(Method[State]):
         steepest, left = state.steepest or aim.steepest, reached.left if theta == 1.0 else 0.0
         return State(w, floor, steepest, aim.letter, kept, aim.single, every, aim.v, left)
 
-    def least_gap(self, state: State) -> float:
-        return state.left
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        return state.left / TUNING.doubt if state.left else None
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual, unless there is a better one: at the minimum it is the best."""

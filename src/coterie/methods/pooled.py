@@ -54,7 +54,8 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     `groups` are those of everybody's columns, where the penalty has groups.
     """
     own = agent.design.dense(slice(None))[:, : agent.data.d].astype(columns.dtype)
-    table = Table(np.hstack([own, columns]), agent.exact_labels.astype(columns.dtype), agent.data.weights)
+    y, data = agent.exact_labels.astype(columns.dtype), agent.data
+    table = Table(np.hstack([own, columns]), y, data.weights, offset=data.offset)
     whole = Agent(0, 1, table, _joined(agent.problem, groups), "samples", should_stop=agent.should_stop)
     whole = replace(whole, facts=_alone(introduce(whole)))
     method = _method_for(agent.problem)

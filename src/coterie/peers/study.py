@@ -23,6 +23,7 @@ party.toml, at one party:
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
     target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
+                                        # for survival: time, event, and perhaps entry and strata
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -48,6 +49,7 @@ from coterie.personal import Personal
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
+from coterie.survival import ROLES
 from coterie.transport.layout import Layout
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -197,6 +199,11 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     offset: str | None = None
     exposure: str | None = None
     """A column whose logarithm is the offset."""
+    time: str | None = None
+    event: str | None = None
+    entry: str | None = None
+    strata: str | None = None
+    """For survival, in place of a target."""
     columns: tuple[str, ...] | None = None
     listen: str | None = None
     """host:port to listen on, where it is not the address in the study."""
@@ -207,7 +214,7 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     def roles(self) -> dict[str, Any]:
         """Which columns of its data are labels, or stand beside them, as `read` takes them."""
-        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure")}
+        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure", *ROLES)}
 
 
 T = TypeVar("T", Study, PartyFile)

@@ -15,7 +15,8 @@ def render(inference: Inference, result: Result) -> str:
     for row in inference.table():
         name, *numbers = row.values()
         rows.append((text(name), *(f"{x:.3f}" if place == 3 else number(x, 5) for place, x in enumerate(numbers))))
-    heads = ("coefficient", "estimate", "standard error", statistic, f"P&gt;|{statistic}|", "lower", "upper")
+    heads = ["coefficient", "estimate", "standard error", statistic, f"P&gt;|{statistic}|", "lower", "upper"]
+    heads += [inference.ratios, "its lower end", "its upper end"] if inference.ratios else []
     share = f"{inference.level:.4g}"
     return section(
         "Standard errors",

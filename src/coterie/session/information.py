@@ -14,9 +14,9 @@ With several classes all of these are matrices of blocks, one for each class but
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,16 @@ from coterie.arrays import Design, FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
+from coterie.methods.cox_newton import CoxNewton
 from coterie.methods.disclosure import TOTALS
 from coterie.methods.moments import packed, second_moment, unpacked
 from coterie.stacked_design import StackedDesign
+from coterie.survival import CoxHere
 from coterie.words import Sum, Talk
+
+Move: TypeAlias = Callable[[FloatArray], FloatArray]
+Sums: TypeAlias = Callable[[npt.NDArray[np.bool_]], FloatArray]
+"""The sum of the scores of some rows."""
 
 SINGULAR = 1e-12
 """The least eigenvalue of the information, with a diagonal of 1, that is not taken for 0."""
@@ -77,8 +83,22 @@ class Information(Method[State]):
         return Point(state.w, kept=state.total)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
+        said, move = (self._of_survival if agent.problem.family == "survival" else self._of_rows)(agent, state.w)
+        total = yield Sum(said)
+        moved = move(shared_result(total, lambda: direction(total, len(state.w) - self._tied(agent))[0]))
+        about = np.array([float(np.sum(moved**2)), float((np.abs(moved) > FAR).any(axis=1).sum())])
+        told = yield Sum(about)
+        return replace(state, total=sealed(np.concatenate([total, told])))
+
+    @staticmethod
+    def _tied(agent: Agent) -> int:
+        """How many coefficients follow from the others: those of the first class."""
+        return agent.centred.base.shape[1] if isinstance(agent.centred, StackedDesign) else 0
+
+    def _of_rows(self, agent: Agent, w: FloatArray) -> tuple[FloatArray, Move]:
+        """What an agent says, and how far a direction of the model moves its scores, a row for each of its rows."""
         design = agent.centred.base if isinstance(agent.centred, StackedDesign) else agent.centred
-        here = agent.at(agent.centred.inner(state.w), agent.centred)
+        here = agent.at(agent.centred.inner(w), agent.centred)
         several = isinstance(agent.centred, StackedDesign)
         slopes = here.slopes[:, 1:] if several else here.slopes[:, None]
         width = design.shape[1] * slopes.shape[1]
@@ -93,13 +113,22 @@ class Information(Method[State]):
         if self.kind == "robust":
             more.append(packed(_moment(design, lambda a, b: scores[:, a] * slopes[:, b], slopes)))
         if self.clusters is not None:
-            more += _clustered(design, scores, self.clusters[agent.index], self.shared, width)
-        total = yield Sum(packed(J, *more))
-        d = shared_result(total, lambda: direction(total, width)[0])
-        moved = np.column_stack([design.forward(part) for part in d.reshape(slopes.shape[1], -1)])
-        about = np.array([float(np.sum(moved**2)), float((np.abs(moved) > FAR).any(axis=1).sum())])
-        told = yield Sum(about)
-        return replace(state, total=sealed(np.concatenate([total, told])))
+            sums = lambda rows: _scores(design, np.where(rows[:, None], scores, 0.0))  # noqa: E731
+            more += _clustered(sums, self.clusters[agent.index], self.shared, width)
+        count = slopes.shape[1]
+        return packed(J, *more), lambda d: np.column_stack([design.forward(part) for part in d.reshape(count, -1)])
+
+    def _of_survival(self, agent: Agent, w: FloatArray) -> tuple[FloatArray, Move]:
+        """The same for proportional hazards: rows have scores of their own where the risk sets are taken for known."""
+        here: CoxHere = agent.at(w)
+        more = [here.adjoint, np.zeros(1)]
+        if self.kind != "model":
+            scores = here.row_scores()
+            if self.clusters is None:
+                more.append(packed(scores.T @ (scores / agent.risk.weights[:, None])))
+            else:
+                more += _clustered(_sums_of(scores), self.clusters[agent.index], self.shared, len(w))
+        return packed(CoxNewton.hessian(here), *more), lambda d: agent.risk.about_mean(here.design.forward(d))[:, None]
 
 
 def _moment(design: Design, weights: Any, slopes: FloatArray) -> FloatArray:
@@ -119,14 +148,16 @@ def _scores(design: Design, scores: FloatArray) -> FloatArray:
     return np.concatenate([design.adjoint(scores[:, a]).astype(float) for a in range(scores.shape[1])])
 
 
-def _clustered(
-    design: Design, scores: FloatArray, clusters: npt.NDArray[np.intp], shared: tuple[int, ...], width: int
-) -> Iterator[FloatArray]:
+def _sums_of(scores: FloatArray) -> Sums:
+    return lambda rows: scores[rows].sum(axis=0)
+
+
+def _clustered(sums: Sums, clusters: npt.NDArray[np.intp], shared: tuple[int, ...], width: int) -> Iterator[FloatArray]:
     """Σ_c g_c g_cᵀ over the clusters that are only here, and the scores of the others."""
     own, apart = np.zeros((width, width)), np.zeros((len(shared), width))
     place = {cluster: k for k, cluster in enumerate(shared)}
     for cluster in np.unique(clusters).tolist():
-        g = _scores(design, np.where((clusters == cluster)[:, None], scores, 0.0))
+        g = sums(clusters == cluster)
         if cluster in place:
             apart[place[cluster]] = g
         else:
@@ -198,8 +229,8 @@ class Totals:
         if steep and (inverse is None or far):
             raise InvalidData(
                 "the best coefficients are infinite: some columns separate the labels (for counts, rows that are all "
-                "0), so there are no standard errors. Leave those columns out, or fit with a penalty. If the data is "
-                "not separable, fit with a smaller tol."
+                "0; for survival, a monotone likelihood), so there are no standard errors. Leave those columns out, or "
+                "fit with a penalty. If the data is not separable, fit with a smaller tol."
             )
         assert inverse is not None
         return inverse

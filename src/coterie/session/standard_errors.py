@@ -4,7 +4,9 @@
     φ = Σ s ℓ'² / (n − k)   dispersion of squared (the residual variance) and gamma (Pearson's); 1 for all others
     model      φ J⁻¹
     robust     J⁻¹ (Σ s ℓ'² x xᵀ) J⁻¹                       HC0; weights are frequencies, as everywhere
-    clustered  c J⁻¹ (Σ_c g_c g_cᵀ) J⁻¹, g_c = Σ s ℓ' x     c = C/(C − 1) · (n − 1)/(n − k) for C clusters
+    clustered  c J⁻¹ (Σ_c g_c g_cᵀ) J⁻¹, g_c = Σ s ℓ' x     c = C/(C − 1) · (n − 1)/(n − k) for C clusters; cox: 1
+
+For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989).
 
 The agents of the run say it, where they live: each adds up its own rows. A cluster at one party is squared there, and
 of a cluster at several parties the sum of its scores is told. Softmax has one class too many: the coefficients are
@@ -83,7 +85,7 @@ def infer(
     statistics = estimates / errors
     reach = law.ppf((1 + level) / 2) * errors
     about = {"model": "", "robust": " (HC0)", "clustered": f" by {count} clusters"}[kind]
-    reference = "" if problem.family == "linear" else f", against class {result.model.classes_[0]}"
+    reference = f", against class {result.model.classes_[0]}" if problem.family == "multiclass" else ""
     return Inference(
         kind=kind,
         names=names,
@@ -98,6 +100,7 @@ def infer(
         rows=n,
         dispersion=dispersion,
         distance=distance,
+        ratios="hazard ratio" if problem.family == "survival" else "",
         about=f"{problem.loss.name}{reference}: {kind} standard errors{about}, n = {n:g}",
         bill=outcome.bill,
     )
@@ -108,12 +111,12 @@ def infer(
 
 def check_problem(problem: Problem, split: str) -> None:
     """Refuse, with the reason, a problem whose coefficients have no standard errors."""
-    if problem.family not in ("linear", "multiclass"):
-        raise InvalidProblem("inference is for linear models and for multinomial; this is a model of another kind.")
+    if problem.family not in ("linear", "multiclass", "survival"):
+        raise InvalidProblem("inference is for linear models, multinomial and cox; this is a model of another kind.")
     if problem.family == "linear" and problem.loss.dispersion is None:
         raise InvalidProblem(
             f"the {problem.loss.name} loss is no likelihood, so it has no standard errors. "
-            "Fit with squared, logistic, poisson, gamma or multinomial."
+            "Fit with squared, logistic, poisson, gamma, multinomial or cox."
         )
     if not problem.penalty.is_zero:
         raise InvalidProblem(
@@ -197,7 +200,7 @@ def _coefficients(model: Any) -> tuple[tuple[str, ...], FloatArray]:
     """Names and values, the intercept last; of several classes, differences from the first, class by class."""
     names = tuple(map(str, model.columns or (f"x{j}" for j in range(model.coef_.shape[-1]))))
     beside = ("intercept",) if model.problem.intercept else ()
-    if model.problem.family == "linear":
+    if model.problem.family != "multiclass":
         return names + beside, np.append(model.coef_.astype(float), [model.intercept_] * len(beside))
     W = np.column_stack([model.coef_, model.intercept_[:, None]]) if beside else model.coef_
     labelled = tuple(f"{label}: {name}" for label in model.classes_[1:].tolist() for name in names + beside)
@@ -218,7 +221,8 @@ def _covariance(problem: Problem, totals: Totals, names: tuple[str, ...], cluste
     if totals.kind == "model":
         inner = dispersion * J
     else:
-        correction = clusters / (clusters - 1) * (n - 1) / (n - k) if totals.kind == "clustered" else 1.0
+        small = totals.kind == "clustered" and problem.family != "survival"
+        correction = clusters / (clusters - 1) * (n - 1) / (n - k) if small else 1.0
         inner = correction * (J @ totals.middle() @ J)
     plain = totals.plain
     covariance: FloatArray = plain @ inner @ plain.T
