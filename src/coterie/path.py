@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
@@ -21,6 +21,7 @@ from coterie.arrays import FloatArray, digest, whole_number
 from coterie.bill import Bill, Cost
 from coterie.data import Table
 from coterie.data.remote import Rows
+from coterie.data.table import columns_of
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of, points_of
@@ -296,5 +297,17 @@ def _score(problem: Problem, result: Result, back: list[Table], split: str, bill
     secure = bool(result.certificate.settings.get("secure_sums"))
     agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0, secure)
     transport = InProcess(result.network, bill, secure_sums=secure)
-    talks = [mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
-    return transport.converse(talks, "proof")[0]
+    points, parts = points_of(result.model, agents), _parts(result.model, back, split)
+    members = zip(agents, points, parts, strict=True)
+    return transport.converse([mean_loss(agent, point.w, part) for agent, point, part in members], "proof")[0]
+
+
+def _parts(model: Any, tables: Sequence[Table], split: str) -> list[Any]:
+    """The model of each party: split by features, its coefficients, and the intercept where the labels are."""
+    if split != "features":
+        return [model] * len(tables)
+    places = zip(columns_of(tables), tables, strict=True)
+    return [
+        replace(model, coef_=model.coef_[block], intercept_=model.intercept_ if table.y is not None else 0.0)
+        for block, table in places
+    ]

@@ -18,6 +18,7 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
@@ -74,7 +75,7 @@ def solve(
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
     threads: int | None = ...,
-    prepare: Preparation | str | Sequence[str] | None = ...,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
@@ -100,7 +101,7 @@ def solve(
     callback: Sink | None = None,
     secure_sums: bool | None = None,
     threads: int | None = None,
-    prepare: Preparation | str | Sequence[str] | None = None,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -129,7 +130,8 @@ def solve(
     threads     how many threads engine "local" uses where agents hold much data, by default one for each core; results
                 do not depend on it
     prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
-                such as "standardise" or "age: spline(5)"; the model then takes raw columns, too
+                such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
+                new model takes raw columns, too
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -143,7 +145,8 @@ def solve(
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine, threads=threads)
-    recipes, ready = None if prepare is None else Preparation.of(prepare), None
+    recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
+    ready = None
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data

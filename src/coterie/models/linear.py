@@ -51,7 +51,11 @@ class LinearModel(Model):
 
     def predict_proba(self, X: Matrix) -> FloatArray:
         """The probabilities of the two classes, where the loss has them (logistic)."""
-        loss, scores = self.problem.loss, self.decision_function(X)
+        return self.probabilities(self.decision_function(X))
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """The same where these are the scores."""
+        loss = self.problem.loss
         return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
 
     def _notes(self) -> dict[str, Any]:
