@@ -23,6 +23,7 @@ from coterie.data import Table
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
+from coterie.data.summary import TableSummary
 from coterie.data.table import columns_of
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
@@ -33,9 +34,9 @@ from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import deal_folds, mean_loss, only, without
 from coterie.session.preparing import Preparing, check_problem, prepare_here
-from coterie.session.setup import make_agents, make_network, wants_secure_sums
+from coterie.session.setup import make_agents, make_network, wants_secure_sums, with_offset
 from coterie.session.strengths import COUNT, check_strength, check_strengths, grid, slope_at_constant, with_strength
-from coterie.session.tables import count_rows, gather, prepare_tables
+from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 
@@ -206,6 +207,7 @@ def path(
     strengths: Sequence[float] | None = None,
     *,
     cv: int | None = None,
+    offset: Any = None,
     rule: str = "best",
     count: int = COUNT,
     split: str = "samples",
@@ -238,7 +240,8 @@ def path(
     recipes = settings.get("prepare")
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
-    tables = gather(data, split, agents, seed, family_of(problem).pieces, recipes)
+    tables = gather(attach_offset(data, offset, split), split, agents, seed, family_of(problem).pieces, recipes)
+    problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
