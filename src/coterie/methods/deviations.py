@@ -20,7 +20,7 @@ import scipy.linalg
 
 from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, Matrix, is_sparse
-from coterie.methods.quadratic import second_moment
+from coterie.methods.moments import second_moment
 from coterie.personal import Shared
 from coterie.tuning import Tuning, tuned
 

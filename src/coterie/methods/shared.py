@@ -28,7 +28,8 @@ from coterie.methods.deviations import Own, deviation, reduced
 from coterie.methods.disclosure import TOTALS, WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import QuasiNewton
 from coterie.methods.method import Method
-from coterie.methods.quadratic import diagonal, minimiser, packed, unpacked
+from coterie.methods.moments import diagonal, packed, unpacked
+from coterie.methods.quadratic import minimiser
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.personal import Shared
