@@ -18,6 +18,7 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
@@ -73,7 +74,7 @@ def solve(
     progress: bool | None = ...,
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
-    prepare: Preparation | str | Sequence[str] | None = ...,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
@@ -98,7 +99,7 @@ def solve(
     progress: bool | None = None,
     callback: Sink | None = None,
     secure_sums: bool | None = None,
-    prepare: Preparation | str | Sequence[str] | None = None,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -125,7 +126,8 @@ def solve(
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
                 by default there, if data is split by samples over three or more parties
     prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
-                such as "standardise" or "age: spline(5)"; the model then takes raw columns, too
+                such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
+                new model takes raw columns, too
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -139,7 +141,8 @@ def solve(
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine)
-    recipes, ready = None if prepare is None else Preparation.of(prepare), None
+    recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
+    ready = None
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
