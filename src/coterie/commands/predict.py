@@ -49,7 +49,7 @@ def predict(
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
-    personal = isinstance(fitted, co.PersonalModel)
+    personal = isinstance(fitted, co.models.UserModel)
     if users is not None and not personal:
         raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
     several = isinstance(fitted, co.MulticlassModel)
