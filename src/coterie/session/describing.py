@@ -23,7 +23,7 @@ from coterie.data import Table
 from coterie.data.prepared import Cells, cells_of, column_names
 from coterie.description import OTHER, ColumnSummary, Description
 from coterie.kernels.bins import first_edges
-from coterie.methods.quadratic import packed, unpacked
+from coterie.methods.moments import packed, unpacked
 from coterie.session.preparation import Place, category_counts, side_by_side
 from coterie.session.quantiles import Quantiles, quantiles
 from coterie.words import Sum, Talk
