@@ -50,6 +50,7 @@ if typing.TYPE_CHECKING:
         LowRankClassifier,
         LowRankRegressor,
         PersonalizedClassifier,
+        PersonalizedRegressor,
     )
     from coterie.evaluate import evaluate
     from coterie.evaluation import Evaluation
@@ -100,6 +101,7 @@ __all__ = [
     "Personal",
     "PersonalModel",
     "PersonalizedClassifier",
+    "PersonalizedRegressor",
     "Plan",
     "Point",
     "Preparation",
@@ -136,7 +138,8 @@ _NAMES_OF = {
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
-    "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
+    "PersonalizedClassifier PersonalizedRegressor",
     "describe": "describe",
     "description": "Description",
     "evaluate": "evaluate",

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from coterie.estimators.linear import LinearClassifier, LinearRegressor
 from coterie.estimators.low_rank import LowRankClassifier, LowRankRegressor
-from coterie.estimators.personalized import PersonalizedClassifier
+from coterie.estimators.personalized import PersonalizedClassifier, PersonalizedRegressor
 
-__all__ = ["LinearClassifier", "LinearRegressor", "LowRankClassifier", "LowRankRegressor", "PersonalizedClassifier"]
+__all__ = [
+    "LinearClassifier",
+    "LinearRegressor",
+    "LowRankClassifier",
+    "LowRankRegressor",
+    "PersonalizedClassifier",
+    "PersonalizedRegressor",
+]
