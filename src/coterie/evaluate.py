@@ -27,8 +27,8 @@ from coterie.result import Result
 from coterie.rounds import Conversation, Limits
 from coterie.session.remote import remote_tables
 from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
-from coterie.session.setup import make_agents, make_network, wants_secure_sums
-from coterie.session.tables import gather_prepared
+from coterie.session.setup import check_offset, make_agents, make_network, wants_secure_sums
+from coterie.session.tables import attach_offset, gather_prepared
 
 ROOM = 2.0**20
 """How many numbers an agent tells at most."""
@@ -38,6 +38,7 @@ def evaluate(
     model: Any,
     data: Any,
     *,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     engine: str | Engine = "local",
@@ -49,6 +50,7 @@ def evaluate(
 
     model       a `LinearModel` or a `MulticlassModel`, or the `Result` that has it
     data        in the forms that `solve` takes, with labels
+    offset      as in `solve`, for a model that was fitted with one
     split       "samples" (each party holds rows) or "features" (columns; all learn the scores of the rows)
     agents      how many hold data that is given in one piece (1)
     engine      where they are
@@ -67,6 +69,7 @@ def evaluate(
     problem, runner = model.problem, find_engine(engine)
     data = replace(data, prepare=model.preparation) if isinstance(data, Rows) and model.preparation else data
     prepare = partial(prepare_rows, model=model, split=split)
+    data = attach_offset(data, offset, split, model.preparation)
     if (elsewhere := runner.hosting(data, agents)) is None:
         parts = agents if isinstance(data, list) or agents is not None else 1
         tables, _ = prepare(gather_prepared(data, split, parts, model.preparation))
@@ -115,6 +118,7 @@ def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[
     classification = bool(family_of(model.problem).classification(model.problem))
     given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
     checked = validated_all(given, split=split, classification=classification)
+    check_offset(model.problem, any(table.offset is not None for table in checked))
     if split == "features":
         checked = _in_order(checked, model)
     return with_labels(checked, model), model.classes_

@@ -44,8 +44,9 @@ from coterie.session.setup import (
     set_up,
     sizes_of,
     wants_secure_sums,
+    with_offset,
 )
-from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
+from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -56,6 +57,7 @@ def solve(
     problem: Problem,
     data: Any,
     *more: Any,
+    offset: Any = ...,
     split: str = ...,
     agents: int | Sequence[Any] | None = ...,
     network: Any = ...,
@@ -81,6 +83,7 @@ def solve(
     problem: Problem,
     data: Any,
     *more: Any,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     network: Any = None,
@@ -107,6 +110,8 @@ def solve(
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
     data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party; there also
                 callables that give one, called where that agent lives; and on a cluster `Rows` of its frames
+    offset      a number per row that is added to its score (the logarithm of an exposure, say); for a list of data a
+                list with each party's. A `Table`, `Rows` or a tuple `(X, y, weights, offset)` may hold it, too
     split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
                 each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
     agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
@@ -146,6 +151,7 @@ def solve(
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
+    data = attach_offset(data, offset, split, recipes)
     if (elsewhere := runner.hosting(data, agents)) is None:
         if recipes is None:
             tables, classes = split_and_prepare(data, problem, split, agents, seed)
@@ -160,10 +166,11 @@ def solve(
         check = partial(prepare_tables, problem=problem, split=split)
         tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
     secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+    parties = [TableSummary.of(table) for table in tables]
     setup = set_up(
-        problem,
+        with_offset(problem, parties),
         make_network(network, split, len(tables), seed),
-        sizes_of([TableSummary.of(table) for table in tables], split, make_link(link)),
+        sizes_of(parties, split, make_link(link)),
         lambda problem: family.for_tables(problem, tables),
         split=split,
         method=method,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -160,9 +161,15 @@ def test_an_offset_belongs_to_the_scores():
     exposure = RNG.uniform(0.1, 2.0, N)
     counts = RNG.poisson(exposure * np.exp(0.5 * SCORES))
     table = co.data.Table(X=X, y=counts.astype(float), offset=np.log(exposure))
-    fitted = model("poisson")
+    plain = model("poisson")
+    with pytest.raises(InvalidData, match="the data has an offset, but the model has none"):
+        co.evaluate(plain, [table])
+    fitted = replace(plain, problem=plain.problem.changed(offset=True))
     found = co.evaluate(fitted, [table])
-    expected = fitted.predict(X) * exposure
+    assert found.scores == co.evaluate(fitted, (X, counts), offset=np.log(exposure)).scores
+    with pytest.raises(InvalidData, match="the model has an offset, but the data has none"):
+        co.evaluate(fitted, (X, counts))
+    expected = plain.predict(X) * exposure
     assert found.scores["deviance"] == pytest.approx(N * metrics.mean_poisson_deviance(counts, expected), rel=1e-9)
     constant = exposure * counts.sum() / exposure.sum()
     null = N * metrics.mean_poisson_deviance(counts, constant)

@@ -82,7 +82,7 @@ class LbfgsRows(QuasiNewton):
         w = sealed(agent.centred.inner(plain))
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, None))
-        here, loss = agent.at(w, agent.centred), agent.problem.loss
+        here, loss = agent.at(w, agent.centred), agent.loss
         bends = agent.weighted(loss.curvature(here.scores, here.y))
         if not bends.any():
             bends = agent.weighted(np.ones(len(here.y)))
@@ -111,7 +111,7 @@ class LbfgsRows(QuasiNewton):
             return _alone(self._way(agent, state, [Diagonal(state.base)], t, _as_it_is))
 
         way = shared_result(state.slope, aimed)
-        here, n, s, loss = agent.at(state.w, agent.centred), agent.total, agent.data.weights, agent.problem.loss
+        here, n, s, loss = agent.at(state.w, agent.centred), agent.total, agent.data.weights, agent.loss
         image = agent.centred.forward(way.p)
         down, rounding = way.steep + way.chord, ROUNDING * abs(state.value)
         step, heard, looked = 1.0, NOTHING, not len(way.memory.S)
@@ -149,7 +149,7 @@ class LbfgsRows(QuasiNewton):
 
 def _at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
     """X̃ᵀ(s∘ℓ') and Σ s ℓ of its rows at those scores."""
-    loss = agent.problem.loss
+    loss = agent.loss
     adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
     return np.append(adjoint, loss.value(scores, y, agent.data.weights))
 

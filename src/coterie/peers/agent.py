@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from coterie.data import Table, hold_out, read, validated
+from coterie.data.check import valid_offset
 from coterie.data.prepared import Prepared
 from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -85,7 +86,11 @@ def _read(
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
-    checked = validated(table, classification=family.classification(problem))
+    classification = family.classification(problem)
+    offset = table.offset if table.y is None else None  # new rows have offsets without labels
+    checked = validated(table if offset is None else replace(table, offset=None), classification=classification)
+    if offset is not None:
+        checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
     family.check_beside(checked)
     family.check_labels(checked, problem)
     return checked

@@ -33,7 +33,7 @@ from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import Outcome, Watch, run
 from coterie.session.finish import finish
-from coterie.session.setup import set_up, sizes_of
+from coterie.session.setup import set_up, sizes_of, with_offset
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Stop
@@ -85,7 +85,7 @@ class Fits:
 
     def member(self, table: Table, problem: Problem) -> Agent:
         """This party as an agent with these rows."""
-        problem = problem.with_classes(self.classes)
+        problem = with_offset(problem.with_classes(self.classes), self.parts)
         return member(self.session, table, self.parts, problem, self.session.study.make_network())
 
     def fit(
@@ -107,7 +107,7 @@ class Fits:
         session, study, own = self.session, self.session.study, self.session.own
         mine = self.table if table is None else table
         setup = set_up(
-            problem,
+            with_offset(problem, self.parts),
             study.make_network(),
             sizes_of(self.parts, study.split),
             lambda problem: with_predictors(session, problem, mine),

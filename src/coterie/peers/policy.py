@@ -216,5 +216,6 @@ def _too_many(said: float, allowance: float) -> str:
 
 
 def _held(part: TableSummary) -> int:
-    """Numbers in a table, with its labels; zeros of a sparse one do not count."""
-    return part.nonzeros + (0 if part.outputs is None else part.rows * math.prod(part.outputs))
+    """Numbers in a table, with its labels and offsets; zeros of a sparse one do not count."""
+    beside = 0 if part.outputs is None else math.prod(part.outputs) + len(part.beside)
+    return part.nonzeros + part.rows * beside

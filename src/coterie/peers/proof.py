@@ -35,7 +35,7 @@ from coterie.peers.session import Say, Session, check_totals, in_session, matche
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.session.finish import proven_again
-from coterie.session.setup import no_network
+from coterie.session.setup import no_network, with_offset
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
@@ -152,7 +152,7 @@ def _brought(
     study, settings = session.study, certificate.settings
     graph = study.make_network()
     strength = None if study.path is None else float(settings["problem"]["penalty"]["strength"])
-    problem = study.make_problem(strength).with_classes(classes)
+    problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
     if family_of(problem).graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem

@@ -26,6 +26,7 @@ from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.peers.study import PartyFile, Study
 from coterie.session.scoring import alone, check_problem, measured, raw_scores
+from coterie.session.setup import check_offset
 from coterie.transport.links import Tag
 
 EVALUATION = "evaluation.json"
@@ -56,7 +57,7 @@ def predict_together(
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
     model, table = _model(own), read_new(own, study, data, labelled=False)
     assert isinstance(model, LinearModel)
-    _refuse_other_columns(model, table, data)
+    _refuse_others(own, study, model, table, data)
 
     def work(session: Session) -> Predictions:
         here = matched(session, table)
@@ -81,7 +82,7 @@ def evaluate_together(
     """
     check_problem(study.make_problem())
     model, table = _model(own), read_new(own, study, data, labelled=True)
-    _refuse_other_columns(model, table, data or own.data)
+    _refuse_others(own, study, model, table, data or own.data)
 
     def work(session: Session) -> Evaluation | None:
         agree_to_begin(session, table.n, empty=study.split == "samples")
@@ -101,7 +102,10 @@ def _model(own: PartyFile) -> Any:
     return load_model(path)
 
 
-def _refuse_other_columns(model: Any, table: Table, data: Path) -> None:
+def _refuse_others(own: PartyFile, study: Study, model: Any, table: Table, data: Path) -> None:
+    """Refuse other columns than the model's, and an offset where it has none, or none where it has one."""
+    if table.n and (study.split == "samples" or own.target is not None):
+        check_offset(model.problem, table.offset is not None)
     if table.d != model.coef_.shape[-1]:
         raise InvalidData(f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}.")
 

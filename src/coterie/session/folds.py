@@ -112,7 +112,7 @@ def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
     if agent.split == "features":
         scores = yield Sum(product(agent.data.X, model.coef_.astype(float)) + model.intercept_)
         here = agent.data.y is not None
-        mine = agent.problem.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
+        mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
         weight = agent.weight if here else 0.0
     else:
         mine, weight = agent.at(w.astype(float)).losses, agent.weight
