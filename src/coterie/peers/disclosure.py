@@ -20,6 +20,13 @@ _PROOF = {
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
 _TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_DESCRIPTION = {
+    "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
+    "of every two columns; of text and labels with few different values the hashes of those here, "
+    f"rows of each, and the names of those that are not rare; {_TOLD_ALONE}",
+    "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
+    "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
+}
 _EVALUATION = {
     "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
     "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
