@@ -43,6 +43,7 @@ if typing.TYPE_CHECKING:
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
+        CoxRegressor,
         LinearClassifier,
         LinearRegressor,
         LowRankClassifier,
@@ -54,7 +55,7 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
+    from coterie.models import Baseline, LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -73,9 +74,11 @@ __version__ = version("coterie")
 __all__ = [
     "Agent",
     "Ask",
+    "Baseline",
     "Bill",
     "Certificate",
     "CoterieError",
+    "CoxRegressor",
     "Disclosure",
     "Engine",
     "Evaluation",
@@ -130,13 +133,14 @@ _NAMES_OF = {
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
-    "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
+    "PersonalizedClassifier",
     "evaluate": "evaluate",
     "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
+    "models": "Baseline LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",

@@ -46,7 +46,7 @@ def evaluate(
 ) -> Evaluation:
     """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
 
-    model       a `LinearModel` or a `MulticlassModel`, or the `Result` that has it
+    model       a `LinearModel`, a `MulticlassModel` or a `SurvivalModel`, or the `Result` that has it
     data        in the forms that `solve` takes, with labels
     split       "samples" (each party holds rows) or "features" (columns; all learn the scores of the rows)
     agents      how many hold data that is given in one piece (1)
@@ -95,7 +95,8 @@ def about(model: Any, found: Evaluation, parties: int) -> str:
 
 def headline_scores(found: Evaluation) -> dict[str, float]:
     """What is said of one party."""
-    kept = ("log_loss", "accuracy", "auc", "brier", "r2", "rmse", "mae", "mean_loss", "deviance", "explained_deviance")
+    kept = ["log_loss", "accuracy", "auc", "brier", "r2", "rmse", "mae", "mean_loss", "deviance", "explained_deviance"]
+    kept.append("concordance")
     return {"rows": float(found.rows), **{name: found.scores[name] for name in kept if name in found.scores}}
 
 
@@ -103,7 +104,7 @@ def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[
     """Tables checked alone, together and against the model, with labels as the model has them."""
     problem = model.problem
     family = family_of(problem)
-    classification = bool(family.classification(problem))
+    classification = family.classification(problem)
     given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
     checked = validated_all(given, split=split, classification=classification)
     if split == "features":
@@ -111,7 +112,7 @@ def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[
     for table in checked:
         family.check_labels(table, problem)
     if model.classes_ is None:
-        return checked, None
+        return [family.encode(table, problem, None) for table in checked], None
     for table in checked:
         _refuse_other_labels(table, model.classes_)
     encoded, _ = encode_classes(checked, model.classes_)

@@ -103,6 +103,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     secure_sums: bool | None = None
     random_state: Any = None
 
+    _pieces: ClassVar[int] = Family.pieces
+    """The number of agents, where none is given."""
     _reading: ClassVar[Mapping[str, Any]] = {}
     """How labels are to be read, as `validate_data` says it."""
 
@@ -177,7 +179,9 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         seed = seed_of(self.random_state)
         names = getattr(self, "feature_names_in_", None)
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=None if names is None else tuple(map(str, names)))
-        tables = gather(numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"]), seed)
+        tables = gather(
+            numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"], self._pieces), seed
+        )
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
@@ -266,16 +270,21 @@ def _rows_of(X: Any, y: Any, sample_weight: Any) -> Rows | None:
         if y is not None or sample_weight is not None:
             raise InvalidData("Rows name their labels and weights themselves: leave y and sample_weight out.")
         return X
-    if not (hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")):
+    if not is_rows(X):
         return None
     if not (isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))):
         raise InvalidData(f"y names the labels' column, or columns, of the {type(X).__name__}: fit(frame, 'label').")
     return Rows(X, target=y, weight=sample_weight)
 
 
-def _at_most(agents: Any, size: int) -> Any:
+def is_rows(X: Any) -> bool:
+    """Whether that is rows of a cluster: as such, a Spark DataFrame or a Ray Dataset."""
+    return isinstance(X, Rows) or hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")
+
+
+def _at_most(agents: Any, size: int, pieces: int) -> Any:
     """A count of agents, of whom none is idle; anything else is left to `split`."""
-    count = Family.pieces if agents is None else agents
+    count = pieces if agents is None else agents
     return min(count, size) if isinstance(count, int | np.integer) else count
 
 

@@ -12,11 +12,12 @@ from coterie.models.low_rank import LowRankModel
 from coterie.models.model import Model
 from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
-from coterie.models.survival import SurvivalModel
+from coterie.models.survival import Baseline, SurvivalModel
 
 __all__ = [
     "MODELS",
     "AnyModel",
+    "Baseline",
     "LinearModel",
     "LowRankModel",
     "Model",
