@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
@@ -21,6 +21,8 @@ from coterie.arrays import FloatArray, digest, whole_number
 from coterie.bill import Bill, Cost
 from coterie.data import Table
 from coterie.data.remote import Rows
+from coterie.data.summary import TableSummary
+from coterie.data.table import columns_of
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of, points_of
@@ -29,9 +31,9 @@ from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import deal_folds, mean_loss, only, without
-from coterie.session.setup import make_agents, make_network, wants_secure_sums
+from coterie.session.setup import make_agents, make_network, wants_secure_sums, with_offset
 from coterie.session.strengths import COUNT, check_strength, check_strengths, grid, slope_at_constant, with_strength
-from coterie.session.tables import count_rows, gather, prepare_tables
+from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 
@@ -202,6 +204,7 @@ def path(
     strengths: Sequence[float] | None = None,
     *,
     cv: int | None = None,
+    offset: Any = None,
     rule: str = "best",
     count: int = COUNT,
     split: str = "samples",
@@ -230,7 +233,8 @@ def path(
             )
         problems = [with_strength(problem, strength) for strength in chosen]
         return Path(chosen, tuple(_along(problems, data, {**settings, "agents": agents})), rule=rule)
-    tables = gather(data, split, agents, seed, family_of(problem).pieces)
+    tables = gather(attach_offset(data, offset, split), split, agents, seed, family_of(problem).pieces)
+    problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
@@ -296,5 +300,17 @@ def _score(problem: Problem, result: Result, back: list[Table], split: str, bill
     secure = bool(result.certificate.settings.get("secure_sums"))
     agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0, secure)
     transport = InProcess(result.network, bill, secure_sums=secure)
-    talks = [mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
-    return transport.converse(talks, "proof")[0]
+    points, parts = points_of(result.model, agents), _parts(result.model, back, split)
+    members = zip(agents, points, parts, strict=True)
+    return transport.converse([mean_loss(agent, point.w, part) for agent, point, part in members], "proof")[0]
+
+
+def _parts(model: Any, tables: Sequence[Table], split: str) -> list[Any]:
+    """The model of each party: split by features, its coefficients, and the intercept where the labels are."""
+    if split != "features":
+        return [model] * len(tables)
+    places = zip(columns_of(tables), tables, strict=True)
+    return [
+        replace(model, coef_=model.coef_[block], intercept_=model.intercept_ if table.y is not None else 0.0)
+        for block, table in places
+    ]

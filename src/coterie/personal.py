@@ -90,6 +90,7 @@ class Personal(Problem):
         chosen = predictors if isinstance(predictors, str | Predictors) else Given(tuple(predictors))
         fields = {
             "intercept": False,
+            "offset": False,
             "predictors": chosen,
             "count": count,
             "beta": float(beta),

@@ -45,6 +45,7 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
+    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
 
 
 TUNING = _Tuning()
@@ -178,7 +179,7 @@ def run(
             status = loop.limit_reached(stop_wished)
             if status is None:
                 loop.take_round(stop_wished)
-                if loop.t >= loop.next_certificate:
+                if loop.t >= loop.next_certificate and loop.worth_a_look():
                     loop.certify()
                     status = loop.verdict()
                     loop.save(checkpoint)
@@ -301,6 +302,13 @@ class RunLoop:
         for agent, state in zip(self.agents, self.states, strict=True):
             if (message := self.steps.publish(agent, state)) is not None:
                 self.transport.publish(agent.index, message)
+
+    def worth_a_look(self) -> bool:
+        """Whether a certificate may say something new: not while the method itself knows that the gap is too large."""
+        if self.limits.check_every is not None or self.t >= self.next_certificate + TUNING.unseen:
+            return True
+        gap = self.steps.expected_gap(self.agents[0], self.states[0])
+        return gap is None or gap <= self.limits.tol * self.unit
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""

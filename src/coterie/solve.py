@@ -18,6 +18,7 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
@@ -43,8 +44,9 @@ from coterie.session.setup import (
     set_up,
     sizes_of,
     wants_secure_sums,
+    with_offset,
 )
-from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
+from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -55,6 +57,7 @@ def solve(
     problem: Problem,
     data: Any,
     *more: Any,
+    offset: Any = ...,
     split: str = ...,
     agents: int | Sequence[Any] | None = ...,
     network: Any = ...,
@@ -73,13 +76,14 @@ def solve(
     progress: bool | None = ...,
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
-    prepare: Preparation | str | Sequence[str] | None = ...,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
     problem: Problem,
     data: Any,
     *more: Any,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     network: Any = None,
@@ -98,7 +102,7 @@ def solve(
     progress: bool | None = None,
     callback: Sink | None = None,
     secure_sums: bool | None = None,
-    prepare: Preparation | str | Sequence[str] | None = None,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -106,6 +110,8 @@ def solve(
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
     data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party; there also
                 callables that give one, called where that agent lives; and on a cluster `Rows` of its frames
+    offset      a number per row that is added to its score (the logarithm of an exposure, say); for a list of data a
+                list with each party's. A `Table`, `Rows` or a tuple `(X, y, weights, offset)` may hold it, too
     split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
                 each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
     agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
@@ -125,7 +131,8 @@ def solve(
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
                 by default there, if data is split by samples over three or more parties
     prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
-                such as "standardise" or "age: spline(5)"; the model then takes raw columns, too
+                such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
+                new model takes raw columns, too
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -139,10 +146,12 @@ def solve(
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine)
-    recipes, ready = None if prepare is None else Preparation.of(prepare), None
+    recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
+    ready = None
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
+    data = attach_offset(data, offset, split, recipes)
     if (elsewhere := runner.hosting(data, agents)) is None:
         if recipes is None:
             tables, classes = split_and_prepare(data, problem, split, agents, seed)
@@ -157,10 +166,11 @@ def solve(
         check = partial(prepare_tables, problem=problem, split=split)
         tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
     secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+    parties = [TableSummary.of(table) for table in tables]
     setup = set_up(
-        problem,
+        with_offset(problem, parties),
         make_network(network, split, len(tables), seed),
-        sizes_of([TableSummary.of(table) for table in tables], split, make_link(link)),
+        sizes_of(parties, split, make_link(link)),
         lambda problem: family.for_tables(problem, tables),
         split=split,
         method=method,

@@ -86,6 +86,9 @@ class Steps(Protocol[S]):
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
 
+    def expected_gap(self, agent: Agent, state: S) -> float | None:
+        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not."""
+
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t."""
 

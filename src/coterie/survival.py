@@ -9,7 +9,8 @@ weights s
     ∂f/∂u_i = Σ_k D_k p_ki − s_i event_i                               over the event times k, D_k the weight of events
     p_ki = s_i e^{u_i} / Σ_{R_k} s e^u                                  the probabilities of the rows at risk
 
-A weight counts as that many rows. Whoever leaves before the first event, or enters after the last, says nothing.
+Offsets are part of the scores. A weight counts as that many rows. Whoever leaves before the first event, or enters
+after the last, says nothing.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Cox:
 class RiskSets:
     """Who is at risk at which of a party's event times, numbered by stratum and by time."""
 
-    def __init__(self, labels: FloatArray, weights: FloatArray | None = None):
-        n = len(labels)
+    def __init__(self, labels: FloatArray, weights: FloatArray | None = None, offset: FloatArray | None = None):
+        n, self.offset = len(labels), offset
         self.time, self.events = labels[:, TIME], labels[:, EVENT] > 0
         self.entry = labels[:, ENTRY] if labels.shape[1] > ENTRY else np.full(n, -np.inf)
         stratum = labels[:, STRATUM] if labels.shape[1] > STRATUM else np.zeros(n)
@@ -136,7 +137,9 @@ class CoxHere:
 
     def __init__(self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None):
         self.w, self.design, self.risk = w, design, risk
-        self.scores = design.forward(w) if scores is None else scores
+        if scores is None:
+            scores = design.forward(w) if risk.offset is None else design.forward(w) + risk.offset
+        self.scores = scores
         self.lowered = self.scores - risk.largest(self.scores)
         with np.errstate(over="ignore"):
             self.shares = risk.weights * np.exp(np.minimum(self.lowered, 0.0))

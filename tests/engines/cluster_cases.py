@@ -37,7 +37,15 @@ PLACES = np.digitize(NUMBERS, [-1.0, 1.0])
 RUN: dict[str, Any] = {"agents": 4, "max_rounds": 12, "tol": 1e-13}
 FEATURES = {**RUN, "split": "features", "network": "ring"}
 
+RAW = np.column_stack([X[:, :2].astype(object), np.array(list("abc") * 16, object)])
+RAW[::5, 1] = None
+
 MORE = {
+    "prepared where it lies": (
+        LINEAR,
+        [functools.partial(tuple, [RAW[rows], NUMBERS[rows]]) for rows in np.split(np.arange(48), [20, 20, 31])],
+        {"method": "gram", "prepare": ["impute, min-max", "one-hot(17)", "x0: spline(3)"], "secure_sums": True},
+    ),
     "intercept, weights, float32": (
         co.Problem("logistic", "l1", 0.01, intercept=True),
         (X.astype("f4"), SIGNS, WEIGHTS),

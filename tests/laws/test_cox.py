@@ -142,6 +142,24 @@ def test_statsmodels_has_the_same_answer(how):
     np.testing.assert_allclose(result.model.hazard_ratios(), np.exp(twin.params), rtol=1e-6)
 
 
+def test_an_offset_is_a_column_with_a_known_coefficient():
+    data = [(rows[:, :3], y, None, 0.5 * rows[:, 3]) for rows, y in parties()]
+    result = co.solve(co.Problem("cox"), data, tol=1e-10)
+    offset = 0.5 * X[:, 3]
+    twin = PHReg(TIME, X[:, :3], EVENT, strata=PARTY, offset=offset, ties="breslow").fit(disp=0)
+    np.testing.assert_allclose(result.model.coef_, twin.params, atol=1e-6)
+    assert co.verify(result.certificate, result.model, data).holds
+    np.testing.assert_allclose(result.inference().standard_errors, twin.bse, rtol=1e-6)
+    first = np.column_stack([data[0][0], data[0][3]])
+    whole = replace(result.model, coef_=np.append(result.model.coef_, 1.0), problem=co.Problem("cox"))
+    np.testing.assert_allclose(
+        result.model.baseline(data[0]).table()[5]["survival"],
+        whole.baseline((first, data[0][1])).table()[5]["survival"],
+    )
+    scores = co.evaluate(result, data).scores["concordance"]
+    assert 0.5 < scores < 1
+
+
 def test_standard_errors_are_those_of_statsmodels():
     result, twin = (
         co.solve(co.Problem("cox"), parties(), tol=1e-10),

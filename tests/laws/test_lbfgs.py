@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.correlated import correlated
@@ -16,7 +17,7 @@ from coterie.arrays import Design
 from coterie.bill import Bill
 from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES, loss
-from coterie.methods import envelope, quasi_newton
+from coterie.methods import curved_pairs, envelope, quasi_newton
 from coterie.methods.metrics import Block, Diagonal, block_of
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import network, ring, star
@@ -177,6 +178,59 @@ def test_rows_apart_reach_the_same(name, penalty):
     assert result.status.success
     assert apart.status.success
     np.testing.assert_allclose(result.model.coef_, apart.model.coef_, atol=2e-3)
+
+
+def rare_columns(n=6000, d=20_000):
+    """Rows of length 1 with 60 numbers each, a few columns with most of them: like text."""
+    rng = np.random.default_rng(0)
+    share = 1.0 / np.arange(1, d + 1) ** 0.9
+    places = rng.choice(d, 60 * n, p=share / share.sum())
+    rows = sp.csr_array((rng.uniform(0.2, 2.0, 60 * n), (np.repeat(np.arange(n), 60), places)), shape=(n, d))
+    rows = sp.csr_array(sp.diags_array(1.0 / np.sqrt(rows.multiply(rows).sum(axis=1))) @ rows)
+    scores = rows @ (6.0 * rng.standard_normal(d) * (rng.random(d) < 0.2))
+    return rows, np.where(scores + 0.3 * rng.logistic(size=n) > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("strength", [1e-3, 1e-5])
+def test_many_columns_cost_a_third_of_the_bits_and_half_of_the_sums_of_newton(strength):
+    problem, data = co.Problem("logistic", "l2", strength), rare_columns()
+    newton = co.solve(problem, data, agents=8, method="newton", hessian="products", tol=1e-6)
+    result = co.solve(problem, data, agents=8, tol=1e-6)
+    assert "Method lbfgs-rows " in result.explanation
+    assert newton.status == result.status == "optimal"
+    assert result.certificate.primal <= newton.certificate.primal + newton.certificate.gap + result.certificate.gap
+    assert 3 * result.bill.bits <= newton.bill.bits
+    assert 2 * result.bill.messages <= newton.bill.messages
+    assert 2.7 * result.bill.total.bits <= newton.bill.total.bits
+    assert 1.8 * result.bill.total.messages <= newton.bill.total.messages
+
+
+def test_every_round_says_half_a_number_per_column_and_the_curvature_of_its_steps():
+    how = {"agents": 3, "method": "lbfgs-rows", "max_rounds": 4, "check_every": 4, "tol": 1e-15}
+    result = co.solve(co.Problem("squared", "l2", 0.1), (X, NUMBERS), **how)
+    numbers = [D + 17 + (k + 1) * (k + 2) // 2 for k in range(4)]
+    assert result.bill.scalars == 6 * sum(numbers)
+    assert result.bill.bits == 32 * result.bill.scalars
+
+
+@given(seed=st.integers(0, 2**32 - 1), pairs=st.integers(1, 6))
+@settings(max_examples=25, deadline=None)
+def test_curved_pairs_are_those_of_block_bfgs_however_old_they_are(seed, pairs):
+    """Changes of the slope that were measured where ℓ'' was larger, in a length of their own, tell the same."""
+    rng, ridge = np.random.default_rng(seed), 0.3
+    G, S, slope, diagonal = (rng.standard_normal(shape) for shape in ((D, D), (pairs, D), D, D))
+    hessian, diagonal = G @ G.T + ridge * np.eye(D), diagonal**2 + 0.1
+    old = rng.uniform(0.5, 9.0, (pairs, 1)) * (S @ (hessian - ridge * np.eye(D)))
+    agent = replace(label_agent(co.Problem("squared", "l2", ridge), NUMBERS), data=co.Table(X, NUMBERS), scratch={})
+    none = np.empty((0, 0, 0))
+    memory = Memory(S, old, S @ (hessian - ridge * np.eye(D)) @ S.T, none, none)
+    blank = [np.empty(0)] * 3 + [0.0, 0, 0.0, 1.0, 0.0] + [np.empty(0)] * 3 + [1.0, 0.5, 0.0]
+    state = curved_pairs.State(np.zeros(D), slope, memory, diagonal, 1.0, *blank)
+    inverse = np.linalg.inv(S @ hessian @ S.T)
+    V = np.eye(D) - hessian @ S.T @ inverse @ S
+    H = S.T @ inverse @ S + V.T @ np.diag(1.0 / (0.5 * diagonal + ridge)) @ V
+    p = curved_pairs.aimed(agent, state)
+    np.testing.assert_allclose(p, -H @ slope, rtol=1e-5, atol=1e-6 * np.abs(H @ slope).max())
 
 
 def test_rows_of_kinks_and_other_penalties_are_refused():

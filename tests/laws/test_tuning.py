@@ -118,6 +118,7 @@ CASES = {
     ],
     "methods.damped_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
     "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
     "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
     "methods.working_set": runs(["newton"], ["many rare l1"]),
@@ -211,6 +212,7 @@ def test_a_change_is_half_and_double():
 # -- constants that are in no Tuning -----------------------------------------------------------------------------------
 
 PLAIN = {
+    "methods/curved_pairs.py: TRIALS": "steps that are tried together",
     "methods/dada.py: HEAD": "how a message begins",
     "methods/diffusion.py: SLOPES": "which compiled slope is which",
     "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",

@@ -105,6 +105,10 @@ class Wrapper(Stateful[W], ABC):
         """Of the image: a point that the method itself produced."""
         return self.steps.point(agent, state.image)
 
+    def expected_gap(self, agent: Agent, state: W) -> float | None:
+        """As the method itself."""
+        return self.steps.expected_gap(agent, state.image)
+
     @property
     def can_be_accelerated(self) -> bool:
         """Once is enough."""

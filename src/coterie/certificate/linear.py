@@ -218,7 +218,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         scores, _ = yield from courier.scores(agent, w)
     v: FloatArray = np.empty(0)
     if has_labels:
-        v = problem.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
+        v = agent.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
         if problem.intercept:
             v = _balanced(v, *_sides(agent, v))
     norms, rotated = agent.column_norms, 0
@@ -246,7 +246,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     radii = radii_for(agent, norm, radius)
     mine = np.zeros(8)
     if has_labels:
-        here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
+        here = Here(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
         error = (float(known[-1]) + agent.cut + cut) * _heaviest(agent) + _label_error(agent, scores, w)
         imbalance = 0.0
         if problem.intercept:
@@ -310,7 +310,7 @@ def bound_of(agent: Agent, t: Totals, target: float, radius: float | None) -> Bo
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
-    loss = agent.problem.loss
+    loss = agent.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
     slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
@@ -319,7 +319,7 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
     """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
-    loss = agent.problem.loss
+    loss = agent.loss
     if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
         return 0.0, _curved(agent, here, error)
@@ -331,7 +331,7 @@ def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float,
 
 def _curved(agent: Agent, here: Here, error: float) -> float:
     """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
-    loss, weights = agent.problem.loss, agent.data.weights
+    loss, weights = agent.loss, agent.data.weights
     if not loss.steep:
         return loss.smoothness * error * error if loss.smooth else 0.0
     lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
@@ -355,10 +355,11 @@ def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: flo
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
-    """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
+    """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
+    added, and the label that is subtracted."""
     root = math.sqrt(agent.weight)
     intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
-    lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm
+    lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm + agent.offset_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
 
 

@@ -51,7 +51,7 @@ def validated(table: Table, *, classification: bool | None) -> Table:
         table,
         y=_labels(table, classification),
         weights=_weights(table),
-        offset=_offset(table),
+        offset=None if table.offset is None else valid_offset(table.offset, table.name, table.n),
         ids=None if table.ids is None else plain_ids(table.ids, table.name),
     )
     beside = {noun: getattr(table, field) for noun, field in BESIDE.items()}
@@ -284,14 +284,15 @@ def _weights(table: Table) -> FloatArray | None:
     return weights
 
 
-def _offset(table: Table) -> FloatArray | None:
-    """Always in double precision: proofs add it to scores of double precision."""
-    if table.offset is None:
-        return None
-    offset = plain(table.offset, table.name, "offset")
-    if offset.ndim != 1 or is_text(offset):
-        raise party_error(table.name, f"the offsets have shape {offset.shape} and type {offset.dtype}. Give numbers.")
-    return offset.astype(float, copy=False)
+def valid_offset(offset: object, party: str, rows: int) -> FloatArray:
+    """Finite numbers, one per row, in double precision: proofs add them to scores of double precision."""
+    numbers = plain(offset, party, "offset")
+    if numbers.ndim != 1 or is_text(numbers):
+        raise party_error(party, f"the offsets have shape {numbers.shape} and type {numbers.dtype}. Give numbers.")
+    if len(numbers) != rows:
+        fix = "Give one offset per row."
+        raise party_error(party, f"has {rows} rows but the number of offsets is {len(numbers)}. {fix}")
+    return numbers.astype(float, copy=False)
 
 
 def _as_precise_as(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:

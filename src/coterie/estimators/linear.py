@@ -68,7 +68,9 @@ class Linear(Distributed):
     def _with_parameters(self, loss: str | Loss, wanted: set[str]) -> Problem:
         if isinstance(self.penalty, str):
             wanted |= {field.name for field in fields(PENALTIES[self.penalty])}
-        given = {p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")} | {"strength": self.alpha}
+        given: dict[str, Any] = {p: getattr(self, p, None) for p in ("l1_ratio", "threshold", "level")} | {
+            "strength": self.alpha
+        }
         parameters = {parameter: value for parameter, value in given.items() if parameter in wanted}
         return Problem(loss, self.penalty, intercept=self.fit_intercept, **parameters)
 

@@ -55,6 +55,7 @@ class Gram(Method[State]):
         "rotation (all distances and angles between people), and the labels that go with them",
         secure=TOTALS,
     )
+    keeps_sums: ClassVar[bool] = True
     tells_labels: ClassVar[bool] = False
     first_look: ClassVar[int] = 1
 

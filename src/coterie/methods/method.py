@@ -59,6 +59,8 @@ class Method(Stateful[S], ABC):
     """Whether parties send their columns, in whatever form: a party's policy has to allow that by name."""
     one_speaker: ClassVar[bool] = False
     """Whether in some rounds one agent speaks alone, so that a sum is its message."""
+    keeps_sums: ClassVar[bool] = False
+    """Whether other penalties on the same data cost no further rounds: the points of a path after the first."""
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 
@@ -111,6 +113,13 @@ class Method(Stateful[S], ABC):
     @abstractmethod
     def point(self, agent: Agent, state: S) -> Point:
         """The model and the dual that the State stands for."""
+
+    def expected_gap(self, agent: Agent, state: S) -> float | None:
+        """The gap that a certificate would show, as far as all agents know it without a word; None: they do not.
+
+        While it is too large, a run spends no messages on certificates.
+        """
+        return None
 
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""

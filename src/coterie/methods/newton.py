@@ -215,7 +215,7 @@ class Newton(Method[State]):
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))), every=1)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
-        loss, w, here = agent.problem.loss, state.w, agent.at(state.w, agent.centred)
+        loss, w, here = agent.loss, state.w, agent.at(state.w, agent.centred)
         floor = state.floor * loss.curvature_scale(here.scores, here.y)
         curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), floor))
         if state.every > 1:

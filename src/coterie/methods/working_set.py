@@ -139,7 +139,7 @@ def _exactly(
 def _step_by_step(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
 ) -> Talk[tuple[FloatArray, FloatArray | None]]:
-    design, loss = _restricted(agent.centred, columns), agent.problem.loss
+    design, loss = _restricted(agent.centred, columns), agent.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
         curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness)))

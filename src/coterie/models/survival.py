@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.arrays import Design, FloatArray, Matrix
-from coterie.data import Table, read, validated
+from coterie.arrays import Design, FloatArray, Matrix, product
+from coterie.data import read, validated
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.files import csv_text, write_atomically
 from coterie.models.linear import LinearModel
@@ -27,7 +27,7 @@ class SurvivalModel(LinearModel):
         """e^coef: what the hazard is multiplied by where a column is larger by 1."""
         return np.exp(self.coef_)
 
-    def predict_proba(self, X: Matrix) -> FloatArray:
+    def predict_proba(self, X: Matrix, offset: Any = None) -> FloatArray:
         """Refused: there are no classes."""
         raise InvalidProblem("a survival model has no classes. Use predict for risk scores, and baseline for curves.")
 
@@ -37,9 +37,10 @@ class SurvivalModel(LinearModel):
         if table.y is None or np.ndim(table.y) != 2:
             raise InvalidData("the rows have no times and events. Give labels as co.survival_labels makes them.")
         raw = table.X if self.preparation is None else self.preparation.apply(table, warn=True).X
-        table = validated(Table(raw, table.y, table.weights, name=table.name), classification=None)
+        table = validated(replace(table, X=raw, columns=None), classification=None)
         assert table.y is not None
-        scores, risk = self.problem.loss.response(table.X @ self.coef_).astype(float), RiskSets(table.y, table.weights)
+        scores = self.with_offset(product(table.X, self.coef_), table.offset)
+        risk = RiskSets(table.y.astype(float), table.weights)
         reference = float(np.average(scores, weights=risk.weights)) if len(scores) else 0.0
         here = CoxHere(self.coef_, Design(table.X), risk, scores - reference)
         # Sums over risk sets are beside the largest score of their stratum.

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from coterie.data import Table
 from coterie.errors import InvalidInput
+from coterie.families import family_of
 from coterie.methods import METHODS, Method
+from coterie.session.information import Information
 
 if TYPE_CHECKING:
     from coterie.peers.study import Study
@@ -16,6 +18,13 @@ _PROOF = {
     "label party the slope of the loss at every row. From the two, everybody can compute the labels",
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
+}
+_TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_EVALUATION = {
+    "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
+    "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
+    f"a grid of scores; {_TOLD_ALONE}",
+    "users": "nothing: there is no evaluation of a model per user",
 }
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
@@ -90,6 +99,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
         if not problem.penalty.coercive:
             lines += ["  - for every column the sum of its squares"]
+    if table.offset is not None and problem.intercept:
+        lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
     lines += ["", *_rounds(study)]
@@ -97,11 +108,17 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
     lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
+    lines += [*_path(study), *_inference(study)]
     if study.split == "features":
         lines += ["", "Sent to predict:"]
         lines += [
             "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up"
         ]
+    lines += [
+        "",
+        "Sent to evaluate, by `coterie evaluate`, of rows that were held out:",
+        f"  - {_EVALUATION[study.split]}",
+    ]
     lines += ["", "Sent to verify, by `coterie verify`:"]
     lines += [
         "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "
@@ -114,6 +131,55 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
     return "\n".join(lines)
+
+
+def _path(study: Study) -> list[str]:
+    """What cross-validation sends."""
+    asked = study.path
+    if asked is None:
+        return []
+    lines = ["", f"Sent to choose the strength, [path] with {asked.points} strengths and {asked.cv} folds:"]
+    if asked.strengths is None:
+        lines += ["  - for every column its sum weighted by the slope of the best constant, added up"]
+    if _has_classes(study):
+        alone = "from the label party, whether the folds have all classes"
+        counts = "how many rows of every class each fold has, added up"
+        lines += [f"  - {alone if study.split == 'features' else counts}"]
+    loss = "the loss of its own rows and their number, added up"
+    if study.split == "features":
+        loss = "its own partial scores of those rows, added up, and from the label party their loss"
+    return [
+        *lines,
+        f"  - all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and "
+        "without the rows of each fold. The difference of two of them is about the rows of one fold",
+        f"  - for every strength and fold, of the rows that were kept back: {loss}",
+    ]
+
+
+def _has_classes(study: Study) -> bool:
+    problem = study.make_problem()
+    return bool(family_of(problem).classification(problem))
+
+
+def _inference(study: Study) -> list[str]:
+    """What standard errors send."""
+    if study.inference is None:
+        return []
+    lines = [
+        "",
+        f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model, added up:',
+        f"  - {Information.disclosure.sent}" if study.inference == "clustered" else f"  - {_SUMS[study.inference]}",
+        f"  - who sees it can compute: {Information.disclosure.learned}",
+    ]
+    if study.inference == "clustered":
+        lines += ["  - to all parties: keyed hashes of its clusters, in their order. Parties can test guesses"]
+    return lines
+
+
+_SUMS = {
+    "model": "the Hessian of its rows, their slope, and how far a Newton step would go",
+    "robust": "the Hessian of its rows, the products of their scores, their slope, and how far a Newton step would go",
+}
 
 
 def most_curious(study: Study) -> str:

@@ -26,7 +26,7 @@ def render(tables: Sequence[Table], result: Result) -> str:
     labelled = [table for table in tables if table.y is not None and table.n]
     for table in labelled:
         y = np.asarray(table.y, float)
-        counts += concordance_counts(y, model.predict(table), table.weights)
+        counts += concordance_counts(y, model.predict(table, table.offset), table.weights)
         events += int((y[:, EVENT] > 0).sum())
     lower, equal, every = counts.tolist()
     ordered = number((lower + 0.5 * equal) / every, 4) if every else "not defined"

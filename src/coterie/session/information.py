@@ -104,7 +104,7 @@ class Information(Method[State]):
         if several:
             J = _moment(design, lambda a, b: agent.weighted(here.p[:, a + 1] * ((a == b) - here.p[:, b + 1])), slopes)
         else:
-            loss = agent.problem.loss
+            loss = agent.loss
             curvature = (loss.expected_curvature if self.kind == "model" else loss.curvature)(here.scores, here.y)
             J = _moment(design, lambda a, b: agent.weighted(curvature), slopes)
         scores = slopes if agent.data.weights is None else slopes * agent.data.weights[:, None]
