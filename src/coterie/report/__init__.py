@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from coterie.data import Table
 from coterie.errors import UnknownName
 from coterie.evaluation import Evaluation
 from coterie.files import write_atomically
@@ -23,6 +22,7 @@ from coterie.inference import Inference
 from coterie.result import Result
 
 if TYPE_CHECKING:
+    from coterie.data import Table
     from coterie.path import Path
 
 __all__ = [
