@@ -81,6 +81,7 @@ IN_PYTHON = {
         "no id occurs at every party",
     ),
     # who and how
+    "a common problem for users": (fit(data=[(X, Y), (X, Y)], split="users"), "co.Personal"),
     "rows for samples": (fit(split="rows"), "Did you mean 'samples'"),
     "a split misspelt": (fit(split="feature"), "Did you mean 'features'"),
     "no agents": (fit(agents=0), "Give 1 or more"),
@@ -119,6 +120,11 @@ WITH_ESTIMATORS = {
     "a method misspelt": (lambda: LinearRegressor(method="cocao").fit(X, Y), "Did you mean 'cocoa'"),
     "tolerance 0": (lambda: LinearRegressor(tol=0).fit(X, Y), "1e-6 is usual"),
     "missing values": (lambda: LinearRegressor().fit(HOLES, Y), "Input X contains NaN", "SimpleImputer|impute"),
+    "missing values in a frame": (
+        lambda: LinearRegressor().fit(FRAME[["age"]].assign(dose=HOLES[:, 1]), Y),
+        "column 'dose' has",
+    ),
+    "text in a frame": (lambda: LinearRegressor().fit(FRAME, Y), "column 'town' holds"),
     "not fitted": (lambda: LinearRegressor().predict(X), "Call 'fit'"),
     "fewer columns to predict": (lambda: LinearRegressor().fit(X, Y).predict(X[:, :2]), "expecting 3 features"),
     "columns that are not there": (

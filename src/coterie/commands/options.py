@@ -231,6 +231,8 @@ def question(
         parts = by_user(data, target, users, columns)
         return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+    if target is None and loss != "cox" and problem.family != "low-rank" and any(map(has_named_columns, data)):
+        raise InvalidInput("--target is missing: it names the column with the labels.")
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
     roles["prepare"] = recipes
@@ -247,6 +249,11 @@ def question(
     bare = [replace(part, ids=None) for part in parts]
     read = partial(more, names=bare[0].columns)
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
+
+
+def has_named_columns(path: Path) -> bool:
+    """Whether labels of such a file are a column that has to be named."""
+    return bool({".csv", ".parquet"} & {ending.lower() for ending in path.suffixes})
 
 
 def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
