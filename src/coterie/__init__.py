@@ -54,11 +54,11 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SharedModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
-    from coterie.personal import Personal
+    from coterie.personal import Personal, Shared
     from coterie.plan import Plan, plan
     from coterie.problem import Problem
     from coterie.result import Result
@@ -103,6 +103,8 @@ __all__ = [
     "Problem",
     "Result",
     "Rows",
+    "Shared",
+    "SharedModel",
     "Status",
     "Sum",
     "SurvivalModel",
@@ -136,11 +138,11 @@ _NAMES_OF = {
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SharedModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
-    "personal": "Personal",
+    "personal": "Personal Shared",
     "plan": "Plan plan",
     "problem": "Problem",
     "result": "Result",

@@ -30,7 +30,7 @@ from coterie.commands.shell_words import in_shell_words
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
 
-HELPERS = ("options", "output", "shell_words")
+HELPERS = ("files", "options", "output", "shell_words")
 """Files in `commands/` that are no command."""
 
 

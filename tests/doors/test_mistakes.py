@@ -189,7 +189,7 @@ ON_THE_COMMAND_LINE = {
     "a file that is not there": ("fit missing.csv --target price", 3, "does not exist", "Check the path"),
     "a file of another kind": ("fit sheet.xlsx --target price", 3, "Known endings: .csv"),
     "an empty file": ("fit empty.csv --target price", 3, "cannot be read as CSV", "Empty"),
-    "no target": ("fit good.csv", 3, "there are no labels", "target="),
+    "no target": ("fit good.csv", 3, "--target is missing"),
     "a wrong column": ("fit good.csv --target prise", 3, "Did you mean 'price'"),
     "text among the columns": ("fit town.csv --target price", 3, "'town'", "one-hot"),
     "missing values": ("fit holes.csv --target price", 3, "missing value", "Drop or impute"),
@@ -200,7 +200,7 @@ ON_THE_COMMAND_LINE = {
         "good, other",
         "exactly one",
     ),
-    "labels at no party": ("fit unlabelled.csv narrow.csv --split features", 3, "labels at no party"),
+    "labels at no party": ("fit unlabelled.csv narrow.csv --split features", 3, "--target is missing"),
     "no id in common": (
         "fit here.csv there.csv --target price --id id --split features",
         3,

@@ -97,7 +97,10 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
         return MORE[name]
     settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
     if METHODS[name].split == "users":
-        return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
+        users: co.Problem = co.Personal(count=12)
+        if METHODS[name].family == "shared":
+            users = co.Shared("logistic", "l1", 0.01, mu=0.02)
+        return users, (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
     pairs = (LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES), (SURVIVAL, TIMES)
     for problem, labels in pairs:
         try:

@@ -10,19 +10,8 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
-from coterie.commands.options import (
-    Config,
-    Deadline,
-    Exposure,
-    Id,
-    Json,
-    Offset,
-    Target,
-    Weight,
-    among,
-    numbered,
-    tables,
-)
+from coterie.commands.files import numbered, tables
+from coterie.commands.options import Config, Deadline, Exposure, Id, Json, Offset, Target, Weight, among
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
 

@@ -13,7 +13,8 @@ from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import saying
-from coterie.commands.options import Config, Json, Raw, numbered
+from coterie.commands.files import numbered
+from coterie.commands.options import Config, Json, Raw
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
@@ -49,7 +50,7 @@ def predict(
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
-    personal = isinstance(fitted, co.PersonalModel)
+    personal = isinstance(fitted, co.models.UserModel)
     if users is not None and not personal:
         raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
     several = isinstance(fitted, co.MulticlassModel)

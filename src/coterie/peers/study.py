@@ -42,10 +42,11 @@ from coterie import __version__
 from coterie.arrays import digest, whole_number
 from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
+from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
-from coterie.personal import Personal
+from coterie.personal import problem_of_users
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
@@ -146,12 +147,18 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     @property
     def has_secure_sums(self) -> bool:
         """Whether sums are masked."""
-        return wants_secure_sums(self.secure_sums, self.split, len(self.party), apart=True)
+        only_sums = family_of(self.make_problem()).only_sums
+        return wants_secure_sums(self.secure_sums, self.split, len(self.party), True, only_sums)
+
+    @property
+    def messages(self) -> str:
+        """Of which split its messages are: users with a common model say what parties with rows say."""
+        return "samples" if family_of(self.make_problem()).only_sums else self.split
 
     def make_problem(self, strength: float | None = None) -> Problem:
         """The problem; where a path chooses the strength, with that one, or with any."""
         if self.split == "users":
-            return Personal(**self.problem)
+            return problem_of_users(**self.problem)
         chosen = {} if self.path is None else {"strength": 1.0 if strength is None else strength}
         return Problem(**{**self.problem, **chosen})
 
