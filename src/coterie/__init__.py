@@ -40,6 +40,8 @@ if typing.TYPE_CHECKING:
     from coterie.data import Table, align, read
     from coterie.data.recipes import Preparation
     from coterie.data.remote import Rows
+    from coterie.describe import describe
+    from coterie.description import Description
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
@@ -76,6 +78,7 @@ __all__ = [
     "Bill",
     "Certificate",
     "CoterieError",
+    "Description",
     "Disclosure",
     "Engine",
     "Evaluation",
@@ -111,6 +114,7 @@ __all__ = [
     "Table",
     "Talk",
     "align",
+    "describe",
     "evaluate",
     "networks",
     "path",
@@ -133,6 +137,8 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "describe": "describe",
+    "description": "Description",
     "evaluate": "evaluate",
     "evaluation": "Evaluation",
     "inference": "Inference",

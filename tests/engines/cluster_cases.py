@@ -82,6 +82,14 @@ MORE = {
         [functools.partial(tuple, [X[rows], NUMBERS[rows]]) for rows in np.array_split(np.arange(48), 3)],
         {"method": "gram"},
     ),
+    "an offset where it lies": (
+        co.Problem("poisson", "l2", 0.01, intercept=True),
+        [
+            functools.partial(tuple, [X[rows], np.floor(np.exp(NUMBERS[rows] / 3)), None, SIGNS[rows]])
+            for rows in np.array_split(np.arange(48), 3)
+        ],
+        {"method": "newton"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),

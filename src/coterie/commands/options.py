@@ -210,14 +210,9 @@ def question(
     ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
-    given: dict[str, Any] = {
-        "strength": strength,
-        "l1_ratio": l1_ratio,
-        "threshold": threshold,
-        "level": level,
-        "radius": radius,
-    }
-    given |= {"lower": lower, "upper": upper, "groups": None if groups is None else _whole_numbers(groups)}
+    given: dict[str, Any] = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level}
+    given |= {"radius": radius, "lower": lower, "upper": upper}
+    given |= {"groups": None if groups is None else _whole_numbers(groups)}
     parameters = {name: value for name, value in given.items() if value is not None}
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
