@@ -10,6 +10,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
+from coterie.commands.files import numbered, survival_roles, tables
 from coterie.commands.options import (
     Config,
     Deadline,
@@ -24,9 +25,6 @@ from coterie.commands.options import (
     Time,
     Weight,
     among,
-    numbered,
-    survival_roles,
-    tables,
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
@@ -28,6 +28,7 @@ from coterie.data.remote import Rows
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
+from coterie.estimators.checked import checked
 from coterie.families import Family
 from coterie.methods import Method
 from coterie.problem import Problem
@@ -133,7 +134,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             self._take([model], None, one=isinstance(rows.target, str))
             return self
         how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C", **self._reading}
-        X, y = validate_data(self, X, y, **how)
+        X, y = checked(self, X, y, **how)
         kept, weights = _positive_weights(X, sample_weight)
         if offset is not None:
             offset = valid_offset(values_of(offset, "data", "offset"), "data", X.shape[0])[kept]
@@ -260,7 +261,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any) -> Matrix:
         """X as it was in `fit`: the columns, dense or sparse, in single or double precision."""
         check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return checked(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _checkpoint(self, place: int, problems: int) -> Any:
         if self.checkpoint is None or problems == 1:
