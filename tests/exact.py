@@ -27,19 +27,21 @@ def _number(value) -> mp.mpf:
 class Exact:
     """A problem on pooled data: P(w, b) for w and b given as floats or as 60-digit numbers."""
 
-    def __init__(self, problem: Problem, X, y, weights=None):
+    def __init__(self, problem: Problem, X, y, weights=None, offset=None):
         self.problem = problem
         self.rows = [numbers(row) for row in dense(X)]
         self.y = numbers(y)
         self.s = numbers(np.ones(len(self.y)) if weights is None else weights)
+        self.o = numbers(np.zeros(len(self.y)) if offset is None else offset)
         self.n = mp.fsum(self.s)
 
     def primal(self, w, b) -> mp.mpf:
         """P(w, b)."""
         with mp.workdps(DIGITS):
             w, b = [_number(value) for value in w], _number(b)
-            samples = zip(self.rows, self.y, self.s, strict=True)
-            return mp.fsum(s * self.loss(mp.fdot(row, w) + b, y) for row, y, s in samples) / self.n + self.penalty(w)
+            samples = zip(self.rows, self.y, self.s, self.o, strict=True)
+            losses = mp.fsum(s * self.loss(mp.fdot(row, w) + b + o, y) for row, y, s, o in samples)
+            return losses / self.n + self.penalty(w)
 
     def loss(self, u, y) -> mp.mpf:
         loss = self.problem.loss
@@ -95,9 +97,9 @@ class Exact:
     def _newton_step(self, point, ridge, d):
         size = len(point)
         gradient, hessian = mp.matrix(size, 1), mp.matrix(size, size)
-        for row, y, s in zip(self.rows, self.y, self.s, strict=True):
+        for row, y, s, o in zip(self.rows, self.y, self.s, self.o, strict=True):
             x = row + [mp.mpf(1)] * (size - d)
-            slope, curve = self._derivatives(mp.fdot(x, point), y)
+            slope, curve = self._derivatives(mp.fdot(x, point) + o, y)
             for i in range(size):
                 gradient[i] += s * slope * x[i] / self.n
                 for j in range(size):

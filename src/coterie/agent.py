@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
 from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, StackedDesign, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
+from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
+from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere, RiskSets, stratified
 
 T = TypeVar("T")
@@ -33,6 +35,12 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
         return known[1]
 
     return update_wrapper(last, function)
+
+
+def numbers_held(agents: Sequence[Agent]) -> int:
+    """How many numbers an agent holds, on average: whether its work is worth a thread."""
+    held = (X.nnz if is_sparse(X) else X.size for X in (agent.data.X for agent in agents) if not is_tensor(X))
+    return int(sum(held)) // max(len(agents), 1)
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,13 @@ class Facts:
     """At least `reach`, and for columns on scales of their own far more: the least radius of a bounded claim."""
     shift: float = 0.0
     """What this agent takes off its labels, and off the intercept: the best constant. Labels far from 0 then cost
-    neither rounds nor digits. Split by features, only the agent with the labels has it."""
+    neither rounds nor digits. If a loss does not move with labels, it is added to the offsets instead. Split by
+    features, only the agent with the labels has it."""
     start: float = 0.0
     """The intercept at which methods start, and a proof is tried first: the best constant of a steep loss."""
     label_scale: float = 1.0
-    """How far labels are from the best constant, in the root of the mean of the squares; 1 for classes."""
+    """How far labels are from the best constant, in the root of the mean of the squares; 1 for classes, or how far
+    offsets are."""
     lengths: FloatArray | None = None
     """Split by samples, Σ s x² of every column as it is stored."""
     slope: FloatArray | None = None
@@ -270,15 +280,38 @@ class Agent:
         """This agent's labels, lowered by the shift once introduced; an empty array where it has none."""
         if self.data.y is None:
             return np.empty(0, self.design.dtype)
-        return self.exact_labels.astype(self.data.y.dtype) if self._shift else self.data.y
+        lowered = self.moves_labels and (self._shift or self.data.offset is not None)
+        return self.exact_labels.astype(self.data.y.dtype) if lowered else self.data.y
 
     @cached_property
     def exact_labels(self) -> FloatArray:
-        """The same in double precision, for proofs."""
+        """The same in double precision, for proofs. ℓ(u + o; y) = ℓ(u; y − o) where a loss moves with labels."""
         if self.data.y is None:
             return np.empty(0)
         exact = self.data.y.astype(float, copy=False)
-        return exact - self._shift if self._shift else exact
+        if self.moves_labels and self.data.offset is not None:
+            exact = exact - self.data.offset
+        return exact - self._shift if self._shift and self.moves_labels else exact
+
+    @property
+    def moves_labels(self) -> bool:
+        """Whether the loss moves with labels: an offset, and the best constant, are then taken off them."""
+        return self.problem.family == "linear" and self.problem.loss.moves_with_labels
+
+    @cached_property
+    def offset(self) -> FloatArray | None:
+        """What is added to its own scores, in double precision; None if nothing is, or if it is taken off the labels.
+
+        The best constant, once known, is part of it.
+        """
+        if self.data.offset is None or self.moves_labels:
+            return None
+        return self.data.offset + self._shift
+
+    @cached_property
+    def loss(self) -> Loss:
+        """The loss of its own scores, to which offsets are added."""
+        return self.problem.loss if self.offset is None else Shifted(self.problem.loss, self.offset)
 
     @property
     def _shift(self) -> float:
@@ -314,7 +347,7 @@ class Agent:
             elif self.problem.family == "survival":
                 known = CoxHere(w, design, self.risk)
             else:
-                known = Here(w, design, self.problem.loss, self.exact_labels, self.data.weights)
+                known = Here(w, design, self.loss, self.exact_labels, self.data.weights)
             if w.flags.owndata and not w.flags.writeable:
                 self.scratch[place] = known
         return known
@@ -334,7 +367,7 @@ class Agent:
     def conjugate_at_zero(self) -> float:
         """Σ s ℓ*(0)."""
         y = self.exact_labels
-        return self.problem.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
+        return self.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
 
     @property
     @remembered
@@ -352,6 +385,11 @@ class Agent:
     def label_norm(self) -> float:
         """√(Σ s y²) of its own labels."""
         return weighted_norm(self.exact_labels, self.data.weights)
+
+    @cached_property
+    def offset_norm(self) -> float:
+        """√(Σ s o²) of its own offsets."""
+        return 0.0 if self.offset is None else math.sqrt(float(self.offset @ self.weighted(self.offset)))
 
     @cached_property
     def column_norms(self) -> FloatArray:

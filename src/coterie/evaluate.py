@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import is_sparse, whole_number
-from coterie.data import Table, encode_classes, validated_all
+from coterie.data import Table, encode_classes, read, validated_all
+from coterie.data.remote import Rows, Source
 from coterie.data.table import columns_of, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine, Run
@@ -26,8 +27,8 @@ from coterie.result import Result
 from coterie.rounds import Conversation, Limits
 from coterie.session.remote import remote_tables
 from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
-from coterie.session.setup import make_agents, make_network, wants_secure_sums
-from coterie.session.tables import gather
+from coterie.session.setup import check_offset, make_agents, make_network, wants_secure_sums
+from coterie.session.tables import attach_offset, gather_prepared
 
 ROOM = 2.0**20
 """How many numbers an agent tells at most."""
@@ -37,6 +38,7 @@ def evaluate(
     model: Any,
     data: Any,
     *,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     engine: str | Engine = "local",
@@ -48,6 +50,7 @@ def evaluate(
 
     model       a `LinearModel` or a `MulticlassModel`, or the `Result` that has it
     data        in the forms that `solve` takes, with labels
+    offset      as in `solve`, for a model that was fitted with one
     split       "samples" (each party holds rows) or "features" (columns; all learn the scores of the rows)
     agents      how many hold data that is given in one piece (1)
     engine      where they are
@@ -64,12 +67,16 @@ def evaluate(
         raise UnknownName("split of data to evaluate", split, ("samples", "features"))
     minimum = whole_number("minimum", minimum)
     problem, runner = model.problem, find_engine(engine)
+    data = replace(data, prepare=model.preparation) if isinstance(data, Rows) and model.preparation else data
     prepare = partial(prepare_rows, model=model, split=split)
+    data = attach_offset(data, offset, split, model.preparation)
     if (elsewhere := runner.hosting(data, agents)) is None:
-        whole = not isinstance(data, list)
-        tables, _ = prepare(gather(data, split, (1 if agents is None else agents) if whole else agents))
+        parts = agents if isinstance(data, list) or agents is not None else 1
+        tables, _ = prepare(gather_prepared(data, split, parts, model.preparation))
     else:
         runner, sources = elsewhere
+        if model.preparation is not None:
+            sources = [partial(_prepared_there, source, index, model) for index, source in enumerate(sources)]
         known = bool(family_of(problem).classification(problem))
         tables, _ = remote_tables(sources, runner, prepare, split, known)
     secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
@@ -84,6 +91,13 @@ def evaluate(
     own = zip(tables, outcome.answers, strict=True)
     parties = {table.name: headline_scores(one) for table, (_, one) in own if one is not None}
     return replace(found, about=about(model, found, len(tables)), parties=parties, bill=outcome.bill)
+
+
+def _prepared_there(source: Source, index: int, model: Any) -> Table:
+    """A party's table, prepared where it is."""
+    table = read(source(), name=f"party {index}", prepare=model.preparation)
+    prepared: Table = model.preparation.apply(table) if table.d else table
+    return prepared
 
 
 def about(model: Any, found: Evaluation, parties: int) -> str:
@@ -101,23 +115,27 @@ def headline_scores(found: Evaluation) -> dict[str, float]:
 
 def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[Table], npt.NDArray[Any] | None]:
     """Tables checked alone, together and against the model, with labels as the model has them."""
-    problem = model.problem
-    family = family_of(problem)
-    classification = bool(family.classification(problem))
+    classification = bool(family_of(model.problem).classification(model.problem))
     given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
     checked = validated_all(given, split=split, classification=classification)
+    check_offset(model.problem, any(table.offset is not None for table in checked))
     if split == "features":
         checked = _in_order(checked, model)
-    for table in checked:
-        family.check_labels(table, problem)
+    return with_labels(checked, model), model.classes_
+
+
+def with_labels(tables: Sequence[Table], model: Any) -> list[Table]:
+    """Checked tables with labels as the model has them."""
+    for table in tables:
+        family_of(model.problem).check_labels(table, model.problem)
     if model.classes_ is None:
-        return checked, None
-    for table in checked:
+        return list(tables)
+    for table in tables:
         _refuse_other_labels(table, model.classes_)
-    encoded, _ = encode_classes(checked, model.classes_)
-    if problem.family == "linear":
-        encoded = [table if table.y is None else replace(table, y=2.0 * table.y - 1.0) for table in encoded]
-    return encoded, model.classes_
+    encoded, _ = encode_classes(tables, model.classes_)
+    if model.problem.family != "linear":
+        return encoded
+    return [table if table.y is None else replace(table, y=2.0 * table.y - 1.0) for table in encoded]
 
 
 def _refuse_other_labels(table: Table, classes: npt.NDArray[Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path as FilePath
 from typing import Any
@@ -20,7 +20,11 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, digest, whole_number
 from coterie.bill import Bill, Cost
 from coterie.data import Table
+from coterie.data.prepared import Prepared
+from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
+from coterie.data.summary import TableSummary
+from coterie.data.table import columns_of
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of, points_of
@@ -29,9 +33,10 @@ from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import deal_folds, mean_loss, only, without
-from coterie.session.setup import make_agents, make_network, wants_secure_sums
+from coterie.session.preparing import Preparing, check_problem, prepare_here
+from coterie.session.setup import make_agents, make_network, wants_secure_sums, with_offset
 from coterie.session.strengths import COUNT, check_strength, check_strengths, grid, slope_at_constant, with_strength
-from coterie.session.tables import count_rows, gather, prepare_tables
+from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
 
@@ -48,7 +53,7 @@ class Path:
     scores: npt.NDArray[np.float64] | None = None
     """Mean loss on the rows kept back, folds × strengths; smaller is better."""
     validation: Cost = field(default_factory=Cost)
-    """What the folds' fits and scores sent."""
+    """What the folds' fits and scores sent, and a grid and a preparation of columns, if there were some."""
     rule: str = "best"
     """Which strength is chosen: "best", or "1se", the strongest that is within one standard error of it."""
 
@@ -202,6 +207,7 @@ def path(
     strengths: Sequence[float] | None = None,
     *,
     cv: int | None = None,
+    offset: Any = None,
     rule: str = "best",
     count: int = COUNT,
     split: str = "samples",
@@ -213,7 +219,8 @@ def path(
 
     strengths by default `count` of them, from one that gives a constant down to a thousandth of it (for l2, which never
               does, further); for data split by samples
-    cv        how many folds to score every strength with, on rows that were kept back at the parties
+    cv        how many folds to score every strength with, on rows that were kept back at the parties; a preparation has
+              its numbers from all rows
     rule      which strength is chosen: "best", or "1se", the strongest within one standard error of the best
     settings  what `solve` takes
     """
@@ -230,15 +237,24 @@ def path(
             )
         problems = [with_strength(problem, strength) for strength in chosen]
         return Path(chosen, tuple(_along(problems, data, {**settings, "agents": agents})), rule=rule)
-    tables = gather(data, split, agents, seed, family_of(problem).pieces)
+    recipes = settings.get("prepare")
+    if recipes is not None and not isinstance(recipes, Prepared):
+        recipes = Preparation.of(recipes)
+    tables = gather(attach_offset(data, offset, split), split, agents, seed, family_of(problem).pieces, recipes)
+    problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
         raise InvalidProblem(f"{cv} folds need at least {cv} rows, but there are {rows}.")
-    sent = Cost()
+    sent, columns = Cost(), tables
+    if recipes is not None:
+        # Once, with the rows of all folds: its numbers know no labels.
+        ready, sent = _prepared(tables, recipes, problem, settings)
+        settings, columns = {**settings, "prepare": ready.prepared}, ready.held
     if cv is not None or chosen is None:
-        everything, classes = prepare_tables(tables, problem, split)
+        everything, classes = prepare_tables(columns, problem, split)
     if chosen is None:
-        chosen, sent = _default(problem.with_classes(classes), everything, count, settings)
+        chosen, cost = _default(problem.with_classes(classes), everything, count, settings)
+        sent += cost
     problems = [with_strength(problem, strength) for strength in chosen]
     if cv is None:
         return Path(chosen, tuple(_along(problems, tables, settings)), None, sent, rule)
@@ -249,7 +265,8 @@ def path(
         kept, back = (
             [take(table, own, fold) for table, own in zip(everything, folds, strict=True)] for take in (without, only)
         )
-        for place, result in enumerate(_along(problems, kept, {**settings, "checkpoint": None}, results)):
+        how = {**settings, "checkpoint": None, "prepare": None}
+        for place, result in enumerate(_along(problems, kept, how, results)):
             bill = Bill(result.network)
             scores[fold, place] = _score(problems[place], result, back, split, bill)
             sent += result.bill.total + bill.total
@@ -260,6 +277,19 @@ def _is_remote(data: Any, engine: Any) -> bool:
     """Whether the data lies at the workers of a cluster."""
     remote = isinstance(data, Rows) or (isinstance(data, list) and any(callable(part) for part in data))
     return remote and find_engine(engine).name != "local"
+
+
+def _prepared(
+    tables: list[Table], recipes: Preparation | Prepared, problem: Problem, settings: dict[str, Any]
+) -> tuple[Preparing, Cost]:
+    """The tables with their columns prepared, and what that cost."""
+    split, seed, network = settings["split"], settings["seed"], settings.get("network")
+    check_problem(problem, split)
+    engine = find_engine(settings.get("engine", "local"))
+    ready = prepare_here(tables, recipes, problem, split, None, seed, network, settings.get("secure_sums"), engine)
+    bill = Bill(make_network(network, split, len(tables), seed))
+    bill.restore(ready.sent)
+    return ready, bill.total
 
 
 def _default(
@@ -296,5 +326,17 @@ def _score(problem: Problem, result: Result, back: list[Table], split: str, bill
     secure = bool(result.certificate.settings.get("secure_sums"))
     agents = make_agents(back, problem.with_classes(result.model.classes_), split, result.network, 0, secure)
     transport = InProcess(result.network, bill, secure_sums=secure)
-    talks = [mean_loss(agent, point.w) for agent, point in zip(agents, points_of(result.model, agents), strict=True)]
-    return transport.converse(talks, "proof")[0]
+    points, parts = points_of(result.model, agents), _parts(result.model, back, split)
+    members = zip(agents, points, parts, strict=True)
+    return transport.converse([mean_loss(agent, point.w, part) for agent, point, part in members], "proof")[0]
+
+
+def _parts(model: Any, tables: Sequence[Table], split: str) -> list[Any]:
+    """The model of each party: split by features, its coefficients, and the intercept where the labels are."""
+    if split != "features":
+        return [model] * len(tables)
+    places = zip(columns_of(tables), tables, strict=True)
+    return [
+        replace(model, coef_=model.coef_[block], intercept_=model.intercept_ if table.y is not None else 0.0)
+        for block, table in places
+    ]

@@ -27,7 +27,7 @@ from coterie.methods.costs import LINK, Sizes
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_link
-from coterie.session.tables import count_rows, gather
+from coterie.session.tables import attach_offset, count_rows, gather
 from coterie.solve import solve
 
 PART = 4000
@@ -69,6 +69,7 @@ def plan(
     problem: Problem,
     data: Any,
     *,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     network: Any = None,
@@ -88,7 +89,8 @@ def plan(
     seed = whole_number("seed", seed, least=0)
     recipes = settings.get("prepare")
     prepare = None if recipes is None else Preparation.of(recipes)
-    tables = gather(_made_up(problem, data, seed), split, agents, seed, family_of(problem).pieces, prepare)
+    given = attach_offset(_made_up(problem, data, seed), offset, split, prepare)
+    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare)
     rows = count_rows(tables, split)
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method

@@ -3,6 +3,8 @@
     P(w) = (1/n) Σ_i s_i ℓ(x_iᵀw + b; y_i) + g(w)                  n = Σ_i s_i, the total weight (the number of samples)
     D(v) = −(1/n) Σ_i s_i ℓ*(v_i; y_i) − g*(−(1/n) Xᵀ(s∘v))        with Σ_i s_i v_i = 0 if there is an intercept b
 
+With an offset, a number o_i of every sample is added to its score: ℓ(x_iᵀw + b + o_i; y_i), and −o_i v_i to ℓ*.
+
 P(w) ≥ D(v) for all w and all v in the domain, so P(w) − D(v) bounds how far w is from the optimum. The intercept is the
 last coordinate of w wherever there is one, and is never penalised.
 """
@@ -10,7 +12,7 @@ last coordinate of w wherever there is one, and is never penalised.
 from __future__ import annotations
 
 import math
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +45,8 @@ class Problem:
     loss: Loss
     penalty: Penalty
     intercept: bool
+    offset: bool = field(repr=False)
+    """Whether a number of every row is added to its score. `solve` says so itself, if the data has offsets."""
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Problem:
         strength: float | None = None,
         *,
         intercept: bool = False,
+        offset: bool = False,
         **parameters: Any,
     ):
         if strength is not None:
@@ -61,6 +66,7 @@ class Problem:
         object.__setattr__(self, "loss", (_make_task if for_matrices else _make_loss)(loss, parameters))
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
         object.__setattr__(self, "intercept", bool(intercept))
+        object.__setattr__(self, "offset", bool(offset))
         if for_matrices and intercept:
             raise InvalidProblem("a low-rank model has no intercept; centre the columns, or append a column of ones.")
         if intercept and self.family == "survival":
@@ -97,17 +103,22 @@ class Problem:
         assert isinstance(self.loss, Task), "this problem has a loss, not a task"
         return self.loss
 
+    def changed(self, **parts: Any) -> Problem:
+        """The same problem with another loss, penalty, intercept or offset."""
+        same = {"loss": self.loss, "penalty": self.penalty, "intercept": self.intercept, "offset": self.offset}
+        return Problem(**{**same, **parts})
+
     def with_classes(self, classes: npt.NDArray[Any] | None) -> Problem:
         """The same problem with the classes that all parties together have, where it needs to know them."""
         if self.family not in ("low-rank", "multiclass"):
             return self
-        return Problem(self.task.with_classes(classes), self.penalty, intercept=self.intercept)
+        return self.changed(loss=self.task.with_classes(classes))
 
     def flattened(self, columns: int) -> Problem:
         """The same problem for coefficients of several classes in one vector, those of a column side by side."""
         if self.family != "multiclass":
             return self
-        return Problem(self.loss, self.penalty.repeated(columns, self.outputs), intercept=self.intercept)
+        return self.changed(penalty=self.penalty.repeated(columns, self.outputs))
 
     # -- values, from sums over samples that somebody else has collected ---------------------------------------------
 
@@ -154,12 +165,13 @@ class Problem:
 
     def restrict(self, columns: npt.NDArray[np.intp]) -> Problem:
         """The same problem with the part of the penalty that acts on those columns."""
-        return Problem(self.loss, self.penalty.restrict(columns), intercept=self.intercept)
+        return self.changed(penalty=self.penalty.restrict(columns))
 
     def settings(self) -> dict[str, Any]:
         """Everything that defines the problem, as plain values that JSON knows (infinite bounds are written "inf")."""
         loss_settings, penalty_settings = _spelt_out(self.loss.settings()), _spelt_out(self.penalty.settings())
-        return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept}
+        beside = {"offset": True} if self.offset else {}
+        return {"loss": loss_settings, "penalty": penalty_settings, "intercept": self.intercept, **beside}
 
     @staticmethod
     def from_settings(settings: dict[str, Any]) -> Problem:
@@ -175,7 +187,7 @@ class Problem:
             if isinstance(error.name, str):
                 raise NotRegistered(error) from None
             raise
-        return Problem(fit, chosen, intercept=parts["intercept"])
+        return Problem(fit, chosen, intercept=parts["intercept"], offset=parts.get("offset", False))
 
 
 def _parameter_names(entry: type[Loss] | type[Task] | type[Cox] | type[Penalty]) -> list[str]:

@@ -18,6 +18,7 @@ from coterie.arrays import whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
@@ -27,8 +28,8 @@ from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
 from coterie.methods.costs import LINK
-from coterie.models import LinearModel, LowRankModel, PersonalModel
-from coterie.personal import Personal
+from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
+from coterie.personal import Personal, Shared
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
@@ -43,18 +44,22 @@ from coterie.session.setup import (
     set_up,
     sizes_of,
     wants_secure_sums,
+    with_offset,
 )
-from coterie.session.tables import SPLITS, prepare_tables, split_and_prepare
+from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
 @overload
 def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...
 @overload
+def solve(problem: Shared, data: Any, **settings: Any) -> Result[SharedModel]: ...
+@overload
 def solve(
     problem: Problem,
     data: Any,
     *more: Any,
+    offset: Any = ...,
     split: str = ...,
     agents: int | Sequence[Any] | None = ...,
     network: Any = ...,
@@ -73,13 +78,15 @@ def solve(
     progress: bool | None = ...,
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
-    prepare: Preparation | str | Sequence[str] | None = ...,
+    threads: int | None = ...,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
     problem: Problem,
     data: Any,
     *more: Any,
+    offset: Any = None,
     split: str = "samples",
     agents: int | Sequence[Any] | None = None,
     network: Any = None,
@@ -98,7 +105,8 @@ def solve(
     progress: bool | None = None,
     callback: Sink | None = None,
     secure_sums: bool | None = None,
-    prepare: Preparation | str | Sequence[str] | None = None,
+    threads: int | None = None,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -106,6 +114,8 @@ def solve(
     problem     what to minimise: `Problem(loss="logistic", penalty="l1", strength=1e-3)`
     data        `(X, y)` or `(X, y, weights)`, a `Table` (see `read`), or a *list* of those, one per party; there also
                 callables that give one, called where that agent lives; and on a cluster `Rows` of its frames
+    offset      a number per row that is added to its score (the logarithm of an exposure, say); for a list of data a
+                list with each party's. A `Table`, `Rows` or a tuple `(X, y, weights, offset)` may hold it, too
     split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
                 each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
     agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
@@ -124,8 +134,11 @@ def solve(
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
                 by default there, if data is split by samples over three or more parties
+    threads     how many threads engine "local" uses where agents hold much data, by default one for each core; results
+                do not depend on it
     prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
-                such as "standardise" or "age: spline(5)"; the model then takes raw columns, too
+                such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
+                new model takes raw columns, too
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -138,65 +151,69 @@ def solve(
     if split in SPLITS:
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
-    runner = find_engine(engine)
-    recipes, ready = None if prepare is None else Preparation.of(prepare), None
+    runner = find_engine(engine, threads=threads)
+    recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
+    ready = None
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
-    if (elsewhere := runner.hosting(data, agents)) is None:
-        if recipes is None:
-            tables, classes = split_and_prepare(data, problem, split, agents, seed)
+    data = attach_offset(data, offset, split, recipes)
+    with runner.cores():
+        if (elsewhere := runner.hosting(data, agents)) is None:
+            if recipes is None:
+                tables, classes = split_and_prepare(data, problem, split, agents, seed)
+            else:
+                ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
+                tables, classes = prepare_tables(ready.held, problem, split)
         else:
-            ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
-            tables, classes = prepare_tables(ready.held, problem, split)
-    else:
-        runner, sources = elsewhere
-        if recipes is not None:
-            ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
-            sources = ready.held
-        check = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
-    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
-    setup = set_up(
-        problem,
-        make_network(network, split, len(tables), seed),
-        sizes_of([TableSummary.of(table) for table in tables], split, make_link(link)),
-        lambda problem: family.for_tables(problem, tables),
-        split=split,
-        method=method,
-        options=options,
-        acceleration=acceleration,
-        limits=limits,
-        seed=seed,
-        classes=classes,
-        partition=_partition(tables, split),
-        known=inspect.getfullargspec(solve).kwonlyargs,
-        secure_sums=secure,
-        prepare=None if recipes is None else recipes.settings(),
-    )
-    members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-    people = participants(members)
-    warm, origin = None, None
-    if warm_start is not None:
-        before, origin = warm_start.certificate, warm_start.certificate.model_digest
-        warm = family.points(warm_start.model, members, before.witness)
-        if _same_data(before, people, setup.problem):
-            warm = [replace(point, kept=warm_start.kept) for point in warm]
-    saved = None
-    if checkpoint is not None:
-        saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
-    with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
-        LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
-        told = with_callback(watch, callback)
-        sent = None if ready is None else ready.sent
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
-        outcome = runner.run(run)
-    LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
-    model = family.model(outcome, members, setup.problem, classes)
-    if ready is not None:
-        model = replace(model, preparation=ready.prepared)
-    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
-    return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+            runner, sources = elsewhere
+            if recipes is not None:
+                ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
+                sources = ready.held
+            check = partial(prepare_tables, problem=problem, split=split)
+            tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
+        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart, family.only_sums)
+        parties = [TableSummary.of(table) for table in tables]
+        setup = set_up(
+            with_offset(problem, parties),
+            make_network(network, split, len(tables), seed),
+            sizes_of(parties, split, make_link(link)),
+            lambda problem: family.for_tables(problem, tables),
+            split=split,
+            method=method,
+            options=options,
+            acceleration=acceleration,
+            limits=limits,
+            seed=seed,
+            classes=classes,
+            partition=_partition(tables, split),
+            known=inspect.getfullargspec(solve).kwonlyargs,
+            secure_sums=secure,
+            prepare=None if recipes is None else recipes.settings(),
+        )
+        members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
+        people = participants(members)
+        warm, origin = None, None
+        if warm_start is not None:
+            before, origin = warm_start.certificate, warm_start.certificate.model_digest
+            warm = family.points(warm_start.model, members, before.witness)
+            if _same_data(before, people, setup.problem):
+                warm = [replace(point, kept=warm_start.kept) for point in warm]
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
+        with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
+            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
+            told = with_callback(watch, callback)
+            sent = None if ready is None else ready.sent
+            run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
+            outcome = runner.run(run)
+        LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
+        model = family.model(outcome, members, setup.problem, classes)
+        if ready is not None:
+            model = replace(model, preparation=ready.prepared)
+        asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
+        return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.agent import Facts
+from coterie.agent import Facts, numbers_held
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
@@ -19,8 +19,9 @@ from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
-from coterie.session.setup import make_agents
-from coterie.session.tables import gather_prepared, prepare_tables
+from coterie.session.setup import check_offset, make_agents
+from coterie.session.tables import attach_offset, gather_prepared, prepare_tables
+from coterie.threads import cores
 from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
@@ -71,14 +72,17 @@ class Verification:
         )
 
 
-def verify(certificate: Certificate, model: AnyModel, data: Any) -> Verification:
-    """Recompute primal, dual and gap from `data` (in the form in which it was fitted) and compare everything.
+def verify(certificate: Certificate, model: AnyModel, data: Any, *, offset: Any = None) -> Verification:
+    """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which they were fitted),
+    and compare everything.
 
     What is said of the run must agree with the model and with itself. That the stated method and seed were really used
     cannot be seen from data and model, and the proof does not rest on it.
     """
     try:
-        return _verify(certificate, model, data)
+        prepared = getattr(model, "preparation", None)
+        with cores(None):
+            return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"], prepared))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
         if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
             raise
@@ -94,6 +98,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     parts = None if isinstance(data, list) else settings["partition"] or sizes
     tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
     tables, _ = prepare_tables(tables, problem, split)
+    check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)
     secure = settings.get("secure_sums") is True
@@ -117,7 +122,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
-    transport = InProcess(network, Bill(network), secure_sums=secure)
+    transport = InProcess(network, Bill(network), secure_sums=secure, numbers=numbers_held(agents))
     bound, facts = proven_again(agents, points, transport, certificate.radius)
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))

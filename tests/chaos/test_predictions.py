@@ -17,9 +17,9 @@ LIAR = """
 import sys
 import numpy as np
 from coterie.cli import main
-from coterie.peers import agent
+from coterie.peers import scores as party
 
-honest = agent.product
+honest = party.raw_scores
 lies = {
     "nan": lambda scores: np.where(np.arange(len(scores)) == 3, np.nan, scores),
     "inf": lambda scores: scores + np.inf,
@@ -29,10 +29,10 @@ lies = {
     "bytes": lambda scores: np.zeros(len(scores), np.uint8),
 }
 # The party checks its own numbers, too; this one does not.
-if hasattr(agent, "_finite"):
-    agent._finite = lambda scores, *rest: scores
+if hasattr(party, "_finite"):
+    party._finite = lambda scores, *rest: scores
 lie = lies[sys.argv.pop()]
-agent.product = lambda X, w: lie(honest(X, w))
+party.raw_scores = lambda model, table: lie(honest(model, table))
 main()
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -160,9 +161,15 @@ def test_an_offset_belongs_to_the_scores():
     exposure = RNG.uniform(0.1, 2.0, N)
     counts = RNG.poisson(exposure * np.exp(0.5 * SCORES))
     table = co.data.Table(X=X, y=counts.astype(float), offset=np.log(exposure))
-    fitted = model("poisson")
+    plain = model("poisson")
+    with pytest.raises(InvalidData, match="the data has an offset, but the model has none"):
+        co.evaluate(plain, [table])
+    fitted = replace(plain, problem=plain.problem.changed(offset=True))
     found = co.evaluate(fitted, [table])
-    expected = fitted.predict(X) * exposure
+    assert found.scores == co.evaluate(fitted, (X, counts), offset=np.log(exposure)).scores
+    with pytest.raises(InvalidData, match="the model has an offset, but the data has none"):
+        co.evaluate(fitted, (X, counts))
+    expected = plain.predict(X) * exposure
     assert found.scores["deviance"] == pytest.approx(N * metrics.mean_poisson_deviance(counts, expected), rel=1e-9)
     constant = exposure * counts.sum() / exposure.sum()
     null = N * metrics.mean_poisson_deviance(counts, constant)
@@ -241,6 +248,31 @@ def test_columns_are_found_by_name_and_sparse_rows_are_rows():
         co.evaluate(fitted, (frame[list("abc")], LABELS["squared"]))
     sparse = co.evaluate(fitted, (sp.csr_array(X), LABELS["squared"]))
     assert sparse.scores == pytest.approx(turned.scores)
+
+
+def test_a_model_with_a_preparation_takes_raw_columns(files):
+    frame = pd.DataFrame({"age": X[:, 0] * 10 + 50, "city": np.where(X[:, 1] > 0, "Oslo", "Rome")})
+    frame.loc[::7, "age"] = np.nan
+    y = LABELS["logistic"]
+    problem = co.Problem("logistic", "l2", 0.01, intercept=True)
+    recipes = ["age: impute, standardise", "city: one-hot"]
+    fitted = co.solve(problem, [(frame[:HALF], y[:HALF])], prepare=recipes, progress=False).model
+    found = co.evaluate(fitted, [(frame[HALF:], y[HALF:])])
+    p = fitted.predict_proba(frame[HALF:])[:, 1]
+    assert found.scores["brier"] == pytest.approx(metrics.brier_score_loss(y[HALF:] == "yes", p))
+    one = co.evaluate(fitted, (frame[HALF:], y[HALF:]), agents=3)
+    there = co.evaluate(fitted, [functools.partial(tuple, [frame[HALF:], y[HALF:]])])
+    assert one.scores["brier"] == pytest.approx(there.scores["brier"]) == pytest.approx(found.scores["brier"])
+    fitted.save(files / "model.npz")
+    frame.assign(ill=y, ward="w")[HALF:].to_csv(files / "raw.csv", index=False)
+    told = json.loads(shell("evaluate", files / "model.npz", files / "raw.csv", "--target", "ill", "--json").output)
+    assert told["scores"]["brier"] == pytest.approx(found.scores["brier"])
+    frame.assign(ill=y)[:HALF].to_csv(files / "train.csv", index=False)
+    options = ["--target", "ill", "--loss", "logistic", "--strength", "0.01", "--intercept", "--json"]
+    options += [part for recipe in recipes for part in ("--prepare", recipe)]
+    options += ["-o", files / "prepared"]
+    ran = shell("fit", files / "train.csv", *options, "--columns", "age,city", "--test", files / "raw.csv")
+    assert json.loads(ran.output)["evaluation"]["scores"]["brier"] == pytest.approx(found.scores["brier"], abs=1e-4)
 
 
 # -- where parties are -------------------------------------------------------------------------------------------------

@@ -20,16 +20,17 @@ from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
-    {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"},
+    {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
+    | {"stacked_design", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
     {"transport", "carriers"},
     {"methods", "engines"},
-    {"models", "inference", "evaluation", "result"},
+    {"models", "inference", "evaluation", "description", "result"},
     {"families"},
     {"session"},
-    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate"},
+    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import GammaRegressor, Lasso, LassoCV, LogisticRegression, PoissonRegressor
 from sklearn.metrics import log_loss
@@ -253,6 +254,25 @@ def test_more_mistakes_name_the_fix():
         co.path(LASSO, (X, 0 * Y))
     with pytest.raises(InvalidData, match="stays at the workers"):
         co.path(LASSO, [lambda: (X, Y)], [1.0], cv=2, engine="peers")
+
+
+def test_raw_columns_are_prepared_once_with_the_rows_of_all_parties():
+    frame = pd.DataFrame(X[:, :4] * 100.0 + 7.0, columns=list("abcd")).assign(kind=np.where(X[:, 4] > 0, "m", "f"))
+    frame.loc[5, "a"] = np.nan
+    prepare = co.Preparation("impute, standardise", text="one-hot")
+    rows = [slice(0, 70), slice(70, 120)]
+    parts = [co.read(frame[own].assign(y=Y[own]), target="y", prepare=prepare) for own in rows]
+    problem = co.Problem("squared", "l2", 1.0, intercept=True)
+    found = co.path(problem, parts, [0.1, 0.01], cv=3, prepare=prepare)
+    raw = frame["a"].fillna(frame["a"].mean())
+    numbers = frame.assign(a=raw)[list("abcd")]
+    numbers = (numbers - numbers.mean()) / numbers.std(ddof=0)
+    columns = np.column_stack([numbers, frame["kind"] == "f", frame["kind"] == "m"])
+    known = co.path(problem, [(columns[own], Y[own]) for own in rows], [0.1, 0.01], cv=3)
+    np.testing.assert_allclose(found.scores, known.scores, rtol=1e-6)
+    predicted = [one.chosen_result.model.predict(given) for one, given in ((found, frame), (known, columns))]
+    np.testing.assert_allclose(*predicted, rtol=1e-6)
+    assert found.validation.bits > known.validation.bits
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ def test_a_column_that_is_constant_everywhere_is_only_shifted():
 
 def test_a_party_without_rows():
     empty = (FRAME.iloc[:0], Y[:0])
-    recipes = ["impute, min-max", "one-hot"]
+    recipes = ["impute, min-max", "one-hot", "age: spline(4), standardise", "visits: polynomial(2), standardise"]
     expected = co.solve(RIDGE, PARTS, prepare=recipes, tol=1e-12).model
     for secure in (False, True):
         found = co.solve(RIDGE, [*PARTS, empty], prepare=recipes, tol=1e-12, secure_sums=secure).model
@@ -315,6 +315,20 @@ def test_arrays_without_names_and_lists():
     np.testing.assert_allclose(text.predict(objects.tolist()), named.predict(FRAME))
     with pytest.raises(InvalidData, match=r"is for 4 columns .* but here are 3"):
         model.predict(X[:, :3])
+
+
+def test_a_fitted_preparation_is_used_again_without_a_message():
+    first = co.solve(RIDGE, PARTS, prepare=PIPELINES["spline"][0], tol=1e-12)
+    again = co.solve(RIDGE, PARTS, prepare=first.model.preparation, tol=1e-12)
+    np.testing.assert_array_equal(again.model.coef_, first.model.coef_)
+    assert "preparation" not in again.bill.per_purpose
+    assert again.model.preparation == first.model.preparation
+    apart = co.solve(RIDGE, (FRAME, Y), split="features", agents=2, prepare=first.model.preparation, tol=1e-8)
+    np.testing.assert_allclose(apart.model.predict(FRAME), first.model.predict(FRAME), rtol=1e-3)
+    shuffled = FRAME[["city", "age", "visits", "bmi", "income"]].assign(more=1.0)
+    for prepared in (first.model.preparation, apart.model.preparation):
+        tables = [co.read((frame, Y[:30]), prepare=prepared) for frame in (FRAME[:30], shuffled[:30])]
+        np.testing.assert_array_equal(*(prepared.apply(table).X for table in tables))
 
 
 def test_the_file_of_a_model_has_its_preparation(tmp_path):

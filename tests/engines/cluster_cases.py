@@ -37,7 +37,15 @@ PLACES = np.digitize(NUMBERS, [-1.0, 1.0])
 RUN: dict[str, Any] = {"agents": 4, "max_rounds": 12, "tol": 1e-13}
 FEATURES = {**RUN, "split": "features", "network": "ring"}
 
+RAW = np.column_stack([X[:, :2].astype(object), np.array(list("abc") * 16, object)])
+RAW[::5, 1] = None
+
 MORE = {
+    "prepared where it lies": (
+        LINEAR,
+        [functools.partial(tuple, [RAW[rows], NUMBERS[rows]]) for rows in np.split(np.arange(48), [20, 20, 31])],
+        {"method": "gram", "prepare": ["impute, min-max", "one-hot(17)", "x0: spline(3)"], "secure_sums": True},
+    ),
     "intercept, weights, float32": (
         co.Problem("logistic", "l1", 0.01, intercept=True),
         (X.astype("f4"), SIGNS, WEIGHTS),
@@ -74,6 +82,14 @@ MORE = {
         [functools.partial(tuple, [X[rows], NUMBERS[rows]]) for rows in np.array_split(np.arange(48), 3)],
         {"method": "gram"},
     ),
+    "an offset where it lies": (
+        co.Problem("poisson", "l2", 0.01, intercept=True),
+        [
+            functools.partial(tuple, [X[rows], np.floor(np.exp(NUMBERS[rows] / 3)), None, SIGNS[rows]])
+            for rows in np.array_split(np.arange(48), 3)
+        ],
+        {"method": "newton"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),
@@ -89,7 +105,10 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
         return MORE[name]
     settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
     if METHODS[name].split == "users":
-        return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
+        users: co.Problem = co.Personal(count=12)
+        if METHODS[name].family == "shared":
+            users = co.Shared("logistic", "l1", 0.01, mu=0.02)
+        return users, (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
     pairs = (LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES), (SURVIVAL, TIMES)
     for problem, labels in pairs:
         try:

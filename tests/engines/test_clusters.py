@@ -129,6 +129,7 @@ ONE_OF_EACH = (
     "global",
     "an empty party",
     "standard errors",
+    "prepared where it lies",
 )
 """A method of every family. The others run in `make test-slow`: on Spark, where every run sleeps a second."""
 

@@ -30,9 +30,10 @@ from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolErro
 from coterie.methods import METHODS
 from coterie.methods.disclosure import Disclosure
 from coterie.models import load_model
-from coterie.peers.agent import fit_together, predict_together, read_own
+from coterie.peers.agent import fit_together, read_own
 from coterie.peers.disclosure import check_labels, disclosure
 from coterie.peers.proof import verify_together
+from coterie.peers.scores import predict_together
 from coterie.peers.study import load_party, load_study
 from coterie.result import Result
 from coterie.transport.broadcast import SignedBroadcast, Word
@@ -703,10 +704,10 @@ def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(one, NAMES))
     expected = sum(t.X @ r.model.coef_ + r.model.intercept_ for t, r in zip(aligned, results, strict=True))
-    assert answers[0][0].tolist() == aligned[0].ids.tolist()
-    assert answers[0][1] == pytest.approx(expected, abs=1e-12)
-    assert answers[1][1] is None
-    assert answers[2][1] is None
+    assert answers[0].table.ids.tolist() == aligned[0].ids.tolist()
+    assert answers[0].answers == pytest.approx(expected, abs=1e-12)
+    assert answers[1].answers is None
+    assert answers[2].scores is None
 
 
 # -- the commands ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from scipy.special import expit
 
 from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES, Loss, loss
+from coterie.losses.shifted import Shifted
 
 # The parameters a loss is tested with; others are tested with their defaults.
 PARAMETERS = {
@@ -21,6 +22,7 @@ PARAMETERS = {
     "quantile": [{}, {"level": 0.9}, {"level": 0.05}],
 }
 CASES = [(name, parameters) for name in LOSSES for parameters in PARAMETERS.get(name, [{}])]
+SHIFTED = [("poisson", {"offset": 1.5}), ("logistic", {"offset": -2.0}), ("hinge", {"offset": 0.5})]
 STEPS = [1e-12, 1e-4, 0.3, 1.0, 7.0, 1e4, 1e12]
 HUGE = np.array([0.0, 1e-9, -1e-9, 0.5, 1.0, -1.0, 1e4, -1e4])
 
@@ -30,9 +32,13 @@ steps = st.floats(-3, 3).map(lambda exponent: 10.0**exponent)
 laws = settings(deadline=None, max_examples=30)
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join([case[0], *map(str, case[1].values())]))
+@pytest.fixture(
+    scope="module", params=[*CASES, *SHIFTED], ids=lambda case: "-".join([case[0], *map(str, case[1].values())])
+)
 def law(request) -> Loss:
     name, parameters = request.param
+    if request.param in SHIFTED:
+        return Shifted(loss(name), np.array(parameters["offset"]))
     try:
         return loss(name, **parameters)
     except TypeError as error:
@@ -254,7 +260,8 @@ def test_prox_at_extreme_steps_and_scores(law, step):
     value, conjugate = law.each(x, y), law.conjugate_each(v, y)
     sizes = law.sizes(x, y) + np.abs(conjugate) + np.abs(x * v)
     assert (np.abs(value + conjugate - x * v) <= 1e-11 * (1 + sizes)).all()
-    assert (np.abs(x + step * v - u) <= 1e-11 * (np.abs(u) + np.abs(x) + step * np.abs(v))).all()
+    added = np.abs(getattr(law, "offset", 0.0))
+    assert (np.abs(x + step * v - u) <= 1e-11 * (added + np.abs(u) + np.abs(x) + step * np.abs(v))).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -362,6 +369,7 @@ def test_amounts_that_are_hardly_numbers_have_a_prox():
 
 
 def test_settings_make_the_loss_again(law):
+    law = getattr(law, "base", law)  # offsets are data
     assert loss(**json.loads(json.dumps(law.settings()))) == law
     assert law.kind in ("regression", "classification")
 

@@ -2,21 +2,21 @@
 
 With an intercept, the unit is what the best constant loses and a model that knows every label does not (the null
 deviance over n); without one, what a model of zeros loses. Labels of a regression are lowered by that constant for the
-whole run: labels that are years then cost neither rounds nor digits.
+whole run: labels that are years then cost neither rounds nor digits. With offsets, the best constant is the best one
+beside them, and a loss that does not move with labels has it added to the offsets.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, shared_result
 from coterie.errors import InvalidData
-from coterie.losses import Loss
 from coterie.words import Sum, Talk
 
 T = TypeVar("T")
@@ -25,6 +25,12 @@ ROUNDING = 1e-10
 """Below this share of all squares, those about the mean are taken for rounding errors: the columns are constant."""
 SEARCHES, PLACES = 3, 9
 """How often, and at how many places at once, the best constant is looked for where no formula gives it."""
+SURE = 30.0
+"""The largest constant that a search beside offsets begins at: classes are then as good as certain."""
+CLOSE = 1e-5
+"""Where a search beside offsets ends: the rest is a straight line."""
+STEEPEST = 1e25
+"""Slopes that are larger are told as this: secure sums have no room for e to the offsets."""
 SAME = 1e-14
 """Labels that differ by less than this share of themselves are one label."""
 LARGEST, SMALLEST = 2.0**95, 2.0**-43
@@ -44,7 +50,7 @@ def _refuse_misfits(agent: Agent) -> None:
     """Refuse what secure sums cannot hold, before anything is said."""
     largest, party = LARGEST / agent.count, agent.data.name
     with np.errstate(over="ignore"):
-        squares, labels = agent.column_squares, agent.label_norm**2 if agent.problem.loss.moves_with_labels else 1.0
+        squares, labels = agent.column_squares, agent.label_norm**2 if agent.moves_labels else 1.0
     if (bad := np.flatnonzero(~(squares < largest))).size:
         column = int(bad[0]) if agent.data.columns is None else agent.data.columns[bad[0]]
         raise InvalidData(
@@ -60,7 +66,6 @@ def _refuse_misfits(agent: Agent) -> None:
 
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
-    loss, y = agent.problem.loss, agent.exact_labels
     if not agent.problem.intercept:
         said = np.concatenate([[agent.weight, 0.0, 0.0, agent.conjugate_at_zero], agent.column_squares])
         message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
@@ -68,11 +73,11 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
         total, conjugates, constant, losses = float(sums[0]), float(sums[3]), 0.0, float(there[-3])
     else:
         ones = agent.weighted(np.ones(agent.data.n))
-        said = np.array([agent.weight, float(ones @ y), _value(agent, 0.0), agent.conjugate_at_zero])
+        said = np.array([agent.weight, float(ones @ agent.exact_labels), _at_zero(agent), agent.conjugate_at_zero])
         sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from best_constant(agent, total, labels / total)
-        message = there = yield Sum(_at_start(agent, _start(loss, constant), constant))
+        message = there = yield Sum(_at_start(agent, _start(agent, constant), constant))
     return shared_result(message, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
 
 
@@ -80,7 +85,7 @@ def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
     """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
     squares of labels about it."""
     y = agent.exact_labels
-    slopes = agent.problem.loss.gradient(np.full(len(y), start), y)
+    slopes = agent.loss.gradient(np.full(len(y), start), y)
     weighted = agent.weighted(slopes)
     losses = _value(agent, start)
     about = [losses, losses if constant == start else _value(agent, constant), _squares(agent, start)]
@@ -104,16 +109,14 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
         about = np.where(about > ROUNDING * lengths, about, 0.0)
     # A slope that vanishes by symmetry (centred columns) tells no length: at least a hundredth of its bound.
     slope_squared = max(float(slope @ slope), 1e-4 * spread * squares)
-    loss = agent.problem.loss
     return replace(
         lengths_of_start(agent, total, at_start + conjugates, squares, slope_squared, sum_of_inverses(about)),
-        gap_unit=_unit(loss, at_constant / total, -conjugates / total, constant),
-        primal_at_zero=losses / total,
+        gap_unit=_unit(agent, at_constant / total, -conjugates / total, constant),
+        primal_at_zero=(at_constant if _beside_offsets(agent) else losses) / total,
         centre=centre,
         unit=unit,
-        shift=constant if loss.moves_with_labels else 0.0,
-        start=constant if loss.steep else 0.0,
-        label_scale=_label_scale(loss, labels / total, constant),
+        **_constants(agent, constant),
+        label_scale=_label_scale(agent, labels / total, constant),
         lengths=lengths,
         slope=slope,
     )
@@ -123,7 +126,7 @@ def _by_features(agent: Agent) -> Talk[Facts]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
     mine: FloatArray = np.zeros(6)
-    constant, loss = 0.0, agent.problem.loss
+    constant = 0.0
     if agent.data.y is not None:
         mine, constant = _of_labels(agent)
     sums = yield Sum(np.append(mine, [lengths.sum(dtype=float), sum_of_inverses(lengths)]))
@@ -132,25 +135,25 @@ def _by_features(agent: Agent) -> Talk[Facts]:
         lengths_of_start(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
-        shift=constant if loss.moves_with_labels else 0.0,
-        start=constant if loss.steep else 0.0,
+        **_constants(agent, constant),
         label_scale=label_scale,
     )
 
 
 def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     """What the agent with the labels says of them, and the best constant, which it keeps to itself."""
-    loss, y, ones = agent.problem.loss, agent.exact_labels, agent.weighted(np.ones(agent.data.n))
+    y, ones = agent.exact_labels, agent.weighted(np.ones(agent.data.n))
     total = float(ones.sum())
     constant = 0.0
     if agent.problem.intercept:
         constant = _alone(best_constant(agent, total, float(ones @ y) / total))
-    start = _start(loss, constant)
-    slopes = loss.gradient(np.full(len(y), start), y)
-    unit = _unit(loss, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
-    scale = _label_scale(loss, _squares(agent, start) / total, constant)
+    start = _start(agent, constant)
+    slopes = agent.loss.gradient(np.full(len(y), start), y)
+    unit = _unit(agent, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
+    scale = _label_scale(agent, _squares(agent, start) / total, constant)
     squares = float(slopes @ agent.weighted(slopes))
-    said = [total, _value(agent, start) + agent.conjugate_at_zero, squares, unit, _value(agent, 0.0) / total, scale]
+    at_zero = _value(agent, constant if _beside_offsets(agent) else 0.0) / total
+    said = [total, _value(agent, start) + agent.conjugate_at_zero, squares, unit, at_zero, scale]
     return np.array(said), constant
 
 
@@ -158,6 +161,8 @@ def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
     """The constant score with the least loss, or near it: by a formula, or by looking closer and closer."""
     loss = agent.problem.loss
     known = loss.constant(mean)
+    if _beside_offsets(agent):
+        return (yield from _beside(agent, total, min(max(known or 0.0, -SURE), SURE)))
     if known is not None:
         return known
     deviations = agent.exact_labels - mean
@@ -174,6 +179,39 @@ def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
     return mean
 
 
+def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
+    """The root of Σ s ℓ'(c + o), which grows with c: between places that lie closer and closer around it.
+
+    Where all offsets are their mean m, it is the constant less m; no offset is farther from m than √n deviations.
+    """
+    offset = np.empty(0) if agent.offset is None else agent.offset
+    mean = float((yield Sum(np.array([float(agent.weighted(offset).sum())])))[0]) / total
+    squares = float((yield Sum(np.array([float((offset - mean) @ agent.weighted(offset - mean))])))[0])
+    around, scale = constant - mean, 1.0 + math.sqrt(squares / total)
+    half = scale * np.geomspace(1.0, 4.0 * math.sqrt(max(total, 1.0)), PLACES // 2)
+    places = around + np.concatenate([-half[::-1], [0.0], half])
+    while True:
+        slopes = yield Sum(np.array([_slope(agent, place) for place in places]))
+        right = int(np.clip(np.searchsorted(slopes > 0, True), 1, PLACES - 1))
+        (low, high), (down, up) = places[right - 1 : right + 1], slopes[right - 1 : right + 1]
+        if high - low <= max(CLOSE * scale, SAME * abs(low)):
+            share = -down / (up - down) if down < 0.0 < up else 0.5
+            return float(low + share * (high - low))
+        places = np.linspace(low, high, PLACES)
+
+
+def _slope(agent: Agent, constant: float) -> float:
+    """Σ s ℓ' of its own rows where every score is that constant."""
+    y = agent.exact_labels
+    slopes = agent.weighted(agent.loss.gradient(np.full(len(y), constant), y))
+    return float(np.clip(slopes.sum(), -STEEPEST, STEEPEST))
+
+
+def _beside_offsets(agent: Agent) -> bool:
+    """Whether a constant has to be found beside offsets."""
+    return agent.problem.offset and agent.problem.intercept and not agent.moves_labels
+
+
 def _alone(talk: Talk[T]) -> T:
     """The end of a conversation of sums in which nobody else has anything to say."""
     reply = None
@@ -188,31 +226,46 @@ def _alone(talk: Talk[T]) -> T:
 def _value(agent: Agent, constant: float) -> float:
     """Σ s ℓ of its own rows where every score is that constant."""
     y = agent.exact_labels
-    return agent.problem.loss.value(np.full(len(y), constant), y, agent.data.weights)
+    return agent.loss.value(np.full(len(y), constant), y, agent.data.weights)
+
+
+def _at_zero(agent: Agent) -> float:
+    """Σ s ℓ of a model of zeros; beside offsets that may be more than a number holds, and the best constant is told."""
+    return 0.0 if _beside_offsets(agent) else _value(agent, 0.0)
 
 
 def _squares(agent: Agent, constant: float) -> float:
-    """Σ s (y − constant)²."""
-    deviations = agent.exact_labels - constant
+    """Σ s (y − constant)², or of offsets: Σ s (o + constant)²."""
+    deviations = agent.exact_labels - constant if agent.offset is None else agent.offset + constant
     return float(deviations @ agent.weighted(deviations))
 
 
-def _unit(loss: Loss, null: float, saturated: float, constant: float) -> float:
+def _unit(agent: Agent, null: float, saturated: float, constant: float) -> float:
     """The null deviance over n, with a floor where all labels are one."""
-    unit = null - saturated
-    if not loss.moves_with_labels:
+    unit, loss = null - saturated, agent.problem.loss
+    if not agent.moves_labels:
         return unit if unit > 0 else 1.0
     rounding, floor = (float(loss.each(np.array([share * abs(constant)]), np.zeros(1))[0]) for share in (SAME, FLOOR))
     return unit if unit > rounding else floor or 1.0
 
 
-def _label_scale(loss: Loss, mean_square: float, constant: float) -> float:
-    return (math.sqrt(mean_square) or abs(constant) or 1.0) if loss.moves_with_labels else 1.0
+def _label_scale(agent: Agent, mean_square: float, constant: float) -> float:
+    if agent.moves_labels:
+        return math.sqrt(mean_square) or abs(constant) or 1.0
+    return max(1.0, math.sqrt(mean_square)) if agent.problem.offset else 1.0
 
 
-def _start(loss: Loss, constant: float) -> float:
+def _start(agent: Agent, constant: float) -> float:
     """The score at which methods start, beside an intercept."""
-    return constant if loss.moves_with_labels or loss.steep else 0.0
+    starts = agent.moves_labels or agent.problem.loss.steep or agent.problem.offset
+    return constant if starts else 0.0
+
+
+def _constants(agent: Agent, constant: float) -> dict[str, Any]:
+    """The best constant is taken off labels, or added to offsets; else, for a steep loss, it is where methods start."""
+    if agent.moves_labels or agent.problem.offset:
+        return {"shift": constant}
+    return {"start": constant if agent.problem.loss.steep else 0.0}
 
 
 def lengths_of_start(

@@ -37,7 +37,7 @@ import numpy as np
 
 from coterie.agent import Agent, Here, weighted_norm
 from coterie.arrays import FloatArray, shared_result
-from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.bound import ANY, Beside, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
 from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
@@ -102,29 +102,52 @@ def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
-    problem, w = agent.problem, point.w.astype(float, copy=False)
-    here = agent.at(w)
-    v = here.slopes if point.v is None else _clipped(agent, point.v)
+    w = point.w.astype(float, copy=False)
+    return (yield from by_samples(agent, w, agent.at(w), point.v, target, radius))
+
+
+def by_samples(
+    agent: Agent,
+    w: FloatArray,
+    here: Here,
+    dual: FloatArray | None,
+    target: float,
+    radius: float | None,
+    beside: Beside | None = None,
+) -> Talk[Bound]:
+    """The bound for a model w that all agents share, and what stands beside it at each of them."""
+    problem = agent.problem
+    v = here.slopes if dual is None else _clipped(agent, dual)
     both = np.zeros(2)
     if problem.intercept:
         both = yield Sum(np.array(_sides(agent, v)))
         v = _balanced(v, *both.tolist())
-    known = point.v is None and v is here.slopes
+    known = dual is None and v is here.slopes
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
-    error = _score_error(agent, w) + _label_error(agent, here.scores, w)
-    first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
+    sizes = w if beside is None else beside.sizes
+    error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
     size = here.slopes_norm if v is here.slopes else weighted_norm(v, agent.data.weights)
     length = (agent.design.roundings[1] + agent.count + 4) * size
-    own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
+    losses, gaps = _losses(agent, here, error), _gaps(agent, here, v, error)
+    if beside is not None:
+        losses, gaps = _both(losses, beside.value()), _both(gaps, beside.gaps(adjoint, length, 1.0))
+    own = [*losses, agent.conjugate_at_zero, *gaps]
+    own += [length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
-    u, off, c = shared_result(sums, _slope, agent, sums, key=id(w))
+    place = id(w) if beside is None else None
+    u, off, c = shared_result(sums, _slope, agent, sums, key=place)
     d = len(problem.coefficients(adjoint))
     shrunk = sums[d + 3 : d + 5]
     if c < 1.0:
-        shrunk = yield Sum(np.array(_gaps(agent, here, c * v, error)))
+        less = _gaps(agent, here, c * v, error)
+        shrunk = yield Sum(np.array(less if beside is None else _both(less, beside.gaps(adjoint, length, c))))
     arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
-    return shared_result(sums, _of_rows, *arguments, key=id(w))
+    return shared_result(sums, _of_rows, *arguments, key=place)
+
+
+def _both(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -218,7 +241,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
         scores, _ = yield from courier.scores(agent, w)
     v: FloatArray = np.empty(0)
     if has_labels:
-        v = problem.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
+        v = agent.loss.gradient(scores, agent.exact_labels) if point.v is None else _clipped(agent, point.v)
         if problem.intercept:
             v = _balanced(v, *_sides(agent, v))
     norms, rotated = agent.column_norms, 0
@@ -246,7 +269,7 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
     radii = radii_for(agent, norm, radius)
     mine = np.zeros(8)
     if has_labels:
-        here = Here(w, agent.design, problem.loss, agent.exact_labels, agent.data.weights, scores)
+        here = Here(w, agent.design, agent.loss, agent.exact_labels, agent.data.weights, scores)
         error = (float(known[-1]) + agent.cut + cut) * _heaviest(agent) + _label_error(agent, scores, w)
         imbalance = 0.0
         if problem.intercept:
@@ -310,7 +333,7 @@ def bound_of(agent: Agent, t: Totals, target: float, radius: float | None) -> Bo
 
 def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
-    loss = agent.problem.loss
+    loss = agent.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
     slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
@@ -319,7 +342,7 @@ def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
 
 def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
     """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
-    loss = agent.problem.loss
+    loss = agent.loss
     if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
         return 0.0, _curved(agent, here, error)
@@ -331,7 +354,7 @@ def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float,
 
 def _curved(agent: Agent, here: Here, error: float) -> float:
     """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
-    loss, weights = agent.problem.loss, agent.data.weights
+    loss, weights = agent.loss, agent.data.weights
     if not loss.steep:
         return loss.smoothness * error * error if loss.smooth else 0.0
     lightest = 1.0 if weights is None else float(np.sqrt(weights[weights > 0].min(initial=1.0)))
@@ -355,10 +378,11 @@ def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: flo
 
 
 def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
-    """‖δu‖ for what happens at the end: the intercept as it will be stored, and the label that is subtracted."""
+    """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
+    added, and the label that is subtracted."""
     root = math.sqrt(agent.weight)
     intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
-    lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm
+    lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm + agent.offset_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
 
 

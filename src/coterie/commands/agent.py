@@ -52,6 +52,8 @@ def agent(
     if len(found) > 1:
         raise typer.Exit(rehearsal(found, shaken, as_json))
     if predict is not None:
+        from coterie.commands.predict import predict_with_parties
+
         predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw)
         return
     raise typer.Exit(_fit(found[0], shaken, as_json, yes))
@@ -94,28 +96,45 @@ def _show_pages(files: list[Path], as_json: bool) -> None:
 
 
 def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
-    from coterie.peers.agent import fit_together, read_own
-    from coterie.peers.consent import ask_once
-    from coterie.peers.disclosure import disclosure
+    from coterie.peers.agent import fit_together
     from coterie.peers.study import load_party
 
     own, study = load_party(file)
-    table = read_own(own, study)
-    page = disclosure(study, own.party, table)
-    if not as_json:
-        console().print(page + "\n", markup=False)
-    ask_once(own, study, page, lambda: yes or _agrees(file))
+    table = ask_for_consent(file, own, study, yes, show=not as_json)
     stop_wished = _stop_wished(study, own.party)
     try:
         result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
     except KeyboardInterrupt:
         saying(own.party)("stopped by hand; start again to continue from the newest checkpoint")
         return Status.INTERRUPTED.exit_code
+    path = None if study.path is None or result.error else co.Path.load(own.output / "path")
+    saved = own.output / "inference.json"
+    inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
     if as_json:
-        print_json({**summary(result), "party": own.party, "output": str(own.output)})
+        told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
+        told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
     else:
+        for one in filter(None, (path, inference)):
+            console().print(str(one), markup=False, soft_wrap=True)
         _show(result, own.output)
     return result.status.exit_code
+
+
+def ask_for_consent(
+    file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
+) -> co.Table:
+    """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
+    from coterie.peers.agent import read_own
+    from coterie.peers.consent import ask_once
+    from coterie.peers.disclosure import disclosure
+
+    table = read_own(own, study) if table is None else table
+    page = disclosure(study, own.party, table)
+    if show:
+        console().print(page + "\n", markup=False)
+    ask_once(own, study, page, lambda: yes or _agrees(file))
+    return table
 
 
 def _agrees(file: Path) -> bool:
@@ -125,31 +144,6 @@ def _agrees(file: Path) -> bool:
             f"the page with `coterie agent {file} --show`, then start with --yes."
         )
     return typer.confirm("Agree to send this?")
-
-
-def predict_with_parties(
-    file: Path, data: Path, output: Path | None, as_json: bool, chaos: Any = None, *, raw: bool = False
-) -> None:
-    """Predict with all parties' parts of the model; the party with the labels gets the answer."""
-    from coterie.peers.agent import predict_together
-    from coterie.peers.study import load_party
-
-    own, study = load_party(file)
-    ids, predictions = predict_together(own, study, data, chaos=chaos, say=saying(own.party))
-    named = [None] * (0 if predictions is None else len(predictions)) if ids is None else ids.tolist()
-    if predictions is None:
-        text = "The predictions are at the party with the labels."
-    else:
-        rows = list(zip(named, predictions.tolist(), strict=True))
-        text = written = co.files.csv_text([study.id or "", "prediction"], rows, raw=raw)
-        if output is not None:
-            co.files.write_atomically(output, written.encode())
-            text = f"{len(rows)} predictions written to {output}."
-    if as_json:
-        found = None if predictions is None else predictions.tolist()
-        print_json({"party": own.party, "ids": named, "predictions": found, "output": str(output) if output else None})
-    else:
-        print(text.rstrip("\n"))
 
 
 def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agent") -> int:
@@ -179,6 +173,10 @@ def _end(one: dict[str, Any]) -> str:
     if "holds" in one:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
         return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+    if "probabilities" in one:
+        return f"{one['about']}, {len(one['columns'])} columns, {one['output']}"
+    if "scores" in one:
+        return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
         size = co.progress.format_bits(one["total"]["bits"])
         spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,9 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidProblem
+from coterie.files import write_atomically
 
+TIMINGS = "timings.json"
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
 
 
@@ -29,58 +32,75 @@ def compare(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for models, certificates and report.")
     ] = Path("coterie-compare"),
+    turns: Annotated[int, typer.Option(min=1, help="Runs of each method, for a median of the times.")] = 3,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Solve one problem with several methods and compare rounds, bits and seconds."""
+    """Solve one problem with several methods and compare rounds, bits and seconds.
+
+    Every method is warmed up before its clock starts. Then they take turns, and the time is that of the median run.
+    """
     able = [name for name, entry in co.methods.METHODS.items() if entry.split == question.split]
     names = list(dict.fromkeys(method)) if method else able
     speaks = question.settings["engine"].speaks
-    results: dict[str, co.Result] = {}
+    settings = {**question.settings, **question.options}
+    progress = False if as_json else None
     refusals: dict[str, str] = {}
-    for name in names:
+    for name in list(names):
         try:
-            results[name] = co.solve(
-                question.problem,
-                question.data,
-                method=name,
-                progress=False if as_json else None,
-                **question.settings,
-                **question.options,
-            )
+            warm_up = {**settings, "max_rounds": 2, "checkpoint": None}
+            co.solve(question.problem, question.data, method=name, progress=False, **warm_up)
         except InvalidProblem as refusal:
             if method:
                 raise
             refusals[name] = str(refusal)
-            continue
-        if speaks:
-            results[name].save(output / name)
+            names.remove(name)
+    runs: dict[str, list[co.Result]] = {name: [] for name in names}
+    for turn in range(turns):
+        # Who did not arrive is not asked again: only times of those who did are compared.
+        for name in [name for name in names if turn == 0 or runs[name][0].status.success]:
+            runs[name].append(co.solve(question.problem, question.data, method=name, progress=progress, **settings))
+    results = {name: sorted(each, key=lambda one: one.seconds)[len(each) // 2] for name, each in runs.items()}
+    timings = {name: [one.seconds for one in each] for name, each in runs.items()}
+    if speaks:
+        for name, result in results.items():
+            result.save(output / name)
+        write_atomically(output / TIMINGS, json.dumps(timings).encode())
     if not results:
         raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
     if speaks and figures is not None:
         co.report.save_comparison_figures(results, output / "figures", figures)
     if speaks:
-        show_comparison(results, refusals, co.report.write_comparison(results, output / "report.html"), as_json)
+        page = co.report.write_comparison(results, output / "report.html", timings)
+        show_comparison(results, refusals, page, as_json, timings)
     reached = any(result.status.success for result in results.values())
     raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
 
 
-def show_comparison(results: dict[str, co.Result], refusals: dict[str, str], report: Path, as_json: bool) -> None:
+def show_comparison(
+    results: dict[str, co.Result],
+    refusals: dict[str, str],
+    report: Path,
+    as_json: bool,
+    timings: dict[str, list[float]] | None = None,
+) -> None:
     """One row per method, the least of each column marked."""
-    from coterie.report.winners import MEASURES, winners
+    from coterie.report.winners import MEASURES, winners, written
 
-    best = winners(results)
+    best = winners(results, timings)
     if as_json:
         entries: list[dict[str, Any]] = [summary(result) for result in results.values()]
+        for name, entry in zip(results, entries, strict=True):
+            entry["seconds_of_runs"] = (timings or {}).get(name, [results[name].seconds])
         print_json({"winners": best, "methods": entries, "refused": refusals, "report": str(report)})
         return
     table = RichTable("method", "ended", "relative gap", *MEASURES, box=None, header_style="dim")
     for name, result in results.items():
         cells = []
-        for measure, (_, value, written) in MEASURES.items():
-            shown = written(value(result))
-            cells.append(f"[bold green]{shown} ★[/bold green]" if best[measure] == name else shown)
+        for measure in MEASURES:
+            shown = written(measure, name, result, timings)
+            cells.append(f"[bold green]{shown} ★[/bold green]" if name in best[measure] else shown)
         table.add_row(name, result.status.value, f"{result.certificate.relative_gap:.1e}", *cells)
     out = console()
     out.print(table)

@@ -9,6 +9,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
+from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
 from coterie.commands.options import (
     Config,
     Deadline,
@@ -25,15 +26,23 @@ from coterie.commands.options import (
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
 
-EXAMPLE = "Example: coterie evaluate coterie-fit/model.npz north-new.csv south-new.csv --target ill"
+EXAMPLE = (
+    "Examples: coterie evaluate coterie-fit/model.npz north-new.csv south-new.csv --target ill · "
+    "coterie evaluate party.toml (at every party)"
+)
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
-    data: Annotated[
-        list[Path],
-        typer.Argument(help="Data with labels: Parquet, CSV or svmlight. Of several files, each is one party."),
+    model: Annotated[
+        Path, typer.Argument(help="model.npz from `coterie fit`. Between organisations: party.toml, at every party.")
     ],
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Data with labels: Parquet, CSV or svmlight. Of several files, each is one party. With a party.toml, "
+            "by default its test."
+        ),
+    ] = None,
     target: Target = None,
     id: Id = None,
     weight: Weight = None,
@@ -51,10 +60,17 @@ def evaluate(
         typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output JSON file.")] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Consent to what would be sent between organisations, without a question.")
+    ] = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Evaluate a fitted model on other rows: deviance, accuracy, AUC, calibration, confusion, R²."""
+    if model.suffix == ".toml" or model.is_dir():
+        raise typer.Exit(_with_parties([model, *(data or [])], output, as_json, yes))
+    if not data:
+        raise typer.BadParameter("name the data to evaluate the model on, after the model.")
     runner = co.engines.engine(engine, deadline)
     roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     fitted = co.models.load_model(model)
@@ -75,10 +91,41 @@ def evaluate(
         show_evaluation(found)
 
 
+def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bool) -> int:
+    """Evaluate the model of a study together with the other parties; several party.toml are all on this machine."""
+    files = party_files([file for file in given if file.suffix == ".toml" or file.is_dir()])
+    data = [file for file in given if file.suffix != ".toml" and not file.is_dir()]
+    if len(data) > (len(files) == 1):
+        raise typer.BadParameter("with a party.toml, give one file with your rows, or name it there with `test`.")
+    if len(files) > 1:
+        return rehearsal(files, None, as_json, "evaluate")
+    from coterie.peers.scores import EVALUATION, evaluate_together
+    from coterie.peers.study import load_party
+
+    own, study = load_party(files[0])
+    ask_for_consent(files[0], own, study, yes, show=False)
+    found = evaluate_together(own, study, data[0] if data else None, say=saying(own.party))
+    if found is not None and output is not None:
+        found.save(output)
+    if as_json:
+        written = None if found is None else str(output or own.output / EVALUATION)
+        scores = (
+            {"scores": None, "headline": ""} if found is None else {**found.summary(), "headline": found.headline()}
+        )
+        print_json({"party": own.party, **scores, "output": written})
+    elif found is None:
+        print("The scores are at the party with the labels.")
+    else:
+        show_evaluation(found)
+    return 0
+
+
 def _tables(fitted: Any, data: list[Path], split: str, roles: dict[str, Any]) -> list[co.Table]:
     """A table per file, with the columns of the model."""
+    ready = fitted.preparation
     if split == "features":
-        found = tables(data, split, **roles)
+        found = tables(data, split, prepare=ready, **roles)
         return found if isinstance(found, list) else [found]
-    names = [fitted.columns or numbered(path, fitted.coef_.shape[-1]) for path in data]
-    return [co.read(path, columns=own, **roles) for path, own in zip(data, names, strict=True)]
+    wanted = fitted.columns if ready is None else ready.raw
+    names = [wanted or numbered(path, fitted.coef_.shape[-1]) for path in data]
+    return [co.read(path, columns=own, prepare=ready, **roles) for path, own in zip(data, names, strict=True)]

@@ -167,7 +167,9 @@ def question(
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")))] = "squared",
+    loss: Annotated[
+        str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
+    ] = None,
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
@@ -192,6 +194,9 @@ def question(
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of engine local (default: one for each core). Results do not change.")
+    ] = None,
     acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("acceleration"))))] = "auto",
     tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = 1e-6,
     max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 10_000,
@@ -204,24 +209,23 @@ def question(
     ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
-    given: dict[str, Any] = {
-        "strength": strength,
-        "l1_ratio": l1_ratio,
-        "threshold": threshold,
-        "level": level,
-        "radius": radius,
-    }
-    given |= {"lower": lower, "upper": upper, "groups": None if groups is None else _whole_numbers(groups)}
+    given: dict[str, Any] = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level}
+    given |= {"radius": radius, "lower": lower, "upper": upper}
+    given |= {"groups": None if groups is None else _whole_numbers(groups)}
     parameters = {name: value for name, value in given.items() if value is not None}
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
-    kinds: list[Any] = [co.Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
+    kinds: list[Any] = [c[n] for c, n in _parts(loss or "squared", chosen) if n in c]
+    if split == "users":
+        kinds += [co.Personal, co.Shared]
+        named = {"loss": loss, "penalty": penalty, "intercept": intercept}
+        parameters |= {name: value for name, value in named.items() if value}
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
     settings: dict[str, Any] = {"split": split, "agents": agents, "network": network}
-    settings["engine"] = co.engines.engine(engine, deadline)
+    settings["engine"] = co.engines.engine(engine, deadline, threads)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     settings["secure_sums"] = secure_sums
@@ -229,8 +233,8 @@ def question(
     settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
         parts = by_user(data, target, users, columns)
-        return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
-    problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+        return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
+    problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
     roles["prepare"] = recipes
@@ -266,7 +270,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 PANELS = {
     "Data": "target id weight offset exposure time event entry strata columns prepare cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
-    "Parties": "split agents network engine deadline secure_sums",
+    "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
 }
 """Under which heading of `--help` an option stands."""

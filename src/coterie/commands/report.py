@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import coterie as co
-from coterie.commands.compare import show_comparison
+from coterie.commands.compare import TIMINGS, show_comparison
 from coterie.commands.options import Config, Figures, Json
 from coterie.commands.output import show_result
 from coterie.commands.path import show_path
@@ -54,4 +55,6 @@ def report(
         raise InvalidInput(f"{answer} has no certificate.json: give the folder that coterie fit or compare wrote.")
     if figures is not None:
         co.report.save_comparison_figures(results, answer / "figures", figures)
-    show_comparison(results, {}, co.report.write_comparison(results, page), as_json)
+    spent = answer / TIMINGS
+    timings = json.loads(spent.read_text()) if spent.is_file() else None
+    show_comparison(results, {}, co.report.write_comparison(results, page, timings), as_json, timings)

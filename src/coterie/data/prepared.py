@@ -22,6 +22,7 @@ from coterie.arrays import FloatArray, is_sparse, is_tensor
 from coterie.data.raw import spelt
 from coterie.data.table import Table, party_error
 from coterie.data.values import are
+from coterie.errors import InvalidData
 
 FAR = 10.0
 """Standard deviations from the mean beyond which a value is far from what was fitted: there, by Chebyshev's
@@ -146,6 +147,8 @@ class Splines(msgspec.Struct, frozen=True, tag="spline"):
 
     def apply(self, values: FloatArray) -> FloatArray:
         inner = np.array(self.knots)
+        if not len(values):
+            return np.empty((0, len(inner) + self.degree - 2 + values.shape[1] - 1))
         # Equal distances beyond the ends, as scikit-learn's SplineTransformer has them.
         steps = np.arange(1, self.degree + 1)
         left = inner[0] - steps[::-1] * (inner[1] - inner[0])
@@ -270,6 +273,9 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def apply(self, table: Table, warn: bool = False) -> Table:
         """The table with prepared columns. `warn`: whether to say where they are far from those of the fit."""
+        if not table.n and not table.d:
+            table = replace(table, X=np.empty((0, len(self.columns))), columns=self.raw)
+        table = self._found(table)
         if table.d != len(self.columns) or (self.named and table.columns not in (None, self.raw)):
             raise party_error(
                 table.name,
@@ -287,13 +293,30 @@ class Prepared(msgspec.Struct, frozen=True):
             start += block.shape[1]
         return replace(table, X=X, columns=self.names(), texts=None, cols=None, open_ended=False)
 
+    def _found(self, table: Table) -> Table:
+        """The table's raw columns by their names, where it has more, or others in between."""
+        raw = self.raw
+        if raw is None or table.columns is None or table.columns == raw or not set(raw) <= set(table.columns):
+            return table
+        return table.take_columns(np.array([table.columns.index(name) for name in raw], np.intp))
+
     def apply_to_all(self, tables: Sequence[Table], split: str) -> list[Table]:
         """All parties' tables, prepared; split by features, each has the next ones of the columns."""
         if split != "features":
             return [self.apply(table) for table in tables]
-        ends = np.cumsum([table.d for table in tables]).tolist()
-        parts = [self.columns[end - table.d : end] for table, end in zip(tables, ends, strict=True)]
-        return [Prepared(part, self.named).apply(table) for part, table in zip(parts, tables, strict=True)]
+        ends = np.cumsum([table.d for table in tables])
+        parts = self.parts(np.split(np.arange(ends[-1]), ends[:-1]))
+        return [part.apply(table) for part, table in zip(parts, tables, strict=True)]
+
+    def parts(self, places: Sequence[npt.NDArray[np.intp]]) -> list[Prepared]:
+        """What it does with the columns of each of several parties."""
+        if (width := sum(map(len, places))) != len(self.columns):
+            raise InvalidData(f"the preparation is for {len(self.columns)} columns, but the parties have {width}.")
+        return [Prepared([self.columns[j] for j in own.tolist()], self.named) for own in places]
+
+    def settings(self) -> dict[str, Any]:
+        """What makes it again: a recipe for every column."""
+        return {"numbers": "keep", "text": "", "columns": {column.name: column.recipe for column in self.columns}}
 
     def state(self) -> dict[str, Any]:
         """Plain values, for a header."""

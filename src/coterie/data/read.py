@@ -127,14 +127,15 @@ def _read_tuple(source: tuple[Any, ...], roles: _Roles, party: str) -> Table:
         raise InvalidInput(f"party {party!r}: the labels or weights are in the tuple and in {taken[0]}=. Give one.")
     table = read(source[0], columns=roles.columns, name=party, prepare=roles.prepare, **roles.named)
     found: dict[str, Any] = {
-        field: _values(values, party, {"target": "label"}.get(role, role))
+        field: values_of(values, party, {"target": "label"}.get(role, role))
         for (role, field), values in zip(places.items(), source[1:], strict=False)
         if values is not None
     }
     return replace(table, **found)
 
 
-def _values(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
+def values_of(source: Any, party: str, noun: str) -> npt.NDArray[Any]:
+    """One value per row, from an array, a list, or a series of any kind."""
     source = host(source)
     if not isinstance(source, np.ndarray):
         series = nw.from_native(source, allow_series=True, pass_through=True)

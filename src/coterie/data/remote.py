@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.arrays import FloatArray
+from coterie.data.prepared import Prepared
 from coterie.data.read import read
 from coterie.data.recipes import Preparation
 from coterie.data.table import BESIDE, Table, party_error
@@ -31,7 +32,7 @@ class Rows:
     columns: str | Sequence[str] | None = None
     weight: str | None = None
     offset: str | None = None
-    prepare: Preparation | None = None
+    prepare: Preparation | Prepared | None = None
     """If set, missing values and text are kept for it; `solve` sets it."""
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,12 +19,16 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
+STEEPEST_OFFSET = 300.0
+"""Without an intercept to make good for it, e to a larger power has a square that is no number."""
+
 
 class LinearFamily(Family):
     """A loss and a penalty of a vector."""
 
     name = "linear"
     called = "linear model"
+    beside: ClassVar[tuple[str, ...]] = ("weights", "offset")
 
     def classification(self, problem: Problem) -> bool:
         return problem.loss.kind == "classification"
@@ -33,6 +37,11 @@ class LinearFamily(Family):
         """Refuse, say, a negative count, and tell where it is."""
         if table.y is None or self.classification(problem):
             return
+        if table.offset is not None and problem.loss.steep and not problem.intercept:
+            far = np.flatnonzero(np.abs(table.offset) > STEEPEST_OFFSET)
+            if far.size:
+                said = f"row {far[0]} has the offset {table.offset[far[0]]:g}, and e to its power is no mean"
+                raise party_error(table.name, f"{said}. Fit an intercept, or give logarithms of exposures.")
         wrong = np.flatnonzero(~problem.loss.accepts(table.y))
         if wrong.size:
             said = f"row {wrong[0]} has the label {table.y[wrong[0]]:g}"
@@ -53,17 +62,19 @@ class LinearFamily(Family):
         return f"{problem.loss.name} loss, {problem.penalty.name} penalty"
 
     def described(self, settings: dict[str, Any]) -> str:
-        beside = " with an intercept" if settings["intercept"] else ""
-        return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{beside}"
+        beside = [f"an {part}" for part in ("intercept", "offset") if settings.get(part)]
+        more = f" with {' and '.join(beside)}" if beside else ""
+        return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{more}"
 
     def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
         loss, penalty = problem.loss.settings(), problem.penalty.settings()
         named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
-        return "Problem", {**named, "intercept": True} if problem.intercept else named
+        return "Problem", {**named, **{part: True for part in ("intercept", "offset") if getattr(problem, part)}}
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}
-        return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept)]
+        offset = [("Offset", {"name": "yes, added to the scores"})] if settings.get("offset") else []
+        return [("Loss", settings["loss"]), ("Penalty", settings["penalty"]), ("Intercept", intercept), *offset]
 
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """One coefficient a column."""

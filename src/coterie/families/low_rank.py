@@ -28,6 +28,7 @@ class LowRankFamily(LinearFamily):
     name = "low-rank"
     called = "low-rank model"
     labels_alone = False
+    beside = ("weights",)
 
     def classification(self, problem: Problem) -> bool | None:  # type: ignore[override]
         return True if problem.task.kind == "classes" else None

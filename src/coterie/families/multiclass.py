@@ -27,6 +27,7 @@ class MulticlassFamily(LinearFamily):
     name = "multiclass"
     called = "linear model of several classes"
     labels_alone = False
+    beside = ("weights",)
 
     def classification(self, problem: Problem) -> bool:
         return True

@@ -41,6 +41,7 @@ def dual_ascent(
     tilts: Any,
     constant: float,
     y: Any,
+    offsets: Any,
     lower: Any,
     upper: Any,
     curvature: float,
@@ -60,10 +61,11 @@ def dual_ascent(
     """Improve v and a in place, epoch by epoch in the given order, until an epoch moves v by less than the tolerance
     times what the first one did (in the metric κ). Returns whether it has, β, τ, and by how much the first one did.
 
-    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0. To go on
-    after `ALL_EVERY` epochs, as if it had not returned, hand back β, τ and the last number: 0 before the first epoch.
+    `tilts` holds x_iᵀm, and `constant` is ‖m‖² + u²; without an intercept there are no tilts, and β is 0. `offsets`, if
+    there are some, are added to the scores: ℓ*(v_i) − o_i v_i. To go on after `ALL_EVERY` epochs, as if it had not
+    returned, hand back β, τ and the last number: 0 before the first epoch.
     """
-    columns, intercept = a.size, tilts.size > 0
+    columns, intercept, has_offsets = a.size, tilts.size > 0, offsets.size > 0
     everyone = order.copy()
     active, everything = order.size, True
     for epoch in range(max_epochs):
@@ -73,6 +75,8 @@ def dual_ascent(
             # Unsigned subscripts: signed ones are checked for counting from the end, which costs half the speed.
             begin, end = np.uint64(0), np.uint64(0)
             score = beta + tau * tilts[i] if intercept else 0.0
+            if has_offsets:
+                score += offsets[i]
             if is_dense:
                 for j in range(columns):
                     score += dense[i, j] * a[j]

@@ -17,7 +17,8 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import LONGEST, Barrier, barrier_of
-from coterie.methods.quadratic import packed, second_moment, solver, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.quadratic import solver
 from coterie.tuning import Tuning, tuned
 
 
@@ -48,7 +49,7 @@ TUNING = _Tuning()
 
 
 class Kinks(NamedTuple):
-    """What does not follow from the model: labels, bounds and weights."""
+    """What does not follow from the model: where the kinks are, bounds and weights."""
 
     y: FloatArray
     lower: FloatArray
@@ -62,9 +63,11 @@ def kinks_of(agent: Agent) -> Kinks:
     """Those of its own samples, made once."""
     if "kinks" not in agent.scratch:
         y = agent.labels.astype(float)
+        # An offset moves the kink: ℓ(u + o; y) is a function of r = u − (y − o).
+        kinks_at = y if agent.offset is None else y - agent.offset
         lower, upper = (side.astype(float, copy=False) for side in agent.problem.loss.domain(y))
         weights = np.ones(len(y)) if agent.data.weights is None else agent.data.weights.astype(float)
-        agent.scratch["kinks"] = Kinks(y, lower, upper, weights, np.flatnonzero(weights == 0))
+        agent.scratch["kinks"] = Kinks(kinks_at, lower, upper, weights, np.flatnonzero(weights == 0))
     kinks: Kinks = agent.scratch["kinks"]
     return kinks
 

@@ -20,7 +20,7 @@ import scipy.linalg
 from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.methods.quadratic import second_moment
+from coterie.methods.moments import second_moment
 from coterie.networks import Network
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
@@ -108,7 +108,7 @@ def own_weight(agent: Agent, norms: FloatArray, change: FloatArray, whiten: bool
 
 def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
     """argmin over λ of s Σ_i weight_i ℓ_i*(λ_i / weight_i) + ½‖λ − q‖²."""
-    loss, weights = agent.problem.loss, agent.data.weights
+    loss, weights = agent.loss, agent.data.weights
     if weights is None:
         return loss.dual_prox(q, agent.labels, s)
     lam: FloatArray = weights * loss.dual_prox(q / weights, agent.labels, s / weights)
@@ -121,7 +121,7 @@ def told(agent: Agent, point: Point) -> Talk[tuple[FloatArray, FloatArray, Float
     scores = yield Sum(agent.design.forward(theta))
     lam = np.zeros_like(scores)
     if agent.data.y is not None:
-        v = agent.problem.loss.gradient(scores, agent.labels) if point.v is None else point.v
+        v = agent.loss.gradient(scores, agent.labels) if point.v is None else point.v
         lam = agent.weighted(v).astype(dtype)
     return theta, scores, (yield Sum(lam))
 

@@ -26,7 +26,7 @@ from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
-from coterie.methods.quadratic import packed, unpacked
+from coterie.methods.moments import packed, unpacked
 from coterie.methods.quasi_newton import Memory
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
@@ -75,7 +75,7 @@ def suits(problem: Problem) -> bool:
 
 def started(agent: Agent, w: FloatArray, told: FloatArray | None) -> Talk[State]:
     """At w, where everybody's X̃ᵀ(s∘ℓ') has been told, or is said now; and the curvature along the first step."""
-    here, n, ridge, loss = agent.at(w, agent.centred), agent.total, ridge_of(agent), agent.problem.loss
+    here, n, ridge, loss = agent.at(w, agent.centred), agent.total, ridge_of(agent), agent.loss
     if told is None:
         told = yield Sum(here.adjoint)
     # The first guess of the mean of ℓ'' is its bound; the message says what it is.
@@ -158,7 +158,7 @@ def _said(
     agent: Agent, state: State, scores: FloatArray, ways: FloatArray, single: bool
 ) -> Talk[tuple[FloatArray, FloatArray]]:
     """After the last of the ways: what is heard of ∇f, losses, the mean of ℓ'' and ∇²f; and what was said of ∇f."""
-    loss, y, there = agent.problem.loss, agent.exact_labels, scores + ways[-1]
+    loss, y, there = agent.loss, agent.exact_labels, scores + ways[-1]
     adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(there, y)))
     bends = agent.weighted(loss.curvature(there, y))
     losses = np.array([loss.value(scores + t * ways[-1], y, agent.data.weights) for t in TRIALS])

@@ -147,11 +147,11 @@ class _Family(Method[S]):
         return self.mixing if isinstance(self.mixing, str) else np.array(self.mixing, float)
 
     def check(self, problem: Problem, network: Network) -> None:
-        if type(problem.loss) not in SLOPES:
-            raise InvalidProblem(
-                f"{self.name} needs a smooth loss whose slope is compiled ({', '.join(loss.name for loss in SLOPES)}); "
-                f"this problem has {problem.loss.name!r}. Use graph-cp, which takes every loss."
-            )
+        able = [loss for loss in SLOPES if loss.moves_with_labels or not problem.offset]
+        if type(problem.loss) not in able:
+            what = f"{' or '.join(loss.name for loss in able)} loss{' beside an offset' * problem.offset}"
+            said = f"{self.name} needs a {what}, whose slope is compiled; this problem has {problem.loss.name!r}."
+            raise InvalidProblem(f"{said} Use graph-cp, which takes every loss.")
         if not problem.penalty.quadratic:
             raise InvalidProblem(
                 f"{self.name} needs an l2 penalty (quadratic); this problem has {problem.penalty.name!r}. "

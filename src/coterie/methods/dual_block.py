@@ -172,6 +172,7 @@ def _rows(agent: Agent) -> tuple[Any, ...]:
         tilts,
         constant,
         labels.astype(float, copy=False),
+        np.empty(0) if agent.offset is None else agent.offset,
         *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
         loss.conjugate_curvature or 0.0,
         loss.conjugate_entropy,
@@ -182,7 +183,7 @@ def _rows(agent: Agent) -> tuple[Any, ...]:
 
 def at_rest(agent: Agent, v: FloatArray, t: int, every: int | None = None) -> npt.NDArray[np.bool_]:
     """Which rows are at a bound and need not be looked at this time; in `every` so many times, each of them is."""
-    lower, upper = _rows(agent)[8:10]
+    lower, upper = _rows(agent)[9:11]
     resting: npt.NDArray[np.bool_] = v == lower
     resting |= v == upper
     every = every or TUNING.resting
@@ -207,7 +208,7 @@ def _by_gradients(
     design, scores = agent.centred, agent.centred.forward(w)
     for _ in range(50 * max_epochs):
         pull = scores - c * design.forward(design.adjoint(agent.weighted(lead - v)))
-        new = agent.problem.loss.dual_prox(lead + step * pull, agent.labels, step)
+        new = agent.loss.dual_prox(lead + step * pull, agent.labels, step)
         moved = float(np.linalg.norm(new - lead))
         first = first or moved
         if moved <= TUNING.exactness * tolerance * first or agent.should_stop():

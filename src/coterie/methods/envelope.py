@@ -34,14 +34,14 @@ def is_smooth(agent: Agent) -> bool:
 
 def slopes(agent: Agent, scores: FloatArray, centre: FloatArray, width: float) -> FloatArray:
     """ℓ' of every row; with a width, that of the envelope, which lies in the domain of ℓ*."""
-    loss, y = agent.problem.loss, agent.exact_labels
+    loss, y = agent.loss, agent.exact_labels
     return loss.dual_prox(scores / width + centre, y, 1.0 / width) if width else loss.gradient(scores, y)
 
 
 def bend_of(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> float:
     """The mean of ℓ'', in a first guess."""
-    loss, y = agent.problem.loss, agent.exact_labels
-    if type(loss).curvature is Loss.curvature and not width:
+    loss, y = agent.loss, agent.exact_labels
+    if type(agent.problem.loss).curvature is Loss.curvature and not width:
         return loss.smoothness
     if not width:
         return float(agent.weighted(loss.curvature(scores, y)).sum()) / agent.total or 1.0

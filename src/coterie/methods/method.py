@@ -59,6 +59,8 @@ class Method(Stateful[S], ABC):
     """Whether parties send their columns, in whatever form: a party's policy has to allow that by name."""
     one_speaker: ClassVar[bool] = False
     """Whether in some rounds one agent speaks alone, so that a sum is its message."""
+    keeps_sums: ClassVar[bool] = False
+    """Whether other penalties on the same data cost no further rounds: the points of a path after the first."""
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 

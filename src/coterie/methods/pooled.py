@@ -54,9 +54,10 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     `groups` are those of everybody's columns, where the penalty has groups.
     """
     own = agent.design.dense(slice(None))[:, : agent.data.d].astype(columns.dtype)
-    y, data = agent.exact_labels.astype(columns.dtype), agent.data
-    table = Table(np.hstack([own, columns]), y, data.weights, offset=data.offset)
-    whole = Agent(0, 1, table, _joined(agent.problem, groups), "samples", should_stop=agent.should_stop)
+    y, offset = agent.exact_labels.astype(columns.dtype), agent.offset
+    table = Table(np.hstack([own, columns]), y, agent.data.weights, offset=offset)
+    problem = _joined(agent.problem, groups).changed(offset=offset is not None)
+    whole = Agent(0, 1, table, problem, "samples", should_stop=agent.should_stop)
     whole = replace(whole, facts=_alone(introduce(whole)))
     method = _method_for(agent.problem)
     state = _alone(method.start(whole))
@@ -80,7 +81,7 @@ def _joined(problem: Problem, groups: FloatArray) -> Problem:
         return problem
     labels = np.concatenate([np.array(problem.penalty.pieces.groups, float), groups])
     joined = tuple(np.unique(labels, return_inverse=True)[1].tolist())
-    return Problem(problem.loss, Group(problem.penalty.strength, joined), intercept=problem.intercept)
+    return problem.changed(penalty=Group(problem.penalty.strength, joined))
 
 
 def _method_for(problem: Problem) -> Method[Any]:

@@ -136,7 +136,7 @@ class PrimalDual(Method[State]):
         if not self.linearised:
             return solve_block(agent, v, state.Xv, w, rho * eta / n, self.tolerance(t), self.inner_epochs, t)
         step = n / (rho * eta)
-        v = agent.problem.loss.dual_prox(v + step * agent.centred.forward(w), agent.labels, step)
+        v = agent.loss.dual_prox(v + step * agent.centred.forward(w), agent.labels, step)
         return v, agent.centred.adjoint(agent.weighted(v))
 
     def tolerance(self, t: int) -> float:

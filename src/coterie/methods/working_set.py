@@ -29,7 +29,8 @@ import numpy.typing as npt
 from coterie.agent import Agent, Here
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
 from coterie.methods.low_rank_model import Model, violation
-from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
+from coterie.methods.moments import diagonal, packed, second_moment, unpacked
+from coterie.methods.quadratic import minimiser
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
@@ -139,7 +140,7 @@ def _exactly(
 def _step_by_step(
     agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
 ) -> Talk[tuple[FloatArray, FloatArray | None]]:
-    design, loss = _restricted(agent.centred, columns), agent.problem.loss
+    design, loss = _restricted(agent.centred, columns), agent.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
         curvature = np.maximum(curvature, agent.weighted(np.full(len(curvature), TUNING.flat * loss.smoothness)))

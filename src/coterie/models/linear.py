@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, product
+from coterie.data.check import valid_offset
 from coterie.data.prepared import Prepared
+from coterie.data.read import values_of
 from coterie.errors import InvalidData
 from coterie.models.model import Model
 from coterie.problem import Problem
@@ -18,7 +20,10 @@ from coterie.problem import Problem
 
 @dataclass(frozen=True)
 class LinearModel(Model):
-    """u = X·coef_ + intercept_; a number for regression, one of two classes for classification."""
+    """u = X·coef_ + intercept_; a number for regression, one of two classes for classification.
+
+    A model that was fitted with offsets adds one to each score, and asks for them: predict(X, offset=...).
+    """
 
     kind: ClassVar[str] = "linear"
 
@@ -31,27 +36,45 @@ class LinearModel(Model):
     """Whose part of which study's model this is, where the parties have different columns: "clinic of readmission"."""
     preparation: Prepared | None = None
 
-    def decision_function(self, X: Matrix) -> FloatArray:
-        """The scores X·coef_ + intercept_. The columns of a frame are found by their names."""
+    def decision_function(self, X: Matrix, offset: Any = None) -> FloatArray:
+        """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their names."""
         X = self._read(X).X
         if X.shape[1] != len(self.coef_):
             raise InvalidData(
                 f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give the columns of the fit."
             )
-        scores: FloatArray = product(X, self.coef_) + self.intercept_
-        return scores
+        return self.with_offset(product(X, self.coef_) + self.intercept_, offset)
 
-    def predict(self, X: Matrix) -> npt.NDArray[Any]:
+    def with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
+        """The scores with the offsets added, if the model was fitted with some."""
+        if (offset is None) == self.problem.offset:
+            raise InvalidData(
+                "the model was fitted with an offset: give that of the new rows, with offset=. For rows of one unit of "
+                "exposure it is 0."
+                if offset is None
+                else "the model was fitted without an offset. Leave it out."
+            )
+        if offset is None:
+            return scores
+        given = np.full(len(scores), offset) if np.ndim(offset) == 0 else values_of(offset, "data", "offset")
+        shifted: FloatArray = scores + valid_offset(given, "data", len(scores))
+        return shifted
+
+    def predict(self, X: Matrix, offset: Any = None) -> npt.NDArray[Any]:
         """Numbers for regression, classes for classification."""
-        return self.answers(self.decision_function(X))
+        return self.answers(self.decision_function(X, offset))
 
     def answers(self, scores: FloatArray) -> npt.NDArray[Any]:
         """What is predicted where these are the scores: for counts and amounts, their means."""
         return self.problem.loss.response(scores) if self.classes_ is None else self.classes_[(scores > 0).astype(int)]
 
-    def predict_proba(self, X: Matrix) -> FloatArray:
+    def predict_proba(self, X: Matrix, offset: Any = None) -> FloatArray:
         """The probabilities of the two classes, where the loss has them (logistic)."""
-        loss, scores = self.problem.loss, self.decision_function(X)
+        return self.probabilities(self.decision_function(X, offset))
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """The same where these are the scores."""
+        loss = self.problem.loss
         return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
 
     def _notes(self) -> dict[str, Any]:

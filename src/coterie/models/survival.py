@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,6 @@ class SurvivalModel(LinearModel):
         """e^coef: what the hazard is multiplied by where a column is larger by 1."""
         return np.exp(self.coef_)
 
-    def predict_proba(self, X: Matrix) -> FloatArray:
+    def predict_proba(self, X: Matrix, offset: Any = None) -> FloatArray:
         """Refused: there are no classes."""
         raise InvalidProblem("a survival model has no classes. Use predict for risk scores, or a Baseline for curves.")

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from coterie.data import Table
 from coterie.errors import InvalidInput
+from coterie.families import family_of
 from coterie.methods import METHODS, Method
+from coterie.session.information import Information
 
 if TYPE_CHECKING:
     from coterie.peers.study import Study
@@ -17,10 +19,25 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
+_TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_DESCRIPTION = {
+    "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
+    "of every two columns; of text and labels with few different values the hashes of those here, "
+    f"rows of each, and the names of those that are not rare; {_TOLD_ALONE}",
+    "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
+    "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
+}
+_EVALUATION = {
+    "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
+    "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
+    f"a grid of scores; {_TOLD_ALONE}",
+    "users": "nothing: there is no evaluation of a model per user",
+}
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
     "users": "rows, labels.",
+    "shared": "rows, labels, dual vectors, how this party deviates from the common model, which is the same for all.",
 }
 
 
@@ -52,7 +69,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     """One page: what will be sent, what will not, and who hears it."""
     network, me = study.carrying(), study.index(party)
     names = study.names
-    if study.split == "users":
+    if study.messages == "users":
         hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
@@ -80,28 +97,36 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
-    if study.split == "users":
+    if study.messages == "users":
         lines += ["  - for stumps, the least and the largest value of each column"]
         lines += ["  - the number of rows, and the loss of the zero model, added up"]
     else:
         lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-    if study.split == "samples" and problem.family == "linear":
+    if study.messages == "samples" and problem.family in ("linear", "shared"):
         sums = "its sum, and its sum" if problem.intercept else "its sum"
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
         if not problem.penalty.coercive:
             lines += ["  - for every column the sum of its squares"]
+    if table.offset is not None and problem.intercept:
+        lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
     lines += ["", *_rounds(study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
-    lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
+    lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.messages]}"]
+    lines += [*_path(study), *_inference(study)]
     if study.split == "features":
         lines += ["", "Sent to predict:"]
         lines += [
             "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up"
         ]
+    lines += [
+        "",
+        "Sent to evaluate, by `coterie evaluate`, of rows that were held out:",
+        f"  - {_EVALUATION[study.split]}",
+    ]
     lines += ["", "Sent to verify, by `coterie verify`:"]
     lines += [
         "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "
@@ -109,18 +134,67 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     ]
     lines += [
         "",
-        f"Not sent: {_NOT_SENT[study.split]}",
+        f"Not sent: {_NOT_SENT.get(problem.family, _NOT_SENT[study.split])}",
         f"The most curious party could compute: {most_curious(study)}.",
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
     return "\n".join(lines)
 
 
+def _path(study: Study) -> list[str]:
+    """What cross-validation sends."""
+    asked = study.path
+    if asked is None:
+        return []
+    lines = ["", f"Sent to choose the strength, [path] with {asked.points} strengths and {asked.cv} folds:"]
+    if asked.strengths is None:
+        lines += ["  - for every column its sum weighted by the slope of the best constant, added up"]
+    if _has_classes(study):
+        alone = "from the label party, whether the folds have all classes"
+        counts = "how many rows of every class each fold has, added up"
+        lines += [f"  - {alone if study.split == 'features' else counts}"]
+    loss = "the loss of its own rows and their number, added up"
+    if study.split == "features":
+        loss = "its own partial scores of those rows, added up, and from the label party their loss"
+    return [
+        *lines,
+        f"  - all of the above (rounds and certificates) {asked.fits} times: for every strength with all rows, and "
+        "without the rows of each fold. The difference of two of them is about the rows of one fold",
+        f"  - for every strength and fold, of the rows that were kept back: {loss}",
+    ]
+
+
+def _has_classes(study: Study) -> bool:
+    problem = study.make_problem()
+    return bool(family_of(problem).classification(problem))
+
+
+def _inference(study: Study) -> list[str]:
+    """What standard errors send."""
+    if study.inference is None:
+        return []
+    lines = [
+        "",
+        f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model, added up:',
+        f"  - {Information.disclosure.sent}" if study.inference == "clustered" else f"  - {_SUMS[study.inference]}",
+        f"  - who sees it can compute: {Information.disclosure.learned}",
+    ]
+    if study.inference == "clustered":
+        lines += ["  - to all parties: keyed hashes of its clusters, in their order. Parties can test guesses"]
+    return lines
+
+
+_SUMS = {
+    "model": "the Hessian of its rows, their slope, and how far a Newton step would go",
+    "robust": "the Hessian of its rows, the products of their scores, their slope, and how far a Newton step would go",
+}
+
+
 def most_curious(study: Study) -> str:
     """What the party that hears most can compute of this party's data, in one line."""
     if study.split == "features":
         return "all labels, and after as many rounds as this party has columns, these up to a rotation"
-    if study.split == "users":
+    if study.messages == "users":
         return "how the rows here are labelled, as well as the model from here knows it"
     if study.has_secure_sums and len(study.party) > 2:
         return "totals over all parties, and the model. If all others put together what they know, what this party said"

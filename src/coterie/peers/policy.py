@@ -5,6 +5,8 @@
     budget = 0.33                       # numbers told in a run, at most, for each number held
     methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
+    minimum-count = 5                   # groups of fewer rows, of all parties together, are not looked into
+    per-party = true                    # tell the others how this party's rows look, and how well they are predicted
 
 A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
 names the rule on its own machine; the others hear that it was this party's policy, and no more.
@@ -24,6 +26,7 @@ from coterie.errors import InvalidInput, PartyLost, Refused
 from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
+from coterie.problem import Problem
 from coterie.session.setup import sizes_of
 
 if TYPE_CHECKING:
@@ -44,11 +47,17 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     methods: tuple[str, ...] | None = None
     """The methods that may run; None: all but those that send columns, which have to be named."""
     secure_sums: Literal["optional", "required"] = "optional"
+    minimum_count: int = 5
+    """Descriptions and evaluations do not look into groups of fewer rows, of all parties together."""
+    per_party: bool = False
+    """Whether descriptions and evaluations tell the others about this party's rows alone."""
 
     def check(self, path: object) -> None:
         """Refuse rules that make no sense."""
         if self.minimum_rows < 0:
             raise InvalidInput(f"{path}: minimum-rows is a number of rows, not {self.minimum_rows}.")
+        if self.minimum_count < 1:
+            raise InvalidInput(f"{path}: minimum-count is a number of rows, at least 1, not {self.minimum_count}.")
         if self.budget is not None and not self.budget > 0:
             raise InvalidInput(f"{path}: budget is a number above 0, numbers told for each number held; for none: inf.")
         for name in self.methods or ():
@@ -58,6 +67,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         """The rule that this study breaks, as far as one knows alone."""
         if rows < self.minimum_rows:
             return f"there are {rows} rows here, fewer than minimum-rows = {self.minimum_rows}"
+        if study.path is not None and rows // study.path.cv < self.minimum_rows:
+            # What is said of all rows less what is said without a fold is about the fold alone.
+            fold = f"a fold of [path] has {rows // study.path.cv} rows here"
+            return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
         if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
         return self._forbids(study.method) if study.method != "auto" else None
@@ -95,6 +108,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
                 return ""
             plan = method.outlook(problem, sizes) or first_order(problem, sizes)
             said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
+            if study.path is not None:
+                said *= (study.path.cv + 1) * (1 if method.keeps_sums else study.path.points)
+            said += _of_inference(study, problem, sizes.columns)
             return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
 
         return {name: objection(name, method) for name, method in candidates(study).items()}
@@ -116,9 +132,13 @@ class Account:
         self.told += numbers
 
 
-def agree_to_begin(session: Session, rows: int) -> None:
-    """End for all if the policy of one refuses, before anything of anybody's data was told."""
-    mine = session.own.policy.objection(session.study, rows)
+def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
+    """End for all if the policy of one refuses, before anything of anybody's data was told.
+
+    `empty`: a party may come without rows.
+    """
+    policy = session.own.policy
+    mine = policy.objection(session.study, policy.minimum_rows if empty and not rows else rows)
     _refuse(session, session.all_gather(mine is None, "policies", bool), mine)
 
 
@@ -132,6 +152,14 @@ def agree_on_methods(session: Session, parts: Sequence[TableSummary]) -> set[str
         each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
         raise Refused(f"no method is allowed by all policies: {each}.")
     return common
+
+
+def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
+    """For descriptions and evaluations: the least group that is looked into, and how many numbers may be told."""
+    policy = session.own.policy
+    mine = float(policy.minimum_count), policy.allowance(session.study, parts, session.me)
+    told = session.all_gather(mine, "limits", tuple[float, float])
+    return int(max(minimum for minimum, _ in told)), min(room for _, room in told)
 
 
 def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:
@@ -150,10 +178,19 @@ def _refusal(parties: Sequence[str]) -> str:
     return f"refused by {' and '.join(f'{party}{chr(39)}s' for party in parties)} policy"
 
 
+def _of_inference(study: Study, problem: Problem, columns: int) -> float:
+    """Numbers told for standard errors, clusters at several parties not counted."""
+    if study.inference is None:
+        return 0.0
+    k = (columns + problem.intercept) * max(problem.outputs - 1, 1)
+    return k * (k + 1) / 2 * (1 if study.inference == "model" else 2) + k + 3
+
+
 def _too_many(said: float, allowance: float) -> str:
     return f"{said:.0f} numbers in this run, more than the {allowance:.0f} that its budget allows"
 
 
 def _held(part: TableSummary) -> int:
-    """Numbers in a table, with its labels; zeros of a sparse one do not count."""
-    return part.nonzeros + (0 if part.outputs is None else part.rows * math.prod(part.outputs))
+    """Numbers in a table, with its labels and offsets; zeros of a sparse one do not count."""
+    beside = 0 if part.outputs is None else math.prod(part.outputs) + len(part.beside)
+    return part.nonzeros + part.rows * beside

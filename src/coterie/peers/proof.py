@@ -34,7 +34,7 @@ from coterie.peers.session import Say, Session, check_totals, in_session, matche
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.session.finish import proven_again
-from coterie.session.setup import no_network
+from coterie.session.setup import no_network, with_offset
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
@@ -149,7 +149,8 @@ def _brought(
     """What this party claims, and what it puts on the table for it."""
     study, settings = session.study, certificate.settings
     graph = study.make_network()
-    problem = study.make_problem().with_classes(classes)
+    strength = None if study.path is None else float(settings["problem"]["penalty"]["strength"])
+    problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
     if family_of(problem).graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
@@ -176,6 +177,9 @@ def _objections(session: Session, certificate: Certificate, model: Any, table: T
     if held is None:
         return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
     objections = []
+    tried = None if study.path is None else study.path.strengths
+    if tried is not None and certificate.settings["problem"]["penalty"]["strength"] not in tried:
+        objections.append("its certificate is about a strength that is not in [path]")
     # Files of earlier versions hold the plain digest of the data.
     if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
         objections.append("its data is not the data that was certified")

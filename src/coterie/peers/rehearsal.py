@@ -96,7 +96,7 @@ class _Process:
         self.party, self._say, self.stopped = party, say, False
         shaken = ["--chaos", str(chaos)] if chaos is not None else []
         # Who has the files of all parties here has agreed for all of them.
-        agreed = ["--yes"] if command == "agent" else []
+        agreed = [] if command == "verify" else ["--yes"]
         self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *agreed, *shaken]
         self._start()
 

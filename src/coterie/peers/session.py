@@ -159,17 +159,22 @@ def matched(session: Session, table: Table) -> Table:
     return aligned(table, study.names, session.broadcast, secrets.token_bytes(32), study.duplicates, study.psi)
 
 
+def summaries(session: Session, table: Table, *, classification: bool = False) -> list[TableSummary]:
+    """What all parties tell of their tables."""
+    mine = TableSummary.of(table, classification=classification, names=False)
+    mine = msgspec.structs.replace(mine, name="", header="" if session.study.split == "features" else mine.header)
+    if len(mine.classes) > MOST_CLASSES:
+        raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
+    parts = session.all_gather(mine, "cards", TableSummary)
+    return [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
+
+
 def prepare_table(
     session: Session, table: Table, problem: Problem
 ) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
     """Its own table as the others need it, everybody's summaries, and the classes."""
     split, family = session.study.split, family_of(problem)
-    mine = TableSummary.of(table, classification=bool(family.classification(problem)), names=False)
-    mine = msgspec.structs.replace(mine, name="", header="" if split == "features" else mine.header)
-    if len(mine.classes) > MOST_CLASSES:
-        raise InvalidData(f"party {table.name!r}: {len(mine.classes)} different labels are too many for classes.")
-    parts = session.all_gather(mine, "cards", TableSummary)
-    parts = [msgspec.structs.replace(part, name=name) for part, name in zip(parts, session.study.names, strict=True)]
+    parts = summaries(session, table, classification=bool(family.classification(problem)))
     check_together(parts, split)
     classes = family.classes(problem, {label for part in parts for label in part.classes})
     table = family.encode(in_common_shape(table, parts, split), problem, classes)

@@ -8,7 +8,7 @@ study.toml, the same at every party:
     [problem]
     loss = "logistic"
     penalty = "l1"
-    strength = 0.001
+    strength = 0.001                    # or leave it out, and [path] with strengths, cv and rule chooses it
     [[party]]
     name = "clinic"
     address = "clinic.example.org:7400"
@@ -39,16 +39,19 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from coterie import __version__
-from coterie.arrays import digest
+from coterie.arrays import digest, whole_number
 from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
+from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
-from coterie.personal import Personal
+from coterie.personal import problem_of_users
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
+from coterie.session.standard_errors import check_problem
+from coterie.session.strengths import COUNT, check_strength, check_strengths
 from coterie.survival import ROLES
 from coterie.transport.layout import Layout
 
@@ -67,6 +70,26 @@ class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """host:port where the others reach it; without one it dials all its neighbours, and nobody dials it."""
     key: str = ""
     """SHA-256 of its public key; `coterie provision` writes it here."""
+
+
+class PathSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """Which strengths to try, and how to choose one: see `coterie.path`."""
+
+    strengths: tuple[float, ...] | None = None
+    """None: as many as `count`, from the data."""
+    count: int = COUNT
+    cv: int = 5
+    rule: Literal["best", "1se"] = "best"
+
+    @property
+    def fits(self) -> int:
+        """How many models are fitted, the folds' included."""
+        return self.points * (self.cv + 1)
+
+    @property
+    def points(self) -> int:
+        """How many strengths there are."""
+        return self.count if self.strengths is None else len(self.strengths)
 
 
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -99,6 +122,10 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
     secure_sums: bool | None = None
     """Whether sums are masked; by default split by samples and parties are three or more."""
+    path: PathSettings | None = None
+    """Which strengths to try; the strength in the problem is then left out."""
+    inference: Literal["model", "robust", "clustered"] | None = None
+    """Which standard errors every party gets beside the model."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
@@ -120,11 +147,20 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     @property
     def has_secure_sums(self) -> bool:
         """Whether sums are masked."""
-        return wants_secure_sums(self.secure_sums, self.split, len(self.party), apart=True)
+        only_sums = family_of(self.make_problem()).only_sums
+        return wants_secure_sums(self.secure_sums, self.split, len(self.party), True, only_sums)
 
-    def make_problem(self) -> Problem:
-        """The problem."""
-        return Personal(**self.problem) if self.split == "users" else Problem(**self.problem)
+    @property
+    def messages(self) -> str:
+        """Of which split its messages are: users with a common model say what parties with rows say."""
+        return "samples" if family_of(self.make_problem()).only_sums else self.split
+
+    def make_problem(self, strength: float | None = None) -> Problem:
+        """The problem; where a path chooses the strength, with that one, or with any."""
+        if self.split == "users":
+            return problem_of_users(**self.problem)
+        chosen = {} if self.path is None else {"strength": 1.0 if strength is None else strength}
+        return Problem(**{**self.problem, **chosen})
 
     def make_limits(self) -> Limits:
         """When to stop."""
@@ -164,6 +200,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def agreement(self) -> str:
         """Everything that must be the same at all parties, one thing a line; the version of the program is one."""
         plain = msgspec.to_builtins(self)
+        for name in ("path", "inference"):
+            if plain[name] is None:
+                del plain[name]
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
         lines += [f"problem.{key} = {json.dumps(value)}" for key, value in plain["problem"].items()]
         lines += [f"party {k} = {party.name}, key {party.key or 'unknown'}" for k, party in enumerate(self.party)]
@@ -199,12 +238,16 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     offset: str | None = None
     exposure: str | None = None
     """A column whose logarithm is the offset."""
+    cluster: str | None = None
+    """The column with the cluster of each row, for a study with `inference = "clustered"`."""
     time: str | None = None
     event: str | None = None
     entry: str | None = None
     strata: str | None = None
     """For survival, in place of a target."""
     columns: tuple[str, ...] | None = None
+    test: float | str | None = None
+    """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as 0.3."""
     listen: str | None = None
     """host:port to listen on, where it is not the address in the study."""
     patience: float = 600.0
@@ -241,7 +284,10 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
     if study.id is not None and study.split != "features":
         raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
-    study.make_problem()
+    _check_path(path, study)
+    problem = study.make_problem()
+    if study.inference is not None:
+        check_problem(problem, study.split)
     study.make_limits()
     _check_method(path, study)
     network = study.make_network()
@@ -271,6 +317,25 @@ def _check_dials(path: str | Path, study: Study) -> None:
                 )
 
 
+def _check_path(path: str | Path, study: Study) -> None:
+    """Refuse a [path] that makes no sense."""
+    asked = study.path
+    if asked is None:
+        return
+    if "strength" in study.problem or study.split == "users":
+        wrong = "leave strength out of [problem]" if study.split != "users" else "a study of users has none"
+        raise InvalidInput(f"{path}: [path] chooses the strength: {wrong}.")
+    if study.split == "features" and asked.strengths is None:
+        raise InvalidInput(f"{path}: for split = 'features', [path] names the strengths, e.g. strengths = [1.0, 0.1].")
+    try:
+        whole_number("cv", asked.cv, least=2)
+        whole_number("count", asked.count)
+        check_strengths(asked.strengths or [1.0])
+        check_strength(study.make_problem())
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: [path]: {error}") from error
+
+
 def _check_method(path: str | Path, study: Study) -> None:
     if study.method == "auto":
         return
@@ -289,10 +354,19 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
     base = path.resolve().parent
     places = {name: base / getattr(own, name) for name in ("study", "data", "keys", "output")}
     checkpoint = None if own.checkpoint is None or own.checkpoint == Path() else base / own.checkpoint
-    own = msgspec.structs.replace(own, **places, checkpoint=checkpoint)
+    test = str(base / own.test) if isinstance(own.test, str) else own.test
+    own = msgspec.structs.replace(own, **places, checkpoint=checkpoint, test=test)
     study = load_study(own.study)
+    if isinstance(own.test, float) and not (0 < own.test < 1 and study.split == "samples"):
+        raise InvalidInput(
+            f"{path}: test is a file, or with split = 'samples' a share of the rows between 0 and 1, such as 0.3."
+        )
     study.index(own.party)
     own.policy.check(path)
+    if (study.inference == "clustered") != (own.cluster is not None):
+        raise InvalidInput(
+            f'{path}: cluster names the column with the cluster of each row, for inference = "clustered" in the study.'
+        )
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
     return own, study
 

@@ -96,11 +96,16 @@ def save_figures(
     return _save(lambda: figures(result) | more, folder, format)
 
 
-def write_comparison(results: Mapping[str, Result], path: str | FilePath) -> FilePath:
-    """Write one self-contained HTML page about several runs on the same problem, by the names of their methods."""
+def write_comparison(
+    results: Mapping[str, Result], path: str | FilePath, timings: Mapping[str, Sequence[float]] | None = None
+) -> FilePath:
+    """Write one self-contained HTML page about several runs on the same problem, by the names of their methods.
+
+    Where every method ran several times, `timings` has the seconds of every run, and `results` the median runs.
+    """
     from coterie.report.compare import comparison_page
 
-    return write_atomically(path, comparison_page(results).encode(), public=True)
+    return write_atomically(path, comparison_page(results, timings).encode(), public=True)
 
 
 def save_comparison_figures(

@@ -25,7 +25,7 @@ from coterie.report.page import foot, status_mark
 from coterie.report.sections.bill import elsewhere
 from coterie.report.sections.progress import AXES
 from coterie.report.sections.settings import problem_facts
-from coterie.report.winners import MEASURES, winners
+from coterie.report.winners import MEASURES, Timings, winners, written
 from coterie.report.words import number, text
 from coterie.result import Result
 
@@ -35,11 +35,11 @@ def comparison_figures(results: Mapping[str, Result], *, logarithmic: bool = Tru
     return {f"compare-{against}": gaps_against(results, against, logarithmic, legend=True) for against in AXES}
 
 
-def comparison_page(results: Mapping[str, Result]) -> str:
-    """The whole page."""
+def comparison_page(results: Mapping[str, Result], timings: Timings | None = None) -> str:
+    """The whole page; `timings` has the seconds of every run where methods took turns."""
     first = next(iter(results.values()))
     solved = [result for result in results.values() if result.status.success]
-    best = winners(results)
+    best = winners(results, timings)
     title = _headline(results, best)
     problem, people = first.model.problem, first.certificate.participants
     held = f"{count(len(people), 'party' if len(people) == 1 else 'partie')}, {first.certificate.settings['network']}"
@@ -50,39 +50,52 @@ def comparison_page(results: Mapping[str, Result]) -> str:
     )
     header = (
         f'<div class="brand"><b>Coterie</b><span>comparison</span></div>\n<h1>{text(title)}</h1>\n'
-        f'<p class="lead">{text(story)}</p>\n{_cards(results, best)}'
+        f'<p class="lead">{text(story)}</p>\n{_cards(results, best, timings)}'
     )
-    sections = [_table(results, best), _curves(results), _elsewhere(results), _settings(first)]
+    sections = [_table(results, best, timings), _curves(results), _elsewhere(results), _settings(first)]
     return document(f"{text(title)} · Coterie", header, sections, foot(first))
 
 
-def _headline(results: Mapping[str, Result], best: Mapping[str, str | None]) -> str:
-    names = {name for name in best.values() if name is not None}
-    if not names:
+Best = Mapping[str, tuple[str, ...]]
+TURNS = "Methods were warmed up before the clock started and took turns; the time is that of the median run."
+
+
+def _headline(results: Mapping[str, Result], best: Best) -> str:
+    if not any(best.values()):
         return "No method reached the tolerance"
-    if len(names) == 1:
-        return f"{names.pop()} is best in every respect"
-    return f"{best['rounds']} needs the fewest rounds, {best['bits']} sends the least"
+    for name in results:
+        if all(name in names for names in best.values()):
+            shared = any(len(names) > 1 for names in best.values())
+            return f"{name} is best{' or as good' if shared else ''} in every respect"
+    rounds, bits = best["rounds"], best["bits"]
+    if rounds == bits:
+        subject, (need, send) = " and ".join(rounds), _verbs(rounds)
+        return f"{subject} {need} the fewest rounds and {send} the least"
+    fewest, least = f"{' and '.join(rounds)} {_verbs(rounds)[0]}", f"{' and '.join(bits)} {_verbs(bits)[1]}"
+    return f"{fewest} the fewest rounds, {least} the least"
 
 
-def _cards(results: Mapping[str, Result], best: Mapping[str, str | None]) -> str:
+def _verbs(names: tuple[str, ...]) -> tuple[str, str]:
+    return ("need", "send") if len(names) > 1 else ("needs", "sends")
+
+
+def _cards(results: Mapping[str, Result], best: Best, timings: Timings | None) -> str:
     cards = []
-    for measure, (words, value, written) in MEASURES.items():
-        name = best[measure]
-        if name is not None:
-            figure = written(value(results[name]))
-            cards.append(
-                f'<div class="card"><dt>{words}</dt><dd>{swatch(name.split(" ")[0])}{text(name)}</dd>'
-                f"<dd>{figure}</dd></div>"
-            )
+    for measure, (words, _, _) in MEASURES.items():
+        names = best[measure]
+        if names:
+            who = ", ".join(f"{swatch(name.split(' ')[0])}{text(name)}" for name in names)
+            tie = " (a tie)" if len(names) > 1 else ""
+            least = min(names, key=lambda name: MEASURES[measure][1](results[name]))
+            figure = written(measure, least, results[least], timings)
+            cards.append(f'<div class="card"><dt>{words}{tie}</dt><dd>{who}</dd><dd>{figure}</dd></div>')
     return f'<dl class="cards">{"".join(cards)}</dl>' if cards else ""
 
 
-def _table(results: Mapping[str, Result], best: Mapping[str, str | None]) -> str:
+def _table(results: Mapping[str, Result], best: Best, timings: Timings | None) -> str:
     def cell(name: str, measure: str) -> str:
-        _, value, written = MEASURES[measure]
-        shown = written(value(results[name]))
-        return f'<span class="winner">{shown} ★</span>' if best[measure] == name else shown
+        shown = written(measure, name, results[name], timings)
+        return f'<span class="winner">{shown} ★</span>' if name in best[measure] else shown
 
     rows = (
         (
@@ -98,8 +111,9 @@ def _table(results: Mapping[str, Result], best: Mapping[str, str | None]) -> str
     return section(
         "Comparison",
         paragraph(
-            "A star marks the smallest value among the methods that reached the tolerance. Certificates are computed "
-            "some rounds apart, so a method may have reached the tolerance a little earlier."
+            "A star marks the smallest value among the methods that reached the tolerance; several stars are a tie. "
+            "Certificates are computed some rounds apart, so a method may have reached the tolerance a little earlier. "
+            + (TURNS if timings else "")
         ),
         table(heads, rows, numbers_from=2),
         id="table",

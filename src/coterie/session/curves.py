@@ -103,10 +103,11 @@ def curves(
 
     scores, positive   this agent's rows: a score each, and whether the row is of the class
     minimum            a bin with fewer rows, of all agents together, is not cut
-    room               how many numbers this may tell; with less, areas are known less well
+    room               how many numbers this may tell; with less, areas are known less well, or not at all
     """
-    known = [Curve(first_edges(), np.empty(0), np.empty(0)) for _ in scores]
-    wanted: list[list[FloatArray]] = [[first_edges()] for _ in scores]
+    known = [Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1)) for _ in scores]
+    fits = 2 * len(scores) * (len(first_edges()) - 1) <= room
+    wanted: list[list[FloatArray]] = [[first_edges()] if fits else [] for _ in scores]
     bins: list[list[int]] = [[] for _ in scores]
     while any(wanted):
         said = [

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, product
 from coterie.data import Table
 from coterie.data.table import Indices
 from coterie.errors import InvalidData, InvalidProblem
@@ -83,12 +83,12 @@ def counts_by_fold(
     return np.bincount(fold * len(classes) + place, minlength=cv * len(classes)).reshape(cv, -1).astype(float)
 
 
-def is_usable(counts: npt.NDArray[np.float64]) -> bool:
+def is_usable(counts: FloatArray) -> bool:
     """Whether every fold has rows, and leaves rows of every class."""
     return bool((counts.sum(axis=1) > 0).all() and (counts.sum(axis=0) - counts > 0).all())
 
 
-def refuse_lonely(counts: npt.NDArray[np.float64], classes: npt.NDArray[Any]) -> None:
+def refuse_lonely(counts: FloatArray, classes: npt.NDArray[Any]) -> None:
     """Refuse a class with one row, from the counts of all parties."""
     for name in classes[counts.sum(axis=0) < 2].tolist():
         raise InvalidData(f"class {name!r} has 1 row: {_LONELY}")
@@ -104,12 +104,15 @@ def only(table: Table, own: Indices, fold: int) -> Table:
     return table.take_rows(np.flatnonzero(own == fold))
 
 
-def mean_loss(agent: Agent, w: FloatArray) -> Talk[float]:
-    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features."""
+def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
+    """The mean loss of a model over all rows: a `Sum` of two numbers, and one of the scores if split by features.
+
+    Split by features, `model` is this agent's part of it: w is about columns that are centred by other rows.
+    """
     if agent.split == "features":
-        scores = yield Sum(agent.design.forward(w.astype(float)))
+        scores = yield Sum(product(agent.data.X, model.coef_.astype(float)) + model.intercept_)
         here = agent.data.y is not None
-        mine = agent.problem.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
+        mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
         weight = agent.weight if here else 0.0
     else:
         mine, weight = agent.at(w.astype(float)).losses, agent.weight

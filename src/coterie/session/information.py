@@ -22,13 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import Design, FloatArray, StackedDesign, sealed, shared_result
+from coterie.arrays import Design, FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
 from coterie.methods.cox_newton import CoxNewton
 from coterie.methods.disclosure import TOTALS
-from coterie.methods.quadratic import packed, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere
 from coterie.words import Sum, Talk
 
@@ -104,7 +105,7 @@ class Information(Method[State]):
         if several:
             J = _moment(design, lambda a, b: agent.weighted(here.p[:, a + 1] * ((a == b) - here.p[:, b + 1])), slopes)
         else:
-            loss = agent.problem.loss
+            loss = agent.loss
             curvature = (loss.expected_curvature if self.kind == "model" else loss.curvature)(here.scores, here.y)
             J = _moment(design, lambda a, b: agent.weighted(curvature), slopes)
         scores = slopes if agent.data.weights is None else slopes * agent.data.weights[:, None]

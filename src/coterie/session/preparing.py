@@ -94,7 +94,7 @@ def check_problem(problem: Problem, split: str) -> None:
 
 def prepare_here(
     data: Any,
-    preparation: Preparation,
+    preparation: Preparation | Prepared,
     problem: Problem,
     split: str,
     agents: int | Sequence[Any] | None,
@@ -103,9 +103,13 @@ def prepare_here(
     secure_sums: bool | None,
     engine: Engine,
 ) -> Preparing:
-    """Prepare data that is here, for the agents of a run."""
+    """Prepare data that is here, for the agents of a run. One that has its numbers already takes no messages."""
     tables = gather(data, split, agents, seed, family_of(problem).pieces, preparation)
     carrying = make_network(network, split, len(tables), seed)
+    if isinstance(preparation, Prepared):
+        if split != "features":
+            return Preparing(preparation, [preparation.apply(table) for table in tables], Bill(carrying).state())
+        return Preparing(*_pooled(tables, preparation.parts(columns_of(tables))), Bill(carrying).state())
     if split == "features":
         _refuse_unknown(tables, preparation)
         parts = [_alone(table, preparation) for table in tables]
@@ -168,7 +172,7 @@ def with_common_columns(tables: Sequence[Table]) -> list[Table]:
 
 def prepare_remotely(
     sources: Sequence[Source],
-    preparation: Preparation,
+    preparation: Preparation | Prepared,
     problem: Problem,
     split: str,
     seed: int,
@@ -180,11 +184,17 @@ def prepare_remotely(
     carrying = make_network(network, split, len(sources), seed)
     secure = wants_secure_sums(secure_sums, split, len(sources), engine.apart)
     raw = [partial(_raw, source, index, preparation) for index, source in enumerate(sources)]
-    if split == "features":
-        parts = engine.ask([partial(_alone_there, source, preparation) for source in raw])
+    if isinstance(preparation, Prepared) or split == "features":
+        if not isinstance(preparation, Prepared):
+            parts = engine.ask([partial(_alone_there, source, preparation) for source in raw])
+        elif split == "features":
+            ends = np.cumsum(engine.ask([partial(_width, source) for source in raw]))
+            parts = preparation.parts(np.split(np.arange(ends[-1]), ends[:-1]))
+        else:
+            parts = [preparation] * len(raw)
         merged = Prepared([column for part in parts for column in part.columns], all(part.named for part in parts))
         applied = [partial(_applied, source, part) for source, part in zip(raw, parts, strict=True)]
-        return Preparing(merged, applied, Bill(carrying).state())
+        return Preparing(merged if split == "features" else parts[0], applied, Bill(carrying).state())
     looks = engine.ask([partial(_looked_at, source, preparation) for source in raw])
     common = with_common_columns(looks)
     agents = [
@@ -209,7 +219,12 @@ def prepare_remotely(
     return Preparing(found, [partial(_applied, fetch, found) for fetch in fetches], outcome.bill.state())
 
 
-def _raw(source: Source, index: int, preparation: Preparation) -> Table:
+def _width(source: Source) -> int:
+    table: Table = source()
+    return table.d
+
+
+def _raw(source: Source, index: int, preparation: Preparation | Prepared) -> Table:
     given = source()
     name = None if isinstance(given, str | Table) else f"party {index}"
     table = read(given, name=name, prepare=preparation)

@@ -21,7 +21,7 @@ from coterie.arrays import FloatArray, product
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.evaluation import Bin, Evaluation
-from coterie.kernels.bins import counts
+from coterie.kernels.bins import counts, first_edges
 from coterie.losses import Loss
 from coterie.problem import Problem
 from coterie.session.curves import Curve, curves
@@ -196,6 +196,8 @@ def _of_numbers(
     if not likelihood and loss.name == "quantile":
         found["share_below"] = below / n
     limits = _less(limits, told.size + nulls.size + 3 * BINS)
+    if limits["room"] < len(first_edges()):
+        return Evaluation("", int(rows), n, found)
     tenths = yield from quantiles([m], [k / BINS for k in range(1, BINS)], precision=1e-3, **limits)
     edges = np.unique(np.concatenate([[-np.inf], tenths.values[0], [np.inf]]))
     parts = [counts(m, edges, s * part) for part in (np.ones(len(m)), m, y)]

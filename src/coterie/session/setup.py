@@ -18,7 +18,7 @@ from coterie.arrays import as_number, digest, whole_number
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.data.table import Indices, columns_of
-from coterie.errors import InvalidProblem, did_you_mean
+from coterie.errors import InvalidData, InvalidProblem, did_you_mean
 from coterie.families import Classes, family_of
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
@@ -120,13 +120,32 @@ def set_up(
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, *told)
 
 
-def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
+def with_offset(problem: Problem, parties: Sequence[TableSummary]) -> Problem:
+    """The problem, saying whether there is an offset: that is, whether the data has one."""
+    found = any("offset" in party.beside for party in parties)
+    if problem.offset:
+        check_offset(problem, found)
+    return problem.changed(offset=True) if found and not problem.offset else problem
+
+
+def check_offset(problem: Problem, found: bool) -> None:
+    """Refuse data without an offset for a model that has one, and the other way round."""
+    if problem.offset and not found:
+        raise InvalidData("the model has an offset, but the data has none. Name its column, or give its numbers.")
+    if found and not problem.offset:
+        raise InvalidData("the data has an offset, but the model has none. Leave it out.")
+
+
+def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool, only_sums: bool = False) -> bool:
+    """Whether sums are secure: as asked for, else between three or more organisations that hold rows.
+
+    Split by users they can be if users say nothing but sums (`Family.only_sums`).
+    """
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
-    if asked and split == "users":
+    if asked and split == "users" and not only_sums:
         raise InvalidProblem("secure sums are for one model: users tell neighbours theirs. Leave secure_sums out.")
-    return bool(asked) if asked is not None else apart and split == "samples" and parties > 2
+    return bool(asked) if asked is not None else apart and (split == "samples" or only_sums) and parties > 2
 
 
 def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:

@@ -34,7 +34,7 @@ from coterie.inference import KINDS, Inference
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.rounds import Limits
+from coterie.rounds import Limits, Outcome
 from coterie.session.information import Information, Totals
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather_prepared, prepare_tables
@@ -57,35 +57,40 @@ def infer(
     problem = result.model.problem
     check_problem(problem, result.certificate.settings["split"])
     engine, run = _asked(result, data)
-    names, estimates = _coefficients(result.model)
     of_rows = None if clusters is None else _of_agents(clusters, run.agents)
     count = 0 if of_rows is None else 1 + max(int(own.max(initial=-1)) for own in of_rows)
-    if of_rows is not None and count < len(names):
-        raise InvalidData(
-            f"there are {count} clusters and {len(names)} coefficients: clustered standard errors need at least as "
-            "many clusters as coefficients. Use kind='robust', or fewer columns."
-        )
-    asking = Information(kind, of_rows, _at_several(of_rows))
+    if of_rows is not None:
+        refuse_few_clusters(result.model, count)
+    asking = Information(kind, of_rows, clusters_at_several(of_rows))
     warm = family_of(problem).points(result.model, list(run.agents), None)
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
     outcome = engine.run(replace(run, steps=asking, limits=limits, warm=warm))
     if outcome.error is not None:
         raise outcome.error
+    return summarised(result.model, result.certificate.tolerance, asking, outcome, count, level)
+
+
+def summarised(
+    model: Any, tolerance: float, asking: Information, outcome: Outcome, clusters: int, level: float = 0.95
+) -> Inference:
+    """What the sums of all agents say of a model that was fitted to that tolerance, with so many clusters."""
+    problem, kind = model.problem, asking.kind
+    names, estimates = _coefficients(model)
     heard, n = outcome.points[0].kept, outcome.facts.total
     assert heard is not None
     totals = Totals(heard, len(names), outcome.facts, kind, len(asking.shared))
-    covariance, dispersion = _covariance(problem, totals, names, count)
+    covariance, dispersion = _covariance(problem, totals, names, clusters)
     errors = np.sqrt(np.diag(covariance))
     if not (np.isfinite(errors).all() and (errors > 0).all()):
         raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
     distance = float((np.abs(totals.step()) / errors).max())
-    _refuse_unfinished(result, distance)
+    _refuse_unfinished(tolerance, distance)
     exact = kind == "model" and problem.family == "linear" and problem.loss.quadratic
     law = stats.t(n - len(names)) if exact else stats.norm()
     statistics = estimates / errors
     reach = law.ppf((1 + level) / 2) * errors
-    about = {"model": "", "robust": " (HC0)", "clustered": f" by {count} clusters"}[kind]
-    reference = f", against class {result.model.classes_[0]}" if problem.family == "multiclass" else ""
+    about = {"model": "", "robust": " (HC0)", "clustered": f" by {clusters} clusters"}[kind]
+    reference = f", against class {model.classes_[0]}" if problem.family == "multiclass" else ""
     return Inference(
         kind=kind,
         names=names,
@@ -130,9 +135,19 @@ def check_problem(problem: Problem, split: str) -> None:
         )
 
 
-def _refuse_unfinished(result: Result, distance: float) -> None:
+def refuse_few_clusters(model: Any, count: int) -> None:
+    """Refuse fewer clusters than coefficients."""
+    needed = len(_coefficients(model)[0])
+    if count < needed:
+        raise InvalidData(
+            f"there are {count} clusters and {needed} coefficients: clustered standard errors need at least as many "
+            "clusters as coefficients. Use kind='robust', or fewer columns."
+        )
+
+
+def _refuse_unfinished(tolerance: float, distance: float) -> None:
     if distance > CLOSE:
-        tol = result.certificate.tolerance * (0.1 * CLOSE / distance) ** 2
+        tol = tolerance * (0.1 * CLOSE / distance) ** 2
         raise InvalidData(
             f"the model is not exact enough: a coefficient is about {distance:.2g} standard errors from the best "
             f"one. Fit again with tol={tol:.0e}."
@@ -185,7 +200,7 @@ def _of_agents(clusters: Any, agents: Sequence[Agent]) -> tuple[npt.NDArray[Any]
     return tuple(np.split(numbers, np.cumsum(sizes)[:-1]))
 
 
-def _at_several(of_rows: Sequence[npt.NDArray[Any]] | None) -> tuple[int, ...]:
+def clusters_at_several(of_rows: Sequence[npt.NDArray[Any]] | None) -> tuple[int, ...]:
     """The clusters with rows at more than one party."""
     if of_rows is None:
         return ()

@@ -38,7 +38,7 @@ def with_strength(problem: Problem, strength: float) -> Problem:
     """The same problem with another strength of the penalty."""
     check_strength(problem)
     changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
-    return Problem(problem.loss, changed, intercept=problem.intercept)
+    return problem.changed(penalty=changed)
 
 
 def check_strength(problem: Problem) -> None:

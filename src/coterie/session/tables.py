@@ -11,8 +11,10 @@ from typing import Any
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
+from coterie.data.read import values_of
 from coterie.data.recipes import Preparation
-from coterie.errors import InvalidData, UnknownName
+from coterie.data.remote import Rows
+from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import Classes, Family, family_of
 from coterie.problem import Problem
 
@@ -50,6 +52,36 @@ def gather(
         ]
     whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
     return split_table(whole, split, parts, seed=seed)
+
+
+def attach_offset(data: Any, offset: Any, split: str, prepare: Preparation | Prepared | None = None) -> Any:
+    """The data with these offsets: one number per row, or for a list of parties a list with each party's."""
+    if offset is None:
+        return data
+    if split == "users":
+        raise InvalidProblem("a model per user takes no offset. Leave offset out.")
+    if not isinstance(data, list):
+        return _with_offset(data, offset, None, prepare)
+    if not isinstance(offset, list) or len(offset) != len(data):
+        raise InvalidData(
+            f"the data comes from {len(data)} parties: give offset as a list of {len(data)}, one array for each; None "
+            "for a party without labels."
+        )
+    return [
+        part if own is None else _with_offset(part, own, f"party {index}", prepare)
+        for index, (part, own) in enumerate(zip(data, offset, strict=True))
+    ]
+
+
+def _with_offset(data: Any, offset: Any, name: str | None, prepare: Preparation | Prepared | None) -> Table:
+    if callable(data) or isinstance(data, Rows):
+        raise InvalidData(
+            "this data is read elsewhere: name the offset there, with read(..., offset=) or Rows(offset=)."
+        )
+    table = read(data, name=None if isinstance(data, Table | str | Path) else name, prepare=prepare)
+    if table.offset is not None:
+        raise InvalidData(f"party {table.name!r}: the offset is in the data and in offset=. Give one.")
+    return replace(table, offset=values_of(offset, table.name, "offset"))
 
 
 def _in_one_piece(

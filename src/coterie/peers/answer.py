@@ -1,0 +1,78 @@
+"""What a party ends with: a result, the path it was chosen from, standard errors; signed by all, and as files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Any
+
+from coterie.bill import Bill
+from coterie.certificate import Certificate
+from coterie.errors import InvalidData
+from coterie.files import staged, write_atomically
+from coterie.inference import Inference
+from coterie.path import Path
+from coterie.peers.session import Session
+from coterie.peers.signatures import signed_by_all
+from coterie.peers.study import Study
+from coterie.result import Result
+
+BILL, INFERENCE, PATH = "bill.json", "inference.json", "path"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Everything that this party has of the study's answer."""
+
+    result: Result
+    path: Path | None = None
+    inference: Inference | None = None
+    sums: str = ""
+    """The digest of the sums that standard errors come from: it goes into the certificate."""
+    refusal: InvalidData | None = None
+    """Why there are no standard errors, where they were asked for."""
+
+    def signed(self, session: Session) -> Answer:
+        """The same with everybody's signature under every certificate."""
+        if self.path is not None:
+            path = replace(self.path, results=tuple(_signed(session, result) for result in self.path.results))
+            return replace(self, path=path, result=path.chosen_result)
+        told = {} if self.inference is None else {"inference": {"kind": self.inference.kind, "sums": self.sums}}
+        return replace(self, result=_signed(session, self.result, told))
+
+    def write(self, folder: FilePath) -> None:
+        """This party's part of it: all files, or none."""
+        content = _bill(self.result.bill)
+        if self.path is not None:
+            content["path"] = {"total": vars(self.path.total), "validation": vars(self.path.validation)}
+            self.path.save(folder / PATH)
+        if self.inference is not None and self.inference.bill is not None:
+            content["inference"] = _bill(self.inference.bill)
+        with staged(folder) as new:
+            self.result.save(new)
+            if self.inference is not None:
+                self.inference.save(new / INFERENCE)
+            write_atomically(new / BILL, json.dumps(content, indent=1).encode())
+        # What an earlier version of the study left there is not about this model.
+        if self.inference is None:
+            (folder / INFERENCE).unlink(missing_ok=True)
+        if self.path is None:
+            shutil.rmtree(folder / PATH, ignore_errors=True)
+
+
+def _bill(bill: Bill) -> dict[str, Any]:
+    return {"rounds": bill.rounds, "total": vars(bill.total), "bill": bill.table()}
+
+
+def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:
+    parts = session.all_gather(result.model.digest(), "parts", str)
+    certificate = _with_parts(result.certificate, session.study, parts, told or {})
+    return replace(result, certificate=signed_by_all(session, certificate))
+
+
+def _with_parts(certificate: Certificate, study: Study, parts: list[str], told: dict[str, Any]) -> Certificate:
+    """The certificate, naming what every party holds of the model that it is about."""
+    held = dict(zip(study.names, parts, strict=True))
+    return replace(certificate, settings={**certificate.settings, **told, "parts": held})

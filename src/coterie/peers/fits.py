@@ -1,0 +1,154 @@
+"""The fits of one party in a session: one, or those of a path with its folds; each from data to a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.certificate import Participant, Point
+from coterie.checkpoint import Checkpoint
+from coterie.data import Table
+from coterie.data.summary import TableSummary
+from coterie.engines.processes import VERSIONS
+from coterie.errors import PartyLost, ProtocolError
+from coterie.families import family_of, points_of
+from coterie.peers.nonce import commitment
+from coterie.peers.policy import Account, agree_on_methods
+from coterie.peers.session import (
+    Say,
+    Session,
+    check_totals,
+    matched,
+    member,
+    prepare_table,
+    transport_of,
+    with_predictors,
+)
+from coterie.problem import Problem
+from coterie.result import Result
+from coterie.rounds import Outcome, Watch, run
+from coterie.session.finish import finish
+from coterie.session.setup import set_up, sizes_of, with_offset
+from coterie.transport.driver import Driver
+from coterie.transport.grpc_mesh import Restarted
+from coterie.transport.links import Stop
+
+
+@dataclass(frozen=True)
+class Fits:
+    """What the fits of one session have in common."""
+
+    session: Session
+    table: Table
+    """This party's rows, prepared."""
+    parts: Sequence[TableSummary]
+    classes: npt.NDArray[Any] | None
+    people: tuple[Participant, ...]
+    allowed: set[str]
+    """The methods that all policies allow."""
+    account: Account
+    """Counts what this party says, over all fits."""
+    say: Say
+    watch: Watch
+    stop_wished: Callable[[], bool]
+
+    @staticmethod
+    def begin(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Fits:
+        """Match rows, compare what the parties hold, and agree on methods."""
+        study, own = session.study, session.own
+        table, parts, classes = prepare_table(session, matched(session, table), study.make_problem())
+        say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
+        allowed = agree_on_methods(session, parts)
+        digests = session.all_gather(commitment(own, study, table), "digests", str)
+        people = tuple(
+            Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
+        )
+        account = Account(own.party, own.policy.allowance(study, parts, session.me))
+        return Fits(session, table, parts, classes, people, allowed, account, say, watch, stop_wished)
+
+    def transport(self) -> Driver:
+        """What carries one fit, or what is asked beside it: new masks, a new bill, the same account."""
+        transport = transport_of(self.session)
+        transport.account = self.account
+        transport.collectives.stop = Stop()
+        return transport
+
+    def member(self, table: Table, problem: Problem) -> Agent:
+        """This party as an agent with these rows."""
+        problem = with_offset(problem.with_classes(self.classes), self.parts)
+        return member(self.session, table, self.parts, problem, self.session.study.make_network())
+
+    def fit(
+        self,
+        problem: Problem,
+        *,
+        table: Table | None = None,
+        method: str | None = None,
+        before: Result | None = None,
+        called: str = "",
+    ) -> tuple[Result, Agent]:
+        """The result of one fit, and the agent whose it is.
+
+        table   for a fold: the rows to learn from
+        method  if it is not the study's
+        before  a result for the same rows, from whose model and dual to start
+        called  what tells this fit's checkpoint from those of other fits of the same problem
+        """
+        session, study, own = self.session, self.session.study, self.session.own
+        mine = self.table if table is None else table
+        setup = set_up(
+            with_offset(problem, self.parts),
+            study.make_network(),
+            sizes_of(self.parts, study.split),
+            lambda problem: with_predictors(session, problem, mine),
+            split=study.split,
+            method=method or study.method,
+            options=study.options,
+            acceleration=study.acceleration,
+            limits=study.make_limits(),
+            seed=study.seed,
+            classes=self.classes,
+            allowed=self.allowed,
+            secure_sums=study.has_secure_sums,
+        )
+        if not called:
+            self.say(setup.explanation)
+        agent = member(session, mine, self.parts, setup.problem, setup.graph)
+        identity = setup.identity(*(person.digest for person in self.people), own.party, *filter(None, [called]))
+        # A folder for each identity: a study that was changed begins again, and one that is changed back continues.
+        saved = None if own.checkpoint is None else Checkpoint(own.checkpoint / identity[:16], identity, VERSIONS)
+        transport, limits = self.transport(), setup.limits
+        warm = None if before is None else [replace(self.point(agent, before), kept=before.kept)]
+        how = {"checkpoint": saved, "warm": warm, "watch": self.watch, "stop_wished": self.stop_wished}
+        outcome = run([agent], setup.steps, transport, limits, **how)  # type: ignore[arg-type]
+        if outcome.error is None:
+            outcome = self.compared(transport, outcome, saved)
+        # Split by features, the coefficients of its own columns and what they add to the intercept.
+        model = family_of(problem).model(outcome, [agent], agent.problem, self.classes)
+        if study.split == "features":
+            model = replace(model, part=f"{own.party} of {study.name}")
+        return finish(setup, outcome, model, [agent], self.people), agent
+
+    def point(self, agent: Agent, result: Result) -> Point:
+        """Its own model, or part of it, and its own dual vector."""
+        witness = result.certificate.witness[self.session.me]
+        return points_of(result.model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
+
+    def compared(self, transport: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
+        """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""
+        try:
+            check_totals(self.session, transport)
+        except Restarted:
+            raise
+        except ProtocolError:
+            # Snapshots that came of changed sums are of no use to anybody.
+            if saved is not None:
+                saved.forget()
+            raise
+        except PartyLost as lost:
+            return replace(outcome, status=lost.status, error=lost)
+        return outcome

@@ -1,0 +1,65 @@
+"""Standard errors between organisations: one more round of sums at the fitted model, the same numbers at all parties.
+
+Clusters that have rows at several parties are found by keyed hashes of their labels, with a key that is new for every
+run (as ids are matched, see `align`). A cluster's number says which party named it first, and in which order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.agent import Agent
+from coterie.arrays import digest
+from coterie.data import Table
+from coterie.families import family_of
+from coterie.inference import Inference
+from coterie.peers.fits import Fits
+from coterie.peers.session import Session, check_totals
+from coterie.result import Result
+from coterie.rounds import Limits, run
+from coterie.session.information import Information
+from coterie.session.standard_errors import clusters_at_several, refuse_few_clusters, summarised
+
+HASH_BYTES = 16
+
+
+def infer_together(fits: Fits, result: Result, agent: Agent) -> tuple[Inference, str]:
+    """Standard errors of the fitted model, and a digest of the sums that they come from."""
+    session, kind = fits.session, fits.session.study.inference
+    assert kind is not None
+    mine, shared, count = _clusters(session, fits.table) if kind == "clustered" else (None, (), 0)
+    if mine is not None:
+        refuse_few_clusters(result.model, count)
+    asking = Information(kind, mine, shared)
+    warm = family_of(result.model.problem).points(result.model, [agent], None)
+    transport = fits.transport()
+    limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
+    outcome = run([agent], asking, transport, limits, warm=warm)
+    if outcome.error is not None:
+        raise outcome.error
+    check_totals(session, transport)
+    heard = outcome.points[0].kept
+    assert heard is not None
+    return summarised(result.model, result.certificate.tolerance, asking, outcome, count), digest(heard)
+
+
+def _clusters(session: Session, table: Table) -> tuple[tuple[npt.NDArray[np.intp], ...], tuple[int, ...], int]:
+    """The cluster of every row that is here, which clusters several parties have, and how many there are."""
+    assert table.ids is not None
+    labels, place = np.unique(table.ids, return_inverse=True)
+    nonces = session.all_gather(secrets.token_bytes(32), "cluster keys", bytes)
+    key = hashlib.sha256(b"".join(nonces)).digest()
+    told = session.all_gather([_hashed(key, label) for label in labels.tolist()], "clusters", list[bytes])
+    known: dict[bytes, int] = {}
+    numbers = [np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told]
+    here = tuple(own[place] if party == session.me else own[:0] for party, own in enumerate(numbers))
+    return here, clusters_at_several(numbers), len(known)
+
+
+def _hashed(key: bytes, label: str | int) -> bytes:
+    return hmac.digest(key, f"{type(label).__name__} {label}".encode(), "sha256")[:HASH_BYTES]

@@ -1,0 +1,192 @@
+"""What a model says of rows that all parties look at together: predictions, and how good they are.
+
+split by features    each party has a part of the scores; the sum travels to the party with the labels, and no further
+split by samples     each party has the whole model, and predicts alone; how good it is are sums over all rows
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray
+from coterie.data import Table
+from coterie.data.summary import check_together, refuse_unequal_rows
+from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
+from coterie.evaluate import about, headline_scores, with_labels
+from coterie.evaluation import Evaluation
+from coterie.models import LinearModel, load_model
+from coterie.peers.agent import read_new
+from coterie.peers.chaos import Chaos
+from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
+from coterie.peers.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
+from coterie.peers.study import PartyFile, Study
+from coterie.session.scoring import alone, check_problem, measured, raw_scores
+from coterie.session.setup import check_offset
+from coterie.transport.links import Tag
+
+EVALUATION = "evaluation.json"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What is known at one party."""
+
+    model: LinearModel
+    """Its part of the model, with everybody's classes."""
+    table: Table
+    """Its rows, in the order of the predictions; `rows` are their places in its file."""
+    scores: FloatArray | None
+    """The scores of the whole model, at the party with the labels."""
+
+    @property
+    def answers(self) -> npt.NDArray[Any] | None:
+        """The predictions, at the party with the labels."""
+        return None if self.scores is None else self.model.answers(self.scores)
+
+
+def predict_together(
+    own: PartyFile, study: Study, data: Path, *, chaos: Chaos | None = None, say: Say = lambda text: None
+) -> Predictions:
+    """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only."""
+    if study.split != "features":
+        raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
+    model, table = _model(own), read_new(own, study, data, labelled=False)
+    assert isinstance(model, LinearModel)
+    _refuse_others(own, study, model, table, data)
+
+    def work(session: Session) -> Predictions:
+        here = matched(session, table)
+        scores = _at_the_labels(session, model, here)
+        session.all_gather(True, "written", bool)
+        return Predictions(model, here, scores)
+
+    return in_session(own, study, "predict", work, say, chaos)
+
+
+def evaluate_together(
+    own: PartyFile,
+    study: Study,
+    data: Path | None = None,
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+) -> Evaluation | None:
+    """How well the study's model predicts the rows that the parties held out, `test` in party.toml, or other files.
+
+    Split by features, None but at the party with the labels. A party without such rows takes part without any.
+    """
+    check_problem(study.make_problem())
+    model, table = _model(own), read_new(own, study, data, labelled=True)
+    _refuse_others(own, study, model, table, data or own.data)
+
+    def work(session: Session) -> Evaluation | None:
+        agree_to_begin(session, table.n, empty=study.split == "samples")
+        found = (_by_columns if study.split == "features" else _by_rows)(session, model, table)
+        if found is not None:
+            found.save(own.output / EVALUATION)
+        session.all_gather(True, "evaluated", bool)
+        return found
+
+    return in_session(own, study, "evaluate", work, say, chaos)
+
+
+def _model(own: PartyFile) -> Any:
+    path = own.output / "model.npz"
+    if not path.is_file():
+        raise InvalidInput(f"{path} does not exist: fit the study first, with `coterie agent`.")
+    return load_model(path)
+
+
+def _refuse_others(own: PartyFile, study: Study, model: Any, table: Table, data: Path) -> None:
+    """Refuse other columns than the model's, and an offset where it has none, or none where it has one."""
+    if table.n and (study.split == "samples" or own.target is not None):
+        check_offset(model.problem, table.offset is not None)
+    if table.d != model.coef_.shape[-1]:
+        raise InvalidData(f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}.")
+
+
+def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
+    """From sums over everybody's rows."""
+    study, policy = session.study, session.own.policy
+    models = session.all_gather(model.digest(), "models", str)
+    if len(set(models)) > 1:
+        raise InvalidInput("the parties hold different models. Fit the study again, with `coterie agent`.")
+    parts = summaries(session, table)
+    check_together(parts, "samples")
+    table = with_labels([table], model)[0]
+    minimum, room = agree_on_limits(session, parts)
+    transport = transport_of(session)
+    transport.account = Account(session.own.party, policy.allowance(study, parts, session.me))
+    scores = raw_scores(model, table) + model.intercept_
+    found = transport.converse([measured(model, table, scores, minimum=minimum, room=room)], "rounds")[0]
+    transport.bill.end_round()
+    check_totals(session, transport)
+    own = None
+    if policy.per_party and table.n >= max(policy.minimum_rows, 1):
+        own = headline_scores(alone(measured(model, table, scores)))
+    told = session.all_gather(own, "scores", dict[str, float] | None)  # type: ignore[arg-type]
+    parties = {name: one for name, one in zip(study.names, told, strict=True) if one is not None}
+    return replace(found, about=about(model, found, len(study.names)), parties=parties, bill=transport.bill)
+
+
+def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None:
+    """At the party with the labels, which alone learns the scores."""
+    here = matched(session, table)
+    scores = _at_the_labels(session, model, here)
+    if scores is None:
+        return None
+    found = alone(measured(model, with_labels([here], model)[0], scores))
+    return replace(found, about=about(model, found, len(session.study.names)))
+
+
+def _at_the_labels(session: Session, model: Any, here: Table) -> FloatArray | None:
+    """The scores of these rows, at the party that names a target."""
+    own = session.own
+    holders = session.all_gather(own.target is not None, "labels", bool)
+    if sum(holders) != 1:
+        raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
+    if holders[session.me] != (own.target is not None):
+        raise ProtocolError("the message about labels was changed on its way.")
+    refuse_unequal_rows(session.study.names, session.all_gather(here.n, "rows", int))
+    return _summed(session, raw_scores(model, here) + model.intercept_, holders.index(True))
+
+
+def _summed(session: Session, mine: FloatArray, holder: int) -> FloatArray | None:
+    """The sum of everybody's numbers at one party, up the spanning tree that has its root there."""
+    network, links, me = session.network, session.links, session.me
+    tag = Tag("prediction", 0, "scores")
+    if network.server:
+        # All send to the process of agent 0, which may have to pass the sum on.
+        below, above = ([*range(1, network.agents)], holder) if me == 0 else ([], 0)
+    else:
+        parents = network.tree(holder).parents.tolist()
+        below, above = [j for j, parent in enumerate(parents) if parent == me], parents[me]
+    total = _finite(np.array(mine), f"party {session.own.party!r}", InvalidData)
+    for child in below:
+        total = _finite(total + _scores(session, child, tag, total.shape), session.study.names[child], ProtocolError)
+    passed_on = me != holder or (network.server and me != 0)
+    if passed_on:
+        links.send(above, total, tag)
+    if me != holder:
+        return None
+    return _scores(session, 0, tag, total.shape) if passed_on else total
+
+
+def _scores(session: Session, source: int, tag: Tag, shape: tuple[int, ...]) -> FloatArray:
+    """A neighbour's numbers: one for each row, all of them finite."""
+    name, heard = session.study.names[source], session.links.receive(source, tag)
+    if heard.shape != shape or heard.dtype.kind != "f":
+        sent = f"{heard.dtype} of shape {heard.shape}"
+        raise ProtocolError(f"{name} sent {sent}; numbers of shape {shape} are expected. Nothing is written.")
+    return _finite(heard, name, ProtocolError)
+
+
+def _finite(scores: FloatArray, who: str, error: type[CoterieError]) -> FloatArray:
+    if wrong := int(np.count_nonzero(~np.isfinite(scores))):
+        raise error(f"{who}: {wrong} of {scores.size} scores are not finite numbers. Nothing is written.")
+    return scores
