@@ -20,6 +20,13 @@ _PROOF = {
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
 _TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_DESCRIPTION = {
+    "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
+    "of every two columns; of text and labels with few different values the hashes of those here, "
+    f"rows of each, and the names of those that are not rare; {_TOLD_ALONE}",
+    "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
+    "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
+}
 _EVALUATION = {
     "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
     "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
@@ -104,7 +111,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
-    lines += ["", *_rounds(study)]
+    lines += [*_preparation(study), "", *_rounds(study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
@@ -132,6 +139,28 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
     return "\n".join(lines)
+
+
+_STEPS = {
+    "min-max": "the smallest and the largest value of each column{}",
+    "spline": "for every column counts of its values in agreed bins, added up: quantiles, about one percent exact",
+    "one-hot": "a hash of each category of a column, by which a guess can be confirmed; its rows, added up; and the "
+    "names of those that are not rare",
+}
+
+
+def _preparation(study: Study) -> list[str]:
+    """What the numbers of a preparation tell."""
+    recipes = study.make_preparation()
+    if recipes is None:
+        return []
+    if study.split == "features":
+        return ["", f"Prepared here, without a message: {recipes}"]
+    lines = ["", f"Sent once to prepare the columns ({recipes}):"]
+    lines += ["  - for every column whether it is text, and, added up: rows with a value, missing values, sum, squares"]
+    hidden = ", of which only those of all parties become known" if study.has_secure_sums else ""
+    names = dict.fromkeys(step.name for step in recipes.steps)
+    return lines + [f"  - {_STEPS[name].format(hidden)}" for name in names if name in _STEPS]
 
 
 def _path(study: Study) -> list[str]:
