@@ -208,6 +208,19 @@ def test_weights_count_as_rows():
         assert found.scores[k, 0] == pytest.approx(0.5 * np.average(residuals**2, weights=s[fold == k]), rel=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_an_offset_is_part_of_the_scores(loss):
+    """A squared loss with an offset is one of labels less that offset; counts are split by rows and by columns."""
+    offset, problem = np.linspace(-2.0, 2.0, 120), co.Problem(loss, "l2", 1.0, intercept=True)
+    y = Y + offset if loss == "squared" else np.random.default_rng(3).poisson(np.exp(offset + 0.3 * X[:, 0]))
+    given = {"cv": 3, "agents": 1, "tol": 1e-9}
+    found = co.path(problem, (X, y), [0.1], offset=offset, **given)
+    by_columns = co.path(problem, (X, y), [0.1], offset=offset, **{**given, "split": "features", "agents": 2})
+    np.testing.assert_allclose(found.scores, by_columns.scores, rtol=1e-4)
+    if loss == "squared":
+        np.testing.assert_allclose(found.scores, co.path(problem, (X, Y), [0.1], **given).scores, rtol=1e-6)
+
+
 def test_one_standard_error():
     """Means 3, 1.2, 1 and 2; the standard error at the best is 0.3, so 1.2 is near enough, and its penalty stronger."""
     scores = np.array([[3.0, 1.3, 1.3, 2.3], [3.0, 1.1, 0.7, 1.7]])
