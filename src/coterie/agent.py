@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
 from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, StackedDesign, is_sparse
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
+from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere, RiskSets, stratified
 
 T = TypeVar("T")
@@ -34,6 +35,12 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
         return known[1]
 
     return update_wrapper(last, function)
+
+
+def numbers_held(agents: Sequence[Agent]) -> int:
+    """How many numbers an agent holds, on average: whether its work is worth a thread."""
+    held = (X.nnz if is_sparse(X) else X.size for X in (agent.data.X for agent in agents) if not is_tensor(X))
+    return int(sum(held)) // max(len(agents), 1)
 
 
 @dataclass(frozen=True)

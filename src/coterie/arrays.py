@@ -14,14 +14,14 @@ from functools import partial
 from numbers import Integral, Real
 from threading import RLock
 from types import CodeType
-from typing import Any, TypeAlias, TypeVar, TypeVarTuple
+from typing import Any, TypeAlias, TypeVar, TypeVarTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
-from coterie.kernels.products import add_by_columns, add_by_rows
+from coterie.kernels.products import add_by_columns, add_by_rows, widened_columns, widened_rows, widened_squares
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -174,9 +174,6 @@ class Design:
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
-        if self._differs(w):
-            blocks = [Design(block, self.intercept).forward(w) for block in self._widened_blocks(w)]
-            return np.concatenate(blocks)
         scores: FloatArray
         if self.intercept:
             scores = self._product(w[:-1])
@@ -187,7 +184,15 @@ class Design:
 
     def _product(self, w: FloatArray) -> FloatArray:
         """X w."""
-        return product(self.X, w) if self._dense else self._sparse_product(w, self.X.shape[0], self._by_rows)
+        if not self._dense:
+            return self._sparse_product(w, self.X.shape[0], self._by_rows)
+        if not self._differs(w):
+            return product(self.X, w)
+        if not self.X.flags.c_contiguous:
+            return np.concatenate([product(block, w) for block in self._widened_blocks(w)])
+        scores, multiply = np.empty(self.shape[0]), cast(Any, widened_rows)
+        multiply(self.X, np.ascontiguousarray(w), scores)
+        return scores
 
     def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
         """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""
@@ -202,25 +207,19 @@ class Design:
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         """X̃ᵀ v: one number per column, in the finer of the two precisions."""
-        result: FloatArray
-        if self._differs(v):
-            result = np.zeros(self.shape[1], v.dtype)
-            start = 0
-            for block in self._widened_blocks(v):
-                result += Design(block, self.intercept).adjoint(v[start : start + len(block)])
-                start += len(block)
-        elif self.intercept:
-            result = np.empty(self.shape[1], np.result_type(self.dtype, v.dtype))
-            result[:-1] = self._summed(v)
-            result[-1] = v.sum()
-        else:
-            result = self._summed(v)
+        if not self.intercept:
+            return self._summed(v)
+        result: FloatArray = np.empty(self.shape[1], np.result_type(self.dtype, v.dtype))
+        result[:-1] = self._summed(v)
+        result[-1] = v.sum()
         return result
 
     def _summed(self, v: FloatArray) -> FloatArray:
         """Xᵀ v, of dense rows block by block."""
         if not self._dense:
             return self._sparse_product(v, self.X.shape[1], not self._by_rows)
+        if self._differs(v):
+            return self._widened_sum(v)
         blocks = self.shape[0] // SUMMED_ROWS
         if blocks < 2 or not self.X.flags.c_contiguous or self.dtype != np.float64:
             return product(self.X.T, v)
@@ -228,6 +227,17 @@ class Design:
         stacked = self.X[:whole].reshape(blocks, SUMMED_ROWS, -1)
         result: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))
         return result + product(self.X[whole:].T, v[whole:])
+
+    def _widened_sum(self, v: FloatArray) -> FloatArray:
+        """Xᵀ v for rows in single precision, in double."""
+        result: FloatArray = np.zeros(self.X.shape[1])
+        if self.X.flags.c_contiguous:
+            add: Any = widened_columns
+            add(self.X, np.ascontiguousarray(v), WIDENED_ROWS, result)
+            return result
+        for start, block in zip(range(0, self.shape[0], WIDENED_ROWS), self._widened_blocks(v), strict=True):
+            result += product(block.T, v[start : start + len(block)])
+        return result
 
     def _differs(self, vector: FloatArray) -> bool:
         return self._dense and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
@@ -279,6 +289,9 @@ class Design:
             rows, columns = self._places()
             terms = squares if weights is None else squares * weights[rows]
             result = np.bincount(columns, terms, self.X.shape[1]).astype(float, copy=False)
+        elif weights is None and self.dtype == np.float32 and self.X.flags.c_contiguous:
+            result, add = np.zeros(self.X.shape[1]), cast(Any, widened_squares)
+            add(self.X, WIDENED_ROWS, result)
         elif weights is None:
             result = np.einsum("ij,ij->j", self.X, self.X, dtype=float)
         else:
@@ -383,68 +396,3 @@ class CentredDesign(Design):
         own[own < ROUNDING * constant] = 0.0
         squares[self.centre.size :] *= self.unit**2
         return squares.astype(self.dtype)
-
-
-class StackedDesign(Design):
-    """X̃ W for a W of several columns, one for each class, which methods see as one vector: W row by row, so that the
-    coefficients of a column stand together and intercepts come last. Scores and duals are matrices, a row per row of X.
-    """
-
-    def __init__(self, base: Design, outputs: int):
-        super().__init__(base.X, base.intercept)
-        self.base, self.outputs = base, outputs
-        self.shape = (base.shape[0], base.shape[1] * outputs)
-        self._centre: FloatArray | None = base.centre if isinstance(base, CentredDesign) else None
-        self._unit = base.unit if isinstance(base, CentredDesign) else 1.0
-
-    def matrix(self, w: FloatArray) -> FloatArray:
-        """The coefficients as a matrix, a row per column of the design."""
-        return w.reshape(-1, self.outputs)
-
-    def forward(self, w: FloatArray) -> FloatArray:
-        W = self.matrix(w)
-        d = self.X.shape[1]
-        scores = np.empty((self.shape[0], self.outputs), np.result_type(self.dtype, w.dtype))
-        for rows, X in self._blocks(w):
-            np.matmul(X, W[:d], out=scores[rows]) if not is_sparse(X) else np.copyto(scores[rows], X @ W[:d])
-        if self.intercept:
-            scores += self._constants(W)
-        return scores
-
-    def adjoint(self, v: FloatArray) -> FloatArray:
-        d, dtype = self.X.shape[1], np.result_type(self.dtype, v.dtype)
-        result = np.zeros((self.base.shape[1], self.outputs), dtype)
-        for rows, X in self._blocks(v):
-            result[:d] += X.T @ v[rows]
-        if self.intercept:
-            sums = v.sum(axis=0, dtype=float)
-            if self._centre is not None:
-                result[:d] -= np.outer(self._centre, sums)
-            result[d] = self._unit * sums
-        return result.ravel()
-
-    def plain(self, w: FloatArray) -> FloatArray:
-        W = self.matrix(w).copy()
-        if self.intercept:
-            W[-1] = self._constants(W)
-        return W.ravel()
-
-    def inner(self, w: FloatArray) -> FloatArray:
-        W = self.matrix(w).copy()
-        if self.intercept and self._centre is not None:
-            W[-1] = (W[-1] + self._centre @ W[:-1]) / self._unit
-        return W.ravel()
-
-    def _constants(self, W: FloatArray) -> FloatArray:
-        """What W adds to every row of scores beside X W."""
-        constants: FloatArray = W[-1] if self._centre is None else self._unit * W[-1] - self._centre @ W[:-1]
-        return constants
-
-    def _blocks(self, vector: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
-        """A few rows at a time, in the precision of the vector."""
-        if is_sparse(self.X):
-            yield slice(None), self.X
-            return
-        for start in range(0, self.shape[0], WIDENED_ROWS):
-            rows = slice(start, start + WIDENED_ROWS)
-            yield rows, self.X[rows].astype(np.result_type(self.dtype, vector.dtype), copy=False)

@@ -76,6 +76,7 @@ def solve(
     progress: bool | None = ...,
     callback: Sink | None = ...,
     secure_sums: bool | None = ...,
+    threads: int | None = ...,
     prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
@@ -102,6 +103,7 @@ def solve(
     progress: bool | None = None,
     callback: Sink | None = None,
     secure_sums: bool | None = None,
+    threads: int | None = None,
     prepare: Preparation | Prepared | str | Sequence[str] | None = None,
     **options: Any,
 ) -> Result[Any]:
@@ -130,6 +132,8 @@ def solve(
     callback    is told (name, value, round) of every certificate on the way; `coterie.sinks` has some
     secure_sums whether sums are of whole numbers, 24 bytes each, correctly rounded, and between organisations masked;
                 by default there, if data is split by samples over three or more parties
+    threads     how many threads engine "local" uses where agents hold much data, by default one for each core; results
+                do not depend on it
     prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
                 such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
                 new model takes raw columns, too
@@ -145,68 +149,69 @@ def solve(
     if split in SPLITS:
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
-    runner = find_engine(engine)
+    runner = find_engine(engine, threads=threads)
     recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
     ready = None
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
-    if (elsewhere := runner.hosting(data, agents)) is None:
-        if recipes is None:
-            tables, classes = split_and_prepare(data, problem, split, agents, seed)
+    with runner.cores():
+        if (elsewhere := runner.hosting(data, agents)) is None:
+            if recipes is None:
+                tables, classes = split_and_prepare(data, problem, split, agents, seed)
+            else:
+                ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
+                tables, classes = prepare_tables(ready.held, problem, split)
         else:
-            ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
-            tables, classes = prepare_tables(ready.held, problem, split)
-    else:
-        runner, sources = elsewhere
-        if recipes is not None:
-            ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
-            sources = ready.held
-        check = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
-    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
-    parties = [TableSummary.of(table) for table in tables]
-    setup = set_up(
-        with_offset(problem, parties),
-        make_network(network, split, len(tables), seed),
-        sizes_of(parties, split, make_link(link)),
-        lambda problem: family.for_tables(problem, tables),
-        split=split,
-        method=method,
-        options=options,
-        acceleration=acceleration,
-        limits=limits,
-        seed=seed,
-        classes=classes,
-        partition=_partition(tables, split),
-        known=inspect.getfullargspec(solve).kwonlyargs,
-        secure_sums=secure,
-        prepare=None if recipes is None else recipes.settings(),
-    )
-    members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-    people = participants(members)
-    warm, origin = None, None
-    if warm_start is not None:
-        before, origin = warm_start.certificate, warm_start.certificate.model_digest
-        warm = family.points(warm_start.model, members, before.witness)
-        if _same_data(before, people, setup.problem):
-            warm = [replace(point, kept=warm_start.kept) for point in warm]
-    saved = None
-    if checkpoint is not None:
-        saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
-    with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
-        LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
-        told = with_callback(watch, callback)
-        sent = None if ready is None else ready.sent
-        run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
-        outcome = runner.run(run)
-    LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
-    model = family.model(outcome, members, setup.problem, classes)
-    if ready is not None:
-        model = replace(model, preparation=ready.prepared)
-    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
-    return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+            runner, sources = elsewhere
+            if recipes is not None:
+                ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
+                sources = ready.held
+            check = partial(prepare_tables, problem=problem, split=split)
+            tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
+        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+        parties = [TableSummary.of(table) for table in tables]
+        setup = set_up(
+            with_offset(problem, parties),
+            make_network(network, split, len(tables), seed),
+            sizes_of(parties, split, make_link(link)),
+            lambda problem: family.for_tables(problem, tables),
+            split=split,
+            method=method,
+            options=options,
+            acceleration=acceleration,
+            limits=limits,
+            seed=seed,
+            classes=classes,
+            partition=_partition(tables, split),
+            known=inspect.getfullargspec(solve).kwonlyargs,
+            secure_sums=secure,
+            prepare=None if recipes is None else recipes.settings(),
+        )
+        members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
+        people = participants(members)
+        warm, origin = None, None
+        if warm_start is not None:
+            before, origin = warm_start.certificate, warm_start.certificate.model_digest
+            warm = family.points(warm_start.model, members, before.witness)
+            if _same_data(before, people, setup.problem):
+                warm = [replace(point, kept=warm_start.kept) for point in warm]
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
+        with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
+            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
+            told = with_callback(watch, callback)
+            sent = None if ready is None else ready.sent
+            run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
+            outcome = runner.run(run)
+        LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
+        model = family.model(outcome, members, setup.problem, classes)
+        if ready is not None:
+            model = replace(model, preparation=ready.prepared)
+        asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
+        return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coterie.agent import Facts
+from coterie.agent import Facts, numbers_held
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
@@ -21,6 +21,7 @@ from coterie.problem import Problem
 from coterie.session.finish import proven_again
 from coterie.session.setup import check_offset, make_agents
 from coterie.session.tables import attach_offset, gather_prepared, prepare_tables
+from coterie.threads import cores
 from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
@@ -80,7 +81,8 @@ def verify(certificate: Certificate, model: AnyModel, data: Any, *, offset: Any 
     """
     try:
         prepared = getattr(model, "preparation", None)
-        return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"], prepared))
+        with cores(None):
+            return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"], prepared))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
         if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
             raise
@@ -120,7 +122,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
-    transport = InProcess(network, Bill(network), secure_sums=secure)
+    transport = InProcess(network, Bill(network), secure_sums=secure, numbers=numbers_held(agents))
     bound, facts = proven_again(agents, points, transport, certificate.radius)
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))

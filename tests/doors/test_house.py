@@ -20,7 +20,8 @@ from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
-    {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"},
+    {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
+    | {"stacked_design", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},

@@ -24,10 +24,10 @@ from coterie.data import Table, split
 from coterie.kernels import barrier
 from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
-from coterie.methods import METHODS, method, newton, quadratic
+from coterie.methods import METHODS, method, moments, newton, quadratic, sampled_rows
 from coterie.methods.central_path import Kinks, Samples
 from coterie.methods.costs import Link, Sizes
-from coterie.methods.quadratic import diagonal, packed, second_moment, unpacked
+from coterie.methods.moments import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.penalties.l1 import L1
 from coterie.rounds import introduced
@@ -706,7 +706,7 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
 
     def second_moment(*arguments, single=False):
         precisions.append(single)
-        return quadratic.second_moment(*arguments, single=single)
+        return moments.second_moment(*arguments, single=single)
 
     def rounds():
         precisions.clear()
@@ -736,11 +736,11 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
         return second_moment(design, scale, *more, **how)
 
     monkeypatch.setattr(newton, "second_moment", counted)
-    monkeypatch.setattr(newton, "TUNING", replace(newton.TUNING, sampled_from=n * d))
+    monkeypatch.setattr(sampled_rows, "TUNING", replace(sampled_rows.TUNING, sampled_from=n * d))
     problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
     result = co.solve(problem, (A, y), **run)
     shares = np.reshape(counts, (-1, K))
-    assert shares[0] == pytest.approx(np.full(K, 1 / newton.TUNING.thinnest), rel=0.02)
+    assert shares[0] == pytest.approx(np.full(K, 1 / sampled_rows.TUNING.thinnest), rel=0.02)
     assert (shares[-1] == 1).all()
     counts.clear()
     co.solve(problem, (A, y), warm_start=result, **run)
@@ -751,13 +751,13 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     counts.clear()
     parts = [(A[:1000], y[:1000]), (sp.csr_array(A[1000:]), y[1000:])]
     mixed = co.solve(problem, parts, method="newton", tol=1e-9)
-    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / newton.TUNING.thinnest, 1.0], rel=0.02)
+    assert np.reshape(counts, (-1, 2))[0] == pytest.approx([1 / sampled_rows.TUNING.thinnest, 1.0], rel=0.02)
     assert mixed.certificate.primal == pytest.approx(result.certificate.primal, rel=1e-8)
     stopped = {**run, "checkpoint": tmp_path, "check_every": 1}
     co.solve(problem, (A, y), max_rounds=1, **stopped)
     resumed = co.solve(problem, (A, y), **stopped)
     np.testing.assert_array_equal(resumed.model.coef_, co.solve(problem, (A, y), check_every=1, **run).model.coef_)
-    monkeypatch.setattr(newton, "TUNING", replace(newton.TUNING, thinnest=1))
+    monkeypatch.setattr(sampled_rows, "TUNING", replace(sampled_rows.TUNING, thinnest=1))
     counts.clear()
     whole = co.solve(problem, (A, y), **run)
     assert set(counts) == {1.0}
@@ -767,7 +767,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("rows", [0, 1, 6, 7, 8, 100])
 def test_a_sample_stands_for_all(rows):
-    some = newton._thinned(np.full(rows, 0.25), 7)
+    some = sampled_rows.thinned(np.full(rows, 0.25), 7)
     assert some.sum() == pytest.approx(0.25 * rows)
     assert np.count_nonzero(some) == -(-rows // 7)
 
@@ -777,8 +777,8 @@ def test_moments_in_single_precision(size):
     A, weights = size * np.random.default_rng(0).standard_normal((50, 7)), np.linspace(-1, 2, 50)
     exact = np.triu(A.T @ (weights[:, None] * A))
     np.testing.assert_allclose(
-        quadratic.second_moment(Design(A, False), weights), exact, rtol=1e-12, atol=1e-12 * size**2
+        moments.second_moment(Design(A, False), weights), exact, rtol=1e-12, atol=1e-12 * size**2
     )
-    found = quadratic.second_moment(Design(A, False), weights, single=True)
+    found = moments.second_moment(Design(A, False), weights, single=True)
     lost = 1e-38 if size == 1e-30 else 0.0  # squares that are 0 in single precision
     np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max() + lost)

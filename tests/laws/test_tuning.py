@@ -118,6 +118,7 @@ CASES = {
     ],
     "methods.damped_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
     "methods.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
     "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
     "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
@@ -223,7 +224,7 @@ PLAIN = {
     "methods/damped_newton.py: TRIALS": "steps that are tried together",
 }
 """Numbers at module level that steer nothing, and what they are."""
-TO_COME = {"barrier", "inside", "interior_point", "newton", "quadratic", "subspace", "working_set"}
+TO_COME = {"barrier", "inside", "interior_point", "moments", "newton", "quadratic", "subspace", "working_set"}
 TO_COME |= {"blocks", "column_costs", "envelope", "lbfgs", "lbfgs_rows", "metrics", "quasi_newton"}
 """Files whose constants have no Tuning yet."""
 

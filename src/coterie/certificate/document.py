@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent, Facts
+from coterie.agent import Agent, Facts, numbers_held
 from coterie.arrays import FloatArray, digest
 from coterie.certificate.bound import Bound
 from coterie.errors import CorruptFile
 from coterie.files import read_bytes, readable, write_atomically
+from coterie.threads import spread
 
 ROUNDING = 1e-14
 """A gap below this share of the objective says that both are known no better than that."""
@@ -211,4 +212,5 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
 
 def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
     """Who takes part, from the agents' data."""
-    return tuple(Participant(a.data.name, a.data.n, a.data.d, a.data.digest()) for a in agents)
+    digests = spread(lambda agent: agent.data.digest(), agents, numbers_held(agents))
+    return tuple(Participant(a.data.name, a.data.n, a.data.d, own) for a, own in zip(agents, digests, strict=True))

@@ -32,7 +32,7 @@ def compare(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for models, certificates and report.")
     ] = Path("coterie-compare"),
-    turns: Annotated[int, typer.Option(min=1, help="How often each method runs, for a median of the times.")] = 3,
+    turns: Annotated[int, typer.Option(min=1, help="Runs of each method, for a median of the times.")] = 3,
     figures: Figures = None,
     as_json: Json = False,
     config: Config = None,

@@ -192,6 +192,9 @@ def question(
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of engine local (default: one for each core). Results do not change.")
+    ] = None,
     acceleration: Annotated[str, among(*sorted(("auto", "none", *names_in("acceleration"))))] = "auto",
     tol: Annotated[float, typer.Option(help="Relative duality gap at which the run stops.")] = 1e-6,
     max_rounds: Annotated[int, typer.Option(help="Maximum number of rounds.")] = 10_000,
@@ -221,7 +224,7 @@ def question(
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
     settings: dict[str, Any] = {"split": split, "agents": agents, "network": network}
-    settings["engine"] = co.engines.engine(engine, deadline)
+    settings["engine"] = co.engines.engine(engine, deadline, threads)
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     settings["secure_sums"] = secure_sums
@@ -266,7 +269,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 PANELS = {
     "Data": "target id weight offset exposure time event entry strata columns prepare cluster users",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
-    "Parties": "split agents network engine deadline secure_sums",
+    "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",
 }
 """Under which heading of `--help` an option stands."""

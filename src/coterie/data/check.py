@@ -21,6 +21,7 @@ from coterie.data.summary import TableSummary, check_together, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
+from coterie.threads import spread
 
 SPLITS = ("features", "samples", "users")
 
@@ -96,7 +97,7 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
     if not labels:
         raise InvalidData("there are no labels at any party. Give labels with two different values.")
     _refuse_mixed_labels({tables[k].name: values for k, values in labels.items()})
-    classes, counts = np.unique(np.concatenate(list(labels.values())), return_counts=True)
+    classes, counts = _classes_of(np.concatenate(list(labels.values())))
     if len(classes) != 2:
         shown = [f"{label!r} ({count} rows)" for label, count in zip(classes.tolist(), counts, strict=True)]
         listed = ", ".join(shown[:MOST]) + (f", and {len(shown) - MOST} more" if len(shown) > MOST else "")
@@ -116,6 +117,16 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
             positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
             encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0).astype(table.X.dtype))
     return encoded, classes
+
+
+def _classes_of(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """The different labels, sorted, and how many there are of each; of two numbers it is known without sorting."""
+    if not is_text(labels):
+        ends = np.array([labels.min(), labels.max()])
+        counts = np.array([np.count_nonzero(labels == end) for end in ends])
+        if ends[0] != ends[1] and counts.sum() == labels.size:
+            return ends, counts
+    return np.unique(labels, return_counts=True)
 
 
 def encode_classes(
@@ -243,7 +254,11 @@ def _all_finite(x: FloatArray) -> bool:
     overflow: only then is the block looked at value by value.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return all(bool(np.isfinite(block.sum()) or np.isfinite(block).all()) for block in _blocks(x))
+        return all(spread(_is_finite, list(_blocks(x)), min(x.size, _BLOCK)))
+
+
+def _is_finite(block: FloatArray) -> bool:
+    return bool(np.isfinite(block.sum()) or np.isfinite(block).all())
 
 
 def _blocks(x: FloatArray) -> Iterator[FloatArray]:
@@ -354,7 +369,8 @@ def _column_sizes(X: Matrix, least: float, most: float) -> FloatArray:
     """The largest |x| of every column, or of its first rows, or 0, if nothing is extreme: that is found out faster."""
     sizes, numbers = np.zeros(X.shape[1]), X.data if is_sparse(X) else X
     with np.errstate(over="ignore"):
-        small = sum(float(np.vdot(block, block)) for block in _blocks(numbers)) <= most**2
+        squares = spread(lambda block: float(np.vdot(block, block)), list(_blocks(numbers)), min(numbers.size, _BLOCK))
+        small = sum(squares) <= most**2
     if is_sparse(X):
         if not small or any(float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(numbers)):
             np.maximum.at(sizes, X.indices, np.abs(X.data))

@@ -103,7 +103,7 @@ def _parts(
     if isinstance(agents, int | np.integer):
         if isinstance(agents, bool) or agents < 1:
             raise InvalidInput(f"agents={agents!r} is not a number of agents. Give 1 or more.")
-        return [np.sort(part) for part in np.array_split(order, int(agents))]
+        return _in_order(np.array_split(order, int(agents)), shuffler)
     if _are_lists(agents):
         if shuffler is not None:
             raise InvalidInput(f"shuffle=True needs a count or sizes, but agents= lists {noun} numbers. Leave one out.")
@@ -119,7 +119,11 @@ def _parts(
         raise InvalidInput(
             f"the {sizes.size} sizes in agents= add up to {sizes.sum()}, but there are {size} {noun}s. Make them equal."
         )
-    return [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
+    return _in_order(np.split(order, np.cumsum(sizes)[:-1]), shuffler)
+
+
+def _in_order(parts: list[Indices], shuffler: np.random.Generator | None) -> list[Indices]:
+    return parts if shuffler is None else [np.sort(part) for part in parts]
 
 
 def _are_lists(agents: Any) -> bool:

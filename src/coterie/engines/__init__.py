@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import replace
 from typing import Any, cast
 
+from coterie.arrays import whole_number
 from coterie.catalogue import Catalogue
 from coterie.engines.engine import Engine, Run
 from coterie.errors import InvalidInput
@@ -15,9 +17,18 @@ __all__ = ["ENGINES", "Engine", "Run", "engine"]
 ENGINES: Catalogue[Engine] = Catalogue("coterie.engines", Engine, "engine")
 
 
-def engine(name: str | Engine, deadline: float | None = None) -> Engine:
-    """The engine of that name, or that `Engine`; with a deadline, after so many seconds of silence a party is lost."""
+def engine(name: str | Engine, deadline: float | None = None, threads: int | None = None) -> Engine:
+    """The engine of that name, or that `Engine`; with a deadline, after so many seconds of silence a party is lost.
+
+    `threads`: how many the engine may use in this process, if it runs agents here.
+    """
     chosen: Any = name if isinstance(name, Engine) else ENGINES[name]()
+    if threads is not None:
+        threads = whole_number("threads", threads)
+        if not hasattr(chosen, "threads"):
+            raise InvalidInput(f"engine {chosen.name!r} takes no threads: they are for engine 'local'. Leave them out.")
+        chosen = copy(chosen)
+        chosen.threads = threads
     if deadline is None:
         return cast(Engine, chosen)
     if not hasattr(chosen, "deadline"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from coterie.networks import Network
 from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
+from coterie.threads import cores
 
 T = TypeVar("T")
 
@@ -98,6 +100,10 @@ class Engine(ABC):
         if isinstance(data, list) and any(callable(part) for part in data):
             return self, [part if callable(part) else partial(_given, part) for part in data]
         return None
+
+    def cores(self) -> AbstractContextManager[None]:
+        """While data is prepared and a run goes on here: as many threads as this engine leaves to this process."""
+        return cores(1)
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         """The answers to one question per agent, each asked where that agent's data is."""

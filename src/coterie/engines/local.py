@@ -1,19 +1,22 @@
-"""The embedded engine: all agents in this process, in lockstep, without threads."""
+"""The embedded engine: all agents in this process, in lockstep, on all cores."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
+from coterie.agent import numbers_held
+from coterie.arrays import whole_number
 from coterie.bill import Bill
 from coterie.data.remote import Rows
 from coterie.engines.engine import Engine, Run
 from coterie.rounds import Outcome
+from coterie.threads import cores
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 
@@ -24,12 +27,18 @@ class Local(Engine):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all agents in this process, in lockstep"
 
-    def __init__(self, gossip: Gossip | None = None, secrets: Sequence[bytes] = ()):
+    def __init__(self, gossip: Gossip | None = None, secrets: Sequence[bytes] = (), threads: int | None = None):
         """`gossip`: lost and late messages, records and replays, for methods whose agents wake up one by one.
 
         `secrets`: one per agent, what the parties of a study drew their private randomness from (`peers.nonce`).
+        `threads`: how many agents with much data work at a time, by default one for each core; results do not depend on
+        it.
         """
         self.gossip, self.secrets = gossip, secrets
+        self.threads = None if threads is None else whole_number("threads", threads)
+
+    def cores(self) -> AbstractContextManager[None]:
+        return cores(self.threads)
 
     def hosting(self, data: Any, agents: Any) -> None:
         """Nothing is elsewhere: `solve` calls what is callable."""
@@ -37,11 +46,12 @@ class Local(Engine):
             super().hosting(data, agents)
 
     def run(self, run: Run) -> Outcome:
-        transport = InProcess(run.network, Bill(run.network), run.names, self.gossip, run.secure_sums)
+        numbers = numbers_held(run.agents)
+        transport = InProcess(run.network, Bill(run.network), run.names, self.gossip, run.secure_sums, numbers)
         if self.secrets:
             agents = [replace(agent, secret=one) for agent, one in zip(run.agents, self.secrets, strict=True)]
             run = replace(run, agents=agents)
-        with ctrl_c() as pressed:
+        with self.cores(), ctrl_c() as pressed:
             return run.on(transport, pressed.is_set)
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from coterie.agent import Agent
 from coterie.arrays import as_number
 from coterie.bill import Bill
@@ -25,6 +23,7 @@ from coterie.errors import CoterieError, InvalidInput, InvalidProblem, Numerical
 from coterie.networks import Network
 from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.steps import Steps
+from coterie.threads import one_blas_thread
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
 from coterie.transport.links import Links
@@ -146,7 +145,7 @@ def work(
 ) -> Outcome:
     """The whole run, as one process sees it, with one thread for linear algebra."""
     agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
-    with threadpool_limits(1):
+    with one_blas_thread():
         run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch, sent=spec.sent)
         return run.on(transport, stop_wished, keep)
 

@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
-
 from coterie.agent import Agent
 from coterie.bill import Bill
 from coterie.engines.processes import with_data
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.steps import Steps
+from coterie.threads import one_blas_thread
 from coterie.transport.in_process import InProcess
 from coterie.words import Talk, Word
 
@@ -64,7 +63,7 @@ class Replayed(InProcess):
 def _said(step: Callable[..., Talk[T]], row: Sequence[Any], replies: Sequence[Any]) -> tuple[bool, Word | T]:
     """What that agent says after those replies: a word, or, with True, what it came to."""
     agent, *others = row
-    with threadpool_limits(1):
+    with one_blas_thread():
         talk = step(with_data(agent), *others)
         try:
             word = next(talk)

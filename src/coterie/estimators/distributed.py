@@ -80,6 +80,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         A folder from which the same fit goes on after a crash.
     secure_sums : bool, optional
         As in `co.solve`.
+    threads : int, optional
+        How many threads engine "local" uses, by default one for each core; results do not depend on it.
     random_state : int, RandomState or None
         Random seed; None is 0.
 
@@ -101,6 +103,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     warm_start: bool = False
     checkpoint: str | Path | None = None
     secure_sums: bool | None = None
+    threads: int | None = None
     random_state: Any = None
 
     _reading: ClassVar[Mapping[str, Any]] = {}
@@ -223,6 +226,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
                 checkpoint=self._checkpoint(place, len(datasets)),
                 warm_start=previous[place],
                 secure_sums=self.secure_sums,
+                threads=self.threads,
                 callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
                 **how,
             )

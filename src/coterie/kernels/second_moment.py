@@ -36,6 +36,19 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
+def add_dense_moment(X: Any, weights: Any, moment: Any) -> None:
+    """Add Σ_i s_i x_i x_iᵀ of a few dense rows to the upper triangle of `moment`."""
+    n, d = X.shape
+    for i in range(n):
+        if weights[i] == 0.0:
+            continue
+        for j in range(d):
+            scaled = weights[i] * X[i, j]
+            for k in range(j, d):
+                moment[j, k] += scaled * X[i, k]
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any) -> None:
     """Add Σ_i s_i x_i∘x_i to `squares`."""
     for i in range(weights.size):

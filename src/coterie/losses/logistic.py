@@ -11,6 +11,7 @@ so neither is a difference of large numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -41,15 +42,13 @@ class Logistic(Loss):
         return 1.0
 
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return np.logaddexp(0, -y * u)
+        return _by_blocks(_losses, u, y)
 
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        result: FloatArray = -y * expit(-y * u)
-        return result
+        return _by_blocks(_slopes, u, y)
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        share: FloatArray = expit(-np.abs(u))
-        return share * (1 - share)
+        return _by_blocks(_curvatures, u, y)
 
     def probability(self, u: FloatArray, y: Step) -> FloatArray:
         result: FloatArray = expit(y * u)
@@ -82,3 +81,39 @@ class Logistic(Loss):
     def prox(self, u: FloatArray, y: FloatArray, step: Step) -> FloatArray:
         result: FloatArray = -y * logistic_root(-y * u, 1.0, step)
         return result.astype(np.result_type(u, y, step), copy=False)
+
+
+BLOCK = 8192
+"""Samples at a time: what is computed on the way stays near the processor."""
+
+
+def _by_blocks(formula: Callable[[FloatArray, FloatArray], FloatArray], u: FloatArray, y: FloatArray) -> FloatArray:
+    """The formula, of many samples a few at a time."""
+    if u.ndim != 1 or u.size <= BLOCK or u.shape != y.shape:
+        return formula(u, y)
+    result: FloatArray = np.empty(u.size, np.result_type(u, y))
+    for start in range(0, u.size, BLOCK):
+        rows = slice(start, start + BLOCK)
+        result[rows] = formula(u[rows], y[rows])
+    return result
+
+
+def _losses(u: FloatArray, y: FloatArray) -> FloatArray:
+    # log(1 + e^{−m}) = log(1 + e^{−|m|}) − min(m, 0)
+    margin = y * u
+    result: FloatArray = np.log1p(np.exp(-np.abs(margin))) - np.minimum(margin, 0)
+    return result
+
+
+def _slopes(u: FloatArray, y: FloatArray) -> FloatArray:
+    # −y σ(−y u)
+    other = -y
+    result: FloatArray = other * expit(other * u)
+    return result
+
+
+def _curvatures(u: FloatArray, y: FloatArray) -> FloatArray:
+    # e / (1 + e)²
+    tail = np.exp(-np.abs(u))
+    result: FloatArray = tail / np.square(1 + tail)
+    return result

@@ -17,7 +17,8 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import LONGEST, Barrier, barrier_of
-from coterie.methods.quadratic import packed, second_moment, solver, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.quadratic import solver
 from coterie.tuning import Tuning, tuned
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from coterie.agent import Agent, Here
 from coterie.arrays import FloatArray, sealed, shared_result
-from coterie.methods.quadratic import diagonal
+from coterie.methods.moments import diagonal
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 

@@ -18,7 +18,7 @@ from coterie.arrays import FloatArray
 from coterie.errors import InvalidData
 from coterie.methods.damped_newton import DampedNewton
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.quadratic import diagonal, second_moment
+from coterie.methods.moments import diagonal, second_moment
 from coterie.survival import HOPELESS, CoxHere
 
 ROUNDS = 30

@@ -26,7 +26,7 @@ from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
-from coterie.methods.quadratic import packed, unpacked
+from coterie.methods.moments import packed, unpacked
 from coterie.methods.quasi_newton import Memory
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned

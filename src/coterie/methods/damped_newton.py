@@ -26,7 +26,8 @@ from coterie.certificate import Point
 from coterie.methods.conjugate_gradients import solved
 from coterie.methods.costs import Outlook, Sizes
 from coterie.methods.method import Method
-from coterie.methods.quadratic import minimiser, packed, rounded, unpacked
+from coterie.methods.moments import packed, unpacked
+from coterie.methods.quadratic import minimiser, rounded
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned

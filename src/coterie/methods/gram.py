@@ -26,7 +26,8 @@ from coterie.errors import InvalidProblem
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, proven
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk

@@ -44,7 +44,8 @@ from coterie.methods.central_path import Samples, Terms, barrier_at, kinks_of, o
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.quadratic import diagonal, rounded
+from coterie.methods.moments import diagonal
+from coterie.methods.quadratic import rounded
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned

@@ -25,8 +25,9 @@ from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import LESS, MORE, NOTHING, SHORT, QuasiNewton, Way, has_threshold, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
 from coterie.methods.metrics import Diagonal
+from coterie.methods.moments import diagonal
 from coterie.methods.newton import FULL
-from coterie.methods.quadratic import diagonal, proven
+from coterie.methods.quadratic import proven
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.problem import Problem

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from coterie.agent import Agent, Here
-from coterie.arrays import FloatArray, is_sparse, sealed, shared_result, whole_number
+from coterie.arrays import FloatArray, sealed, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.losses import Loss
@@ -39,7 +39,9 @@ from coterie.methods import conjugate_gradients, working_set
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.quadratic import minimiser, packed, proven, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.quadratic import minimiser, proven
+from coterie.methods.sampled_rows import MNIST, first_sample, next_sample, thinned
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
@@ -48,7 +50,6 @@ from coterie.words import Sum, Talk
 TRIALS = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 64, 1 / 256, 1 / 1024])
 FULL = 1500
 """Columns up to which "auto" adds up whole Hessians: beyond, a message has more than 9 MB."""
-MNIST = "measured: MNIST, logistic"
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,7 @@ class _Tuning(Tuning):
         1e-3, "The first floor under ℓ'', in units of its largest value.", "measured: Huber with one row × 300"
     )
     single_from: int = tuned(100, "Columns from which on dense H are in single precision, while firm.", MNIST)
-    sampled_from: int = tuned(2**20, "Numbers from which on H is made of a part of the dense rows, ...", MNIST)
-    sampled_rows: int = tuned(4, "... of at least so many for each column, ...", MNIST)
-    thinnest: int = tuned(
-        7, "... of every third, fifth or at most this one (rows may come in twos and fours), ...", MNIST
-    )
-    stride: float = tuned(0.3, "... while P falls by more than this share in a round.", MNIST, below=1)
+    doubt: float = tuned(4.0, "By how much the gap that a step leaves may be less than how P fell tells.", above=1)
     sparse: int = tuned(200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a")
 
 
@@ -96,6 +92,8 @@ class State:
     """One of so many of its own rows is in H."""
     v: FloatArray | None = None
     """A dual of its own rows that is better than the slopes at w."""
+    left: float = 0.0
+    """The gap that the last step left at least, as far as can be told from how P fell."""
 
 
 class Aim(NamedTuple):
@@ -114,6 +112,8 @@ class Aim(NamedTuple):
     """Whether single precision was enough for H."""
     v: FloatArray | None = None
     """A dual of its own rows that is better than the slopes at the target."""
+    foreseen: float = 0.0
+    """By how much P falls if it is what the quadratic model says, where that is known."""
 
 
 class Reached(NamedTuple):
@@ -127,6 +127,8 @@ class Reached(NamedTuple):
     """Whether the full step is taken without looking at shorter ones."""
     shortest: float
     """Of a shorter step the decrease of P would be lost in rounding."""
+    left: float
+    """How far P is from its minimum afterwards, at least, if the full step is taken."""
 
 
 NOTHING = np.empty(0)
@@ -198,17 +200,9 @@ class Newton(Method[State]):
         return State(w, floor, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
-        """How many rows one stands for in the first H.
-
-        Sparse columns might be missed, and are cheap; with weights n is no count; and other penalties have not been
-        measured.
-        """
-        n, width, problem = agent.total, agent.design.shape[1], agent.problem
-        suits = problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(problem.loss)
-        if self._mode(agent) != "full" or not suits or is_sparse(agent.design.X) or agent.data.weights is not None:
-            return 1
-        every = min(int(n / (TUNING.sampled_rows * width)), TUNING.thinnest) if n * width >= TUNING.sampled_from else 1
-        return max(every - 1 + every % 2, 1)
+        """How many rows one stands for in the first H; other penalties have not been measured."""
+        suits = agent.problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(agent.problem.loss)
+        return first_sample(agent, suits and self._mode(agent) == "full")
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         # Near the minimum steps are short from the first one on.
@@ -219,7 +213,7 @@ class Newton(Method[State]):
         floor = state.floor * loss.curvature_scale(here.scores, here.y)
         curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), floor))
         if state.every > 1:
-            curvature = _thinned(curvature, state.every)
+            curvature = thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
         aim = yield from find(agent, state, here, curvature)
         there = agent.at(aim.target, agent.centred)
@@ -236,8 +230,12 @@ class Newton(Method[State]):
             floor = min(1.0, 10 * max(floor, 1e-6))
         kept = curvature if aim.letter.size else NOTHING
         w = aim.target if theta == 1.0 else shared_result(losses, lambda: sealed(w + theta * (aim.target - w)))
-        every = state.every if reached.before - reached.full > TUNING.stride * abs(reached.before) else 1
-        return State(w, floor, state.steepest or aim.steepest, aim.letter, kept, aim.single, every, aim.v)
+        every = next_sample(agent, state.every, reached.before, reached.full, aim.foreseen)
+        steepest, left = state.steepest or aim.steepest, reached.left if theta == 1.0 else 0.0
+        return State(w, floor, steepest, aim.letter, kept, aim.single, every, aim.v, left)
+
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        return state.left / TUNING.doubt if state.left else None
 
     def point(self, agent: Agent, state: State) -> Point:
         """The slope of the loss at w is the dual, unless there is a better one: at the minimum it is the best."""
@@ -260,7 +258,9 @@ class Newton(Method[State]):
             H = unpacked(message if message.size else triangle, width)
             H /= n
             target, firm = minimiser(agent, H, slope, w)
-            return _aim(target, slope, total, message, state.single and firm)
+            step = target - w
+            falls = _penalty(agent, w) - _penalty(agent, target) - float(slope @ step + 0.5 * step @ (H @ step))
+            return _aim(target, slope, total, message, state.single and firm)._replace(foreseen=falls)
 
         return shared_result(total, aimed)
 
@@ -288,13 +288,6 @@ PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
 """Which penalties the ways for many columns are for."""
 
 
-def _thinned(curvature: FloatArray, every: int) -> FloatArray:
-    """One of so many of these numbers, enlarged so that they stand for all; 0 for the others."""
-    some, chosen = np.zeros_like(curvature), curvature[::every]
-    some[::every] = chosen * (len(curvature) / max(len(chosen), 1))
-    return some
-
-
 def _aim(
     target: FloatArray, slope: FloatArray, total: FloatArray, message: FloatArray = NOTHING, single: bool = False
 ) -> Aim:
@@ -313,7 +306,11 @@ def _reached(agent: Agent, w: FloatArray, aim: Aim, losses: float) -> Reached:
     promised = float(aim.slope @ (aim.target - w)) + penalty_there - penalty
     rounding = TUNING.rounding * abs(before)
     shortest = rounding / -promised if promised < 0 else 1.0
-    return Reached(before, full, full - before <= TUNING.enough * promised + rounding, shortest)
+    # What the model misses along the step p, E = gain − foreseen, leaves a slope of 3E there if ∇³P is behind it, or of
+    # 2E if H lacks rows. With ⟨p, ∇²P p⟩ ≈ 2 gain, P can fall by another E² / gain or more.
+    gain = before - full
+    left = (gain - aim.foreseen) ** 2 / gain if aim.foreseen > 0 and gain > rounding else 0.0
+    return Reached(before, full, -gain <= TUNING.enough * promised + rounding, shortest, left)
 
 
 def _best_share(

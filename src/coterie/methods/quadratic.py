@@ -22,17 +22,14 @@ import numpy.typing as npt
 import scipy.linalg
 
 from coterie.agent import Agent
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import FloatArray
 from coterie.kernels.coordinate_descent import coordinate_descent
-from coterie.kernels.second_moment import add_second_moment, add_squares, pack, unpack
 from coterie.methods.barriers import barrier_of
 from coterie.methods.inside import minimum_inside
 from coterie.penalties.pieces import Pieces
 
 T = TypeVar("T")
 
-BLOCK = 1 << 20
-"""Numbers of a dense X that are weighted at a time."""
 ROUNDING = 1e-14
 """Slopes this small, relative to the data's, are 0."""
 SWEEPS = 22
@@ -45,125 +42,6 @@ EASY = 300
 """Steps that are tried before the way through the interior, and after it: they make zeros of what is nearly 0."""
 FIRM = 1e-3
 """The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
-LEAST_SINGLE = 1e-30
-"""Squares that are smaller lose digits in single precision."""
-NOISE = 1e-12
-"""What is left of a column beside its mean, below this share of it, is rounding: the column is constant."""
-
-
-def second_moment(
-    design: Design, weights: FloatArray | None, columns: npt.NDArray[np.intp] | None = None, single: bool = False
-) -> FloatArray:
-    """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃, in ascending order.
-
-    X̃ may be centred. Weights may be negative: differences of curvatures are. Where single precision is enough, dense
-    rows are multiplied out in half the time.
-    """
-    n, width = design.shape
-    chosen = np.arange(width) if columns is None else columns
-    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
-    here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
-    d, centre = len(here), design.centre[here] if isinstance(design, CentredDesign) else None
-    sums = design.adjoint(scale)[here] if d < len(chosen) or centre is not None else np.empty(0)
-    if not is_sparse(design.X):
-        dense = _dense_moment(design.X, None if columns is None else here, scale, centre, single)
-        if d == len(chosen):
-            return dense
-    moment = np.zeros((len(chosen), len(chosen)))
-    if is_sparse(design.X):
-        X, place = design.X.tocsr(), here
-        if columns is not None:
-            place = np.full(design.X.shape[1], -1)
-            place[here] = np.arange(d)
-        add: Any = add_second_moment
-        add(X.data, X.indices, X.indptr, scale, place, moment)
-        if centre is not None:
-            # Σ s (x − c)(x − c)ᵀ = Σ s x xᵀ − Σ s (x − c) cᵀ − c (Σ s (x − c))ᵀ − (Σ s) c cᵀ
-            half, before = np.outer(sums + 0.5 * scale.sum() * centre, centre), np.abs(moment.diagonal()[:d])
-            moment[:d, :d] -= np.triu(half + half.T)
-            constant = np.flatnonzero(np.abs(moment.diagonal()[:d]) <= NOISE * before)
-            moment[constant, :] = moment[:, constant] = 0.0
-    else:
-        moment[:d, :d] = dense
-    if d < len(chosen):
-        # The column of the intercept: sums of the others, and of the weights.
-        unit = design.unit if isinstance(design, CentredDesign) else 1.0
-        moment[:d, d] = unit * sums
-        moment[d, d] = unit**2 * scale.sum()
-    return moment
-
-
-def _dense_moment(
-    X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
-) -> FloatArray:
-    d = X.shape[1] if columns is None else len(columns)
-    moment = np.zeros((d, d), order="F")
-    kind: Any = np.float32 if single else float
-    for sign in (1.0, -1.0):
-        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
-        if not rows.size or not d:
-            continue
-        for part in np.array_split(rows, -(-len(rows) * d // BLOCK)) if len(rows) * d > BLOCK else [rows]:
-            # Rows that do not count are left out; where all do, a slice spares a copy.
-            some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
-            A = X[some] if columns is None else X[some][:, columns]
-            if centre is not None:
-                A = A - centre
-                A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
-            shares = sign * scale[some]
-            with np.errstate(over="ignore", invalid="ignore"):
-                A = A.astype(kind, copy=False)
-                A = A if (shares == 1).all() else A * np.sqrt(shares).astype(kind)[:, None]
-                if single:
-                    moment += scipy.linalg.blas.ssyrk(sign, A.T, lower=1)
-                else:
-                    moment = scipy.linalg.blas.dsyrk(sign, A.T, beta=1.0, c=moment, lower=1, overwrite_c=1)
-    lengths = moment.diagonal()
-    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
-        return _dense_moment(X, columns, scale, centre, single=False)
-    return moment.T
-
-
-def diagonal(design: Design, weights: FloatArray) -> FloatArray:
-    """The diagonal of X̃ᵀ diag(weights) X̃."""
-    X, squares = design.X, np.zeros(design.shape[1])
-    d = X.shape[1]
-    if is_sparse(X):
-        csr = X.tocsr()
-        add: Any = add_squares
-        add(csr.data, csr.indices, csr.indptr, weights, squares)
-    else:
-        rows = max(1, BLOCK // max(d, 1))
-        for start in range(0, len(weights), rows):
-            squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
-    if isinstance(design, CentredDesign):
-        # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
-        before = squares[:d].copy()
-        squares[:d] -= design.centre * (2 * design.adjoint(weights)[:d] + design.centre * weights.sum())
-        squares[:d][squares[:d] <= NOISE * before] = 0.0
-    if design.intercept:
-        squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
-    return squares
-
-
-def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
-    """A message: the upper triangle, row by row, and then more numbers."""
-    triangle = len(moment) * (len(moment) + 1) // 2
-    message = np.empty(triangle + sum(part.size for part in more))
-    write: Any = pack
-    write(moment, message)
-    for part in more:
-        message[triangle : triangle + part.size] = part
-        triangle += part.size
-    return message
-
-
-def unpacked(message: FloatArray, width: int) -> FloatArray:
-    """The symmetric matrix of the upper triangle with which that message begins."""
-    matrix = np.empty((width, width))
-    read: Any = unpack
-    read(message, matrix)
-    return matrix
 
 
 def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> tuple[FloatArray, bool]:

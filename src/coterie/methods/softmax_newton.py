@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import scipy.linalg
 
 from coterie.agent import SoftmaxHere
 from coterie.arrays import FloatArray, is_sparse
 from coterie.methods.damped_newton import DampedNewton
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.quadratic import diagonal, second_moment
+from coterie.methods.moments import diagonal, second_moment
 
 BLOCK = 1 << 20
 """Numbers of long rows that are multiplied out at a time."""
@@ -39,13 +38,12 @@ class SoftmaxNewton(DampedNewton):
     def hessian(here: SoftmaxHere) -> FloatArray:
         """The upper triangle of X̃ᵀ ∇²ℓ X̃ = Σ s x xᵀ ⊗ (diag(p) − p pᵀ): the second part is one product of long rows."""
         base, classes, width = here.design.base, here.design.outputs, len(here.w)
-        H = np.zeros((width, width), order="F")
+        H = np.zeros((width, width))
         for start in range(0, len(here.y), BLOCK // width + 1):
             rows = slice(start, start + BLOCK // width + 1)
             roots = here.p[rows] if here.weights is None else here.p[rows] * np.sqrt(here.weights[rows])[:, None]
             long = (base.dense(rows)[:, :, None] * roots[:, None, :]).reshape(-1, width)
-            H = scipy.linalg.blas.dsyrk(-1.0, long.T, beta=1.0, c=H, lower=1, overwrite_c=1)
-        H = H.T
+            H -= long.T @ long
         for c, shares in enumerate(here.weighted(here.p).T):
             H[c::classes, c::classes] += second_moment(base, np.ascontiguousarray(shares))
         return H

@@ -29,7 +29,8 @@ import numpy.typing as npt
 from coterie.agent import Agent, Here
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
 from coterie.methods.low_rank_model import Model, violation
-from coterie.methods.quadratic import diagonal, minimiser, packed, second_moment, unpacked
+from coterie.methods.moments import diagonal, packed, second_moment, unpacked
+from coterie.methods.quadratic import minimiser
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 

@@ -22,13 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import Design, FloatArray, StackedDesign, sealed, shared_result
+from coterie.arrays import Design, FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
 from coterie.methods.cox_newton import CoxNewton
 from coterie.methods.disclosure import TOTALS
-from coterie.methods.quadratic import packed, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere
 from coterie.words import Sum, Talk
 

@@ -13,6 +13,7 @@ from coterie.arrays import FloatArray, Matrix, digest, sealed
 from coterie.bill import Bill
 from coterie.errors import InvalidNetwork, NumericalError, ProtocolError
 from coterie.steps import Steps
+from coterie.threads import WORTH, spread
 from coterie.transport.collectives import Collectives, OneProcess
 from coterie.transport.distributed_gossip import DistributedGossip
 from coterie.transport.gossip import Gossip
@@ -55,6 +56,8 @@ class Driver:
         }
         self._gossip: Gossip | None = None
         self.account: Account | None = None
+        self.numbers = 0
+        """How many numbers an agent of this process holds: whether it is worth a thread."""
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
@@ -66,11 +69,19 @@ class Driver:
         try:
             while True:
                 words: list[Word] = []
-                try:
-                    for talk, reply in zip(talks, replies, strict=True):
-                        words.append(talk.send(reply))
-                except StopIteration as end:
-                    return self._ended(talks, replies, words, end.value)
+                if self.numbers >= WORTH:
+                    said = spread(_sent, list(zip(talks, replies, strict=True)), self.numbers)
+                    words = [word for ended, word in said if not ended]
+                    if silent := [k for k, (ended, _) in enumerate(said) if ended]:
+                        if words:
+                            raise self._disagreement(words, silent)
+                        return [end for _, end in said]
+                else:
+                    try:
+                        for talk, reply in zip(talks, replies, strict=True):
+                            words.append(talk.send(reply))
+                    except StopIteration as end:
+                        return self._ended(talks, replies, words, end.value)
                 if not words:
                     return []
                 kind = type(words[0])
@@ -312,6 +323,15 @@ class Driver:
         other = next(k for k, word in enumerate(words) if type(word) is not type(words[0]))
         one = f"{self.names[self.here[0]]} said {_name(words[0])}"
         return ProtocolError(f"at the same step {one} and {self.names[self.here[other]]} said {_name(words[other])}.")
+
+
+def _sent(member: tuple[Talk[T], Any]) -> tuple[bool, Any]:
+    """What an agent says to that reply: a word, or, with True, what it came to."""
+    talk, reply = member
+    try:
+        return False, talk.send(reply)
+    except StopIteration as end:
+        return True, end.value
 
 
 def _is_finite(message: FloatArray) -> bool:

@@ -1,4 +1,4 @@
-"""Words among agents that live in one process: lockstep, and no threads."""
+"""Words among agents that live in one process: in lockstep, on as many threads as `cores` allows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ class InProcess(Driver):
         names: Sequence[str] | None = None,
         gossip: Gossip | None = None,
         secure_sums: bool = False,
+        numbers: int = 0,
     ):
-        """`gossip`: lost and late messages, records and replays, for agents that wake up one by one."""
+        """`gossip`: lost and late messages, records and replays, for agents that wake up one by one.
+
+        `numbers`: how many an agent holds, on average; if they are many, agents work on several threads.
+        """
         super().__init__(bill, OneProcess(network, names), secure_sums=secure_sums)
-        self._given = gossip or Gossip()
+        self._given, self.numbers = gossip or Gossip(), numbers
 
     def _new_gossip(self) -> Gossip:
         self._given.open(self.bill, self.network.agents)

@@ -1,0 +1,146 @@
+"""All cores of this machine, and the same bits: `spread` lets threads share a list of pieces of work.
+
+Where pieces begin and end follows from the data alone, and their results are put together in the order of the pieces.
+So does whether linear algebra is held to one thread: within a piece, and from the first `spread` on that is worth
+threads until the end of `cores`. The number of threads changes how long it takes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar, copy_context
+from threading import Lock
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+WORTH = 1 << 17
+"""Numbers that a piece has to work through at least: to hand less to another thread takes longer than to do it."""
+
+
+class _Crew:
+    """The threads of one `cores`: they are started when there is work for them."""
+
+    def __init__(self, count: int):
+        self.count, self.lock, self.things = count, Lock(), ExitStack()
+        self.pool: ThreadPoolExecutor | None = None
+        self.working = 1
+        """Threads that are at work, the one that began included."""
+        self.pinned = False
+
+    def settle_down(self) -> None:
+        """Hold linear algebra to one thread from here on."""
+        with self.lock:
+            if not self.pinned:
+                self.things.enter_context(one_blas_thread())
+                self.pinned = True
+
+    def helpers(self, pieces: int) -> int:
+        """How many threads are free to help with so many pieces; they are at work from now on."""
+        with self.lock:
+            free = min(self.count - self.working, pieces - 1)
+            self.working += free
+            if free and self.pool is None:
+                self.pool = self.things.enter_context(ThreadPoolExecutor(self.count - 1, "coterie"))
+        return free
+
+    def dismiss(self, helpers: int) -> None:
+        """That many threads are free again."""
+        with self.lock:
+            self.working -= helpers
+
+
+_crew: ContextVar[_Crew | None] = ContextVar("crew", default=None)
+
+
+def all_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def cores(count: int | None) -> Iterator[None]:
+    """Let `spread` use so many threads, or one for each core; inside of another `cores`, as many as that one said."""
+    if _crew.get() is not None:
+        yield
+        return
+    crew = _Crew(all_cores() if count is None else count)
+    token = _crew.set(crew)
+    try:
+        with crew.things:
+            yield
+    finally:
+        _crew.reset(token)
+
+
+def spread(function: Callable[[S], T], pieces: Sequence[S], numbers: float) -> list[T]:
+    """The function of every piece, each of which works through about so many numbers, in the order of the pieces.
+
+    Of several pieces that fail, the first raises, as if they were done one after the other. A piece may `spread` its
+    own work in turn: who waits for others works, so nobody waits in vain.
+    """
+    crew = _crew.get()
+    if crew is None or numbers < WORTH:
+        return [function(piece) for piece in pieces]
+    crew.settle_down()
+    helpers = crew.helpers(len(pieces)) if len(pieces) > 1 else 0
+    if not helpers:
+        return [function(piece) for piece in pieces]
+    assert crew.pool is not None
+    waiting, results = deque(enumerate(pieces)), [None] * len(pieces)
+    failures: dict[int, BaseException] = {}
+
+    def work() -> None:
+        # Pieces are begun in order: those before one that failed have been begun, and those after it are not missed.
+        while not failures:
+            try:
+                place, piece = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                results[place] = function(piece)  # type: ignore[call-overload]
+            except BaseException as error:
+                failures[place] = error
+
+    # Each works in a copy of this thread's context: numpy's errstate, and which crew this is.
+    helping = [crew.pool.submit(copy_context().run, work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        waiting.clear()
+        for task in helping:
+            if not task.cancel():
+                task.result()
+        crew.dismiss(helpers)
+    if failures:
+        raise failures[min(failures)]
+    return results  # type: ignore[return-value]
+
+
+_limits: list[Any] = []
+"""The limit that is set while anybody wants one, once for each who does."""
+_door = Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold linear algebra to one thread: with several, the digits of a product depend on how many there are.
+
+    The limit is the process's: the first who asks for it sets it, and the last who needs it lifts it.
+    """
+    with _door:
+        _limits.append(_limits[0] if _limits else threadpool_limits(1, "blas"))
+    try:
+        yield
+    finally:
+        with _door:
+            limit = _limits.pop()
+            if not _limits:
+                limit.restore_original_limits()
