@@ -40,6 +40,8 @@ if typing.TYPE_CHECKING:
     from coterie.data import Table, align, read
     from coterie.data.recipes import Preparation
     from coterie.data.remote import Rows
+    from coterie.describe import describe
+    from coterie.description import Description
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
@@ -54,11 +56,11 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
+    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SharedModel, SurvivalModel
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
-    from coterie.personal import Personal
+    from coterie.personal import Personal, Shared
     from coterie.plan import Plan, plan
     from coterie.problem import Problem
     from coterie.result import Result
@@ -76,6 +78,7 @@ __all__ = [
     "Bill",
     "Certificate",
     "CoterieError",
+    "Description",
     "Disclosure",
     "Engine",
     "Evaluation",
@@ -103,12 +106,15 @@ __all__ = [
     "Problem",
     "Result",
     "Rows",
+    "Shared",
+    "SharedModel",
     "Status",
     "Sum",
     "SurvivalModel",
     "Table",
     "Talk",
     "align",
+    "describe",
     "evaluate",
     "networks",
     "path",
@@ -131,16 +137,18 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "describe": "describe",
+    "description": "Description",
     "evaluate": "evaluate",
     "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
+    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SharedModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
-    "personal": "Personal",
+    "personal": "Personal Shared",
     "plan": "Plan plan",
     "problem": "Problem",
     "result": "Result",

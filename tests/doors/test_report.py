@@ -452,6 +452,7 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
         ("graph-cp", "tree", "diffusion", "vrd2", "pvrd2", "dynamic-diffusion"),
         ("naive-dfw", "sva", "dfw-trace", "dfw-subspace"),
         ("dada", "perso-linear", "local", "global"),
+        ("shared", "shared-newton"),
     ],
 )
 def test_methods_that_can_be_compared_differ_in_colour(rivals: tuple[str, ...]) -> None:

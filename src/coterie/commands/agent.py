@@ -121,13 +121,15 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     return result.status.exit_code
 
 
-def ask_for_consent(file: Path, own: Any, study: Any, yes: bool, *, show: bool) -> co.Table:
+def ask_for_consent(
+    file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
+) -> co.Table:
     """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
     from coterie.peers.agent import read_own
     from coterie.peers.consent import ask_once
     from coterie.peers.disclosure import disclosure
 
-    table = read_own(own, study)
+    table = read_own(own, study) if table is None else table
     page = disclosure(study, own.party, table)
     if show:
         console().print(page + "\n", markup=False)
@@ -171,6 +173,8 @@ def _end(one: dict[str, Any]) -> str:
     if "holds" in one:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
         return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+    if "probabilities" in one:
+        return f"{one['about']}, {len(one['columns'])} columns, {one['output']}"
     if "scores" in one:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:

@@ -167,7 +167,9 @@ def question(
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")))] = "squared",
+    loss: Annotated[
+        str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
+    ] = None,
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
@@ -207,19 +209,18 @@ def question(
     ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
-    given: dict[str, Any] = {
-        "strength": strength,
-        "l1_ratio": l1_ratio,
-        "threshold": threshold,
-        "level": level,
-        "radius": radius,
-    }
-    given |= {"lower": lower, "upper": upper, "groups": None if groups is None else _whole_numbers(groups)}
+    given: dict[str, Any] = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level}
+    given |= {"radius": radius, "lower": lower, "upper": upper}
+    given |= {"groups": None if groups is None else _whole_numbers(groups)}
     parameters = {name: value for name, value in given.items() if value is not None}
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
-    kinds: list[Any] = [co.Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
+    kinds: list[Any] = [c[n] for c, n in _parts(loss or "squared", chosen) if n in c]
+    if split == "users":
+        kinds += [co.Personal, co.Shared]
+        named = {"loss": loss, "penalty": penalty, "intercept": intercept}
+        parameters |= {name: value for name, value in named.items() if value}
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
@@ -232,8 +233,8 @@ def question(
     settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
         parts = by_user(data, target, users, columns)
-        return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
-    problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+        return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
+    problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
     roles["prepare"] = recipes
