@@ -37,6 +37,7 @@ WORDS = {
     "f1": "F1",
     "calibration_error": "calibration error",
     "concordance": "concordance",
+    "events": "events",
 }
 """What the scores are called."""
 HEADLINE = ("auc", "accuracy", "concordance", "r2", "explained_deviance", "rmse", "brier", "log_loss")

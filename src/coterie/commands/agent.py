@@ -15,7 +15,7 @@ import coterie as co
 from coterie.commands.exit_codes import BUG
 from coterie.commands.options import Config, Json, Raw
 from coterie.commands.output import console, print_json, summary
-from coterie.errors import InvalidInput
+from coterie.errors import InvalidInput, count
 from coterie.statuses import Status
 
 EXAMPLE = "Example: coterie agent party.toml"
@@ -179,7 +179,7 @@ def _end(one: dict[str, Any]) -> str:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
         size = co.progress.format_bits(one["total"]["bits"])
-        spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"
+        spent = f"{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
         return f"{one['status']}: {one['proves']}\n  {spent}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
@@ -198,7 +198,7 @@ def _show(result: co.Result, output: Path) -> None:
         out.print(warning, markup=False)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
     sent = co.progress.format_bits(result.bill.total.bits)
-    out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {sent} sent by all parties together")
+    out.print(f"[bold]Bill[/bold]  {count(result.rounds, 'round')}, {sent} sent by all parties together")
     out.print(f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True)
 
 

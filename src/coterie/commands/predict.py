@@ -14,7 +14,8 @@ from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import saying
-from coterie.commands.options import Config, Exposure, Json, Offset, Raw, numbered
+from coterie.commands.files import numbered
+from coterie.commands.options import Config, Exposure, Json, Offset, Raw
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
