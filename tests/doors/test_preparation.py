@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -20,6 +21,7 @@ import coterie as co
 from coterie import cli
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import recipe_of
+from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.session.preparation import Place, extremes, side_by_side
 
@@ -274,6 +276,30 @@ def test_text_at_one_party_and_numbers_at_another_are_the_same_categories():
         co.solve(RIDGE, parts, prepare=["code: standardise"])
     with pytest.raises(InvalidData, match=r"'code' holds text, e.g. '7', and there is no recipe for it"):
         co.solve(RIDGE, parts, prepare="standardise")
+
+
+@pytest.mark.parametrize("kind", ["pandas", "nullable", "categories", "polars", "arrow", "rows"])
+def test_frames_of_all_kinds_are_read_alike(kind):
+    frame = FRAME.assign(ok=FRAME["age"] > 50, gone=None)
+    made = {
+        "pandas": lambda: frame,
+        "nullable": lambda: frame.astype({"bmi": "Float64", "visits": "Int64", "city": "string", "ok": "boolean"}),
+        "categories": lambda: frame.astype({"city": "category"}),
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "arrow": lambda: pa.Table.from_pandas(frame),
+        "rows": lambda: pa.Table.from_pandas(frame.assign(y=Y)),
+    }[kind]()
+    recipes = co.Preparation("impute", text="one-hot")
+    rows = Rows(None, target="y", prepare=recipes)
+    table = table_of(made, rows) if kind == "rows" else co.read(made, prepare=recipes)
+    assert table.columns == tuple(frame.columns)
+    assert table.texts == {"city": ("Bern", "Lyon", "Oslo", "Rom", "Ulm")}
+    np.testing.assert_array_equal(table.X[:, 2], FRAME["bmi"])
+    np.testing.assert_array_equal(np.array(table.texts["city"])[table.X[:, 4].astype(int)], FRAME["city"])
+    np.testing.assert_array_equal(table.X[:, 5], FRAME["age"] > 50)
+    assert np.isnan(table.X[:, 6]).all()
+    with pytest.raises(InvalidData, match=r"'day' holds 240 values of type .*, neither numbers nor text"):
+        co.read(frame.assign(day=pd.Timestamp("2026-01-01")), prepare=recipes)
 
 
 def test_rare_names_are_not_told():
