@@ -29,6 +29,8 @@ SURE = 30.0
 """The largest constant that a search beside offsets begins at: classes are then as good as certain."""
 CLOSE = 1e-4
 """Where a search beside offsets ends, as a share of the spread of the offsets: the rest is a straight line."""
+EXACT = 1e-7
+"""The same where slopes jump, and no straight line is left."""
 AROUND = 0.05
 """How close around the secant's root it looks next, as a share of what is left; the middle is always looked at, too."""
 STEEPEST = 1e25
@@ -190,7 +192,7 @@ def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
     offset = np.empty(0) if agent.offset is None else agent.offset
     mean = float((yield Sum(np.array([float(agent.weighted(offset).sum())])))[0]) / total
     squares = float((yield Sum(np.array([float((offset - mean) @ agent.weighted(offset - mean))])))[0])
-    scale = 1.0 + math.sqrt(squares / total)
+    scale, smooth = 1.0 + math.sqrt(squares / total), agent.problem.loss.smooth
     # The least and the largest place known to be left and right of the root, with the slopes there.
     low, high = (-math.inf, 0.0), (math.inf, 0.0)
     places = constant - mean + 2.0 * scale * np.array([-1.0, 0.0, 1.0])
@@ -210,11 +212,13 @@ def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
             places = end + way * reach * np.array([0.25, 1.0])
             continue
         share = -low[1] / (high[1] - low[1])
-        if width <= max(CLOSE * scale, SAME * abs(low[0])):
+        if width <= max((CLOSE if smooth else EXACT) * scale, SAME * abs(low[0])):
             return low[0] + share * width
-        near = width * min(AROUND, AROUND * width / scale)
-        places = np.clip([low[0] + share * width - near, low[0] + share * width + near], low[0], high[0])
-        places = np.append(places, low[0] + 0.5 * width)
+        shares = np.array([0.25, 0.5, 0.75])
+        if smooth:
+            near = min(AROUND, AROUND * width / scale)
+            shares = np.clip([share - near, share + near, 0.5], 0.0, 1.0)
+        places = low[0] + shares * width
 
 
 def _slope(agent: Agent, constant: float) -> float:
