@@ -377,6 +377,23 @@ def test_the_file_of_a_model_has_its_preparation(tmp_path):
         Prepared.restored({"columns": 3})
 
 
+def test_survival_models_take_raw_columns():
+    rng = np.random.default_rng(4)
+    times = co.survival_labels(np.ceil(rng.exponential(20, len(Y))), rng.random(len(Y)) < 0.7)
+    problem, columns = co.Problem("cox", "l2", 0.01), ["age", "bmi", "city"]
+    parts = [(FRAME[columns].iloc[rows], times[rows]) for rows in (slice(0, 100), slice(100, None))]
+    result = co.solve(problem, parts, prepare=["impute, standardise", "one-hot(12)"], tol=1e-9)
+    pooled = ColumnTransformer(
+        [("n", make_pipeline(SimpleImputer(), StandardScaler()), columns[:2]), ("c", HOT, ["city"])]
+    ).fit(FRAME)
+    by_hand = [(pooled.transform(frame), y) for frame, y in parts]
+    expected = co.solve(problem, by_hand, tol=1e-9)
+    np.testing.assert_allclose(result.model.coef_, expected.model.coef_, atol=1e-8)
+    found, known = result.model.baseline(parts[0]), expected.model.baseline(by_hand[0])
+    np.testing.assert_allclose(found.curves[0].hazard, known.curves[0].hazard, rtol=1e-6)
+    assert co.verify(result.certificate, result.model, parts).holds
+
+
 def test_numbers_that_do_not_follow_from_the_data_are_found():
     """A proof about other numbers holds for these; `verify` says that the recipes do not give them."""
     recipes = {"numbers": "impute, standardise", "text": "one-hot"}
