@@ -236,10 +236,10 @@ def question(
         parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
-    if target is None and loss != "cox" and problem.family != "low-rank" and any(map(has_named_columns, data)):
-        raise InvalidInput("--target is missing: it names the column with the labels.")
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
+    if target is None and loss != "cox" and problem.family != "low-rank" and any(map(has_named_columns, data)):
+        raise InvalidInput("--target is missing: it names the column with the labels.")
     roles["prepare"] = recipes
 
     def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:

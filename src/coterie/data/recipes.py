@@ -103,6 +103,11 @@ class Preparation:
         return _from_lines(lines)
 
     @staticmethod
+    def from_settings(settings: Mapping[str, Any]) -> Preparation:
+        """What a certificate says of one."""
+        return Preparation.of({name: value for name, value in settings.items() if name != "numbers_given"})
+
+    @staticmethod
     def load(path: str | Path) -> Preparation:
         """Read a TOML file with numbers, text and columns."""
         try:

@@ -107,7 +107,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
         if not problem.penalty.coercive:
             lines += ["  - for every column the sum of its squares"]
-    if table.offset is not None and problem.intercept:
+    if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]

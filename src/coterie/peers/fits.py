@@ -59,7 +59,7 @@ class Fits:
     prepared: Prepared | None = None
     """What was done with the columns."""
     sent: dict[str, Any] | None = None
-    """The state of a bill: what that cost. It is on the bill of the first fit."""
+    """The state of a bill: what that cost. A path counts it with its folds."""
 
     @staticmethod
     def begin(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Fits:
@@ -133,7 +133,7 @@ class Fits:
         saved = None if own.checkpoint is None else Checkpoint(own.checkpoint / identity[:16], identity, VERSIONS)
         transport, limits = self.transport(), setup.limits
         warm = None if before is None else [replace(self.point(agent, before), kept=before.kept)]
-        sent = self.sent if before is None and not called else None
+        sent = self.sent if study.path is None else None
         how = {"checkpoint": saved, "warm": warm, "watch": self.watch, "stop_wished": self.stop_wished, "sent": sent}
         outcome = run([agent], setup.steps, transport, limits, **how)  # type: ignore[arg-type]
         if outcome.error is None:
