@@ -115,6 +115,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -
     if as_json:
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
         told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told |= {} if path is None else {"path_total": vars(path.total)}
         told |= {} if cost is None else {"cost": cost}
         print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
     else:
@@ -193,8 +194,9 @@ def _end(one: dict[str, Any]) -> str:
     if "scores" in one:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
-        size = co.progress.format_bits(one["total"]["bits"])
-        spent = f"{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
+        size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
+        chosen = f"strength {one['strength']:.5g} chosen, " if "strength" in one else ""
+        spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
         cost = f"\n  {one['cost']}" if "cost" in one else ""
         return f"{one['status']}: {one['proves']}\n  {spent}{cost}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
