@@ -45,6 +45,7 @@ if typing.TYPE_CHECKING:
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
+        CoxRegressor,
         LinearClassifier,
         LinearRegressor,
         LowRankClassifier,
@@ -57,7 +58,15 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SharedModel, SurvivalModel
+    from coterie.models import (
+        Baseline,
+        LinearModel,
+        LowRankModel,
+        MulticlassModel,
+        PersonalModel,
+        SharedModel,
+        SurvivalModel,
+    )
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
@@ -76,9 +85,11 @@ __version__ = version("coterie")
 __all__ = [
     "Agent",
     "Ask",
+    "Baseline",
     "Bill",
     "Certificate",
     "CoterieError",
+    "CoxRegressor",
     "Description",
     "Disclosure",
     "Engine",
@@ -138,7 +149,7 @@ _NAMES_OF = {
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
-    "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
+    "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
     "PersonalizedClassifier PersonalizedRegressor",
     "describe": "describe",
     "description": "Description",
@@ -147,7 +158,7 @@ _NAMES_OF = {
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SharedModel SurvivalModel",
+    "models": "Baseline LinearModel LowRankModel MulticlassModel PersonalModel SharedModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",

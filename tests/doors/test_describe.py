@@ -129,15 +129,12 @@ def test_columns_of_text_at_one_party_and_numbers_at_another():
 @pytest.mark.cluster
 @pytest.mark.parametrize("engine", ["ray", "spark", "peers"])
 def test_on_every_engine_the_same(engine):
-    data = PARTS if engine == "peers" else [functools.partial(_given, part) for part in PARTS]
+    data = PARTS if engine == "peers" else [functools.partial(pd.DataFrame, part) for part in PARTS]
     there = co.describe(data, target="ill", engine=engine, secure_sums=False)
     here = co.describe(PARTS, target="ill")
-    assert there.columns == here.columns
+    assert there["age"] == here["age"]  # others have NaNs, which differ
+    assert str(there) == str(here)
     assert there.bill == here.bill
-
-
-def _given(part):
-    return part
 
 
 def test_with_secure_sums_the_same():

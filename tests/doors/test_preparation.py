@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -19,6 +21,7 @@ import coterie as co
 from coterie import cli
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import recipe_of
+from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.session.preparation import Place, extremes, side_by_side
 
@@ -275,6 +278,30 @@ def test_text_at_one_party_and_numbers_at_another_are_the_same_categories():
         co.solve(RIDGE, parts, prepare="standardise")
 
 
+@pytest.mark.parametrize("kind", ["pandas", "nullable", "categories", "polars", "arrow", "rows"])
+def test_frames_of_all_kinds_are_read_alike(kind):
+    frame = FRAME.assign(ok=FRAME["age"] > 50, gone=None)
+    made = {
+        "pandas": lambda: frame,
+        "nullable": lambda: frame.astype({"bmi": "Float64", "visits": "Int64", "city": "string", "ok": "boolean"}),
+        "categories": lambda: frame.astype({"city": "category"}),
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "arrow": lambda: pa.Table.from_pandas(frame),
+        "rows": lambda: pa.Table.from_pandas(frame.assign(y=Y)),
+    }[kind]()
+    recipes = co.Preparation("impute", text="one-hot")
+    rows = Rows(None, target="y", prepare=recipes)
+    table = table_of(made, rows) if kind == "rows" else co.read(made, prepare=recipes)
+    assert table.columns == tuple(frame.columns)
+    assert table.texts == {"city": ("Bern", "Lyon", "Oslo", "Rom", "Ulm")}
+    np.testing.assert_array_equal(table.X[:, 2], FRAME["bmi"])
+    np.testing.assert_array_equal(np.array(table.texts["city"])[table.X[:, 4].astype(int)], FRAME["city"])
+    np.testing.assert_array_equal(table.X[:, 5], FRAME["age"] > 50)
+    assert np.isnan(table.X[:, 6]).all()
+    with pytest.raises(InvalidData, match=r"'day' holds 240 values of type .*, neither numbers nor text"):
+        co.read(frame.assign(day=pd.Timestamp("2026-01-01")), prepare=recipes)
+
+
 def test_rare_names_are_not_told():
     """Of a category that is too rare, others learn a hash and a count; the model does not name it."""
     frame = pd.DataFrame({"x": np.arange(60.0), "name": ["a"] * 30 + ["b"] * 28 + ["secret", "hidden"]})
@@ -340,12 +367,49 @@ def test_the_file_of_a_model_has_its_preparation(tmp_path):
     np.testing.assert_array_equal(again.model.predict(FRAME), result.model.predict(FRAME))
     assert co.verify(again.certificate, again.model, PARTS).holds
     assert again.certificate.settings["prepare"]["text"] == "one-hot(12)"
+    page = co.report.write_report(result, tmp_path / "report.html").read_text()
+    assert "impute, standardise; one-hot(12); age: spline(5)" in page
     changed = again.model.preparation.state()
     changed["columns"][0]["steps"][0]["knots"][0] -= 1.0
     other = type(again.model)(**{**vars(again.model), "preparation": Prepared.restored(changed)})
     assert not co.verify(again.certificate, other, PARTS).holds
     with pytest.raises(ValueError, match="its preparation is damaged"):
         Prepared.restored({"columns": 3})
+
+
+def test_survival_models_take_raw_columns():
+    rng = np.random.default_rng(4)
+    times = co.survival_labels(np.ceil(rng.exponential(20, len(Y))), rng.random(len(Y)) < 0.7)
+    problem, columns = co.Problem("cox", "l2", 0.01), ["age", "bmi", "city"]
+    parts = [(FRAME[columns].iloc[rows], times[rows]) for rows in (slice(0, 100), slice(100, None))]
+    result = co.solve(problem, parts, prepare=["impute, standardise", "one-hot(12)"], tol=1e-9)
+    pooled = ColumnTransformer(
+        [("n", make_pipeline(SimpleImputer(), StandardScaler()), columns[:2]), ("c", HOT, ["city"])]
+    ).fit(FRAME)
+    by_hand = [(pooled.transform(frame), y) for frame, y in parts]
+    expected = co.solve(problem, by_hand, tol=1e-9)
+    np.testing.assert_allclose(result.model.coef_, expected.model.coef_, atol=1e-8)
+    found, known = result.model.baseline(parts[0]), expected.model.baseline(by_hand[0])
+    np.testing.assert_allclose(found.curves[0].hazard, known.curves[0].hazard, rtol=1e-6)
+    assert co.verify(result.certificate, result.model, parts).holds
+
+
+def test_numbers_that_do_not_follow_from_the_data_are_found():
+    """A proof about other numbers holds for these; `verify` says that the recipes do not give them."""
+    recipes = {"numbers": "impute, standardise", "text": "one-hot"}
+    first = co.solve(RIDGE, PARTS, prepare=recipes)
+    state = first.model.preparation.state()
+    state["columns"][0]["steps"][1]["shift"][0] += 1e-3
+    other = co.solve(RIDGE, PARTS, prepare=Prepared.restored(state))
+    assert co.verify(other.certificate, other.model, PARTS).holds
+    claimed = {**other.certificate.settings, "prepare": co.Preparation(**recipes).settings()}
+    forged = replace(other.certificate, settings=claimed)
+    found = co.verify(forged, other.model, PARTS).objections
+    assert found == ("the numbers of the preparation do not follow from the data",)
+    silent = replace(other.certificate, settings={k: v for k, v in claimed.items() if k != "prepare"})
+    assert "disagree on whether columns were prepared" in co.verify(silent, other.model, PARTS).objections[0]
+    ring = co.solve(RIDGE, PARTS, prepare=recipes, network="ring", secure_sums=True)
+    assert co.verify(ring.certificate, ring.model, PARTS).holds
 
 
 def test_a_preparation_changes_neither_labels_nor_weights():
@@ -411,19 +475,18 @@ def test_recipes_in_files(run, tmp_path):
     written = 'numbers = "impute, min-max"\ntext = "one-hot"\n[columns]\nage = "spline(4)"\n'
     (tmp_path / "recipes.toml").write_text(written)
     (tmp_path / "fit.toml").write_text(written.replace("numbers", "[prepare]\nnumbers").replace("[col", "[prepare.col"))
-    for given in (["--prepare", "recipes.toml"], ["--config", "fit.toml"]):
-        code, out, err = run(*FIT, *given)
-        assert code == 0, out + err
-        model, certificate = co.models.load_model("answer/model.npz"), co.Certificate.load("answer/certificate.json")
-        assert certificate.settings["prepare"] == recipes
-        assert "age spline 1" in model.columns
+    code, out, err = run(*FIT, "--config", "fit.toml")
+    assert code == 0, out + err
+    model, certificate = co.models.load_model("answer/model.npz"), co.Certificate.load("answer/certificate.json")
+    assert certificate.settings["prepare"] == recipes
+    assert "age spline 1" in model.columns
+    assert run("plan", *FILES, "--prepare", "recipes.toml")[0] == 0
     assert "prepare=" in (tmp_path / "answer" / "report.html").read_text()
     assert run(*FIT, "--prepare", "recipes.toml", "--prepare", "keep")[0] == 2
     (tmp_path / "recipes.toml").write_text('numbers = "scale"')
     assert "step of a preparation" in run(*FIT, "--prepare", "recipes.toml")[2]
     code, _, err = run(*FIT)
     assert (code, "impute them (prepare)" in " ".join(err.split())) == (3, True)
-    assert run("plan", *FILES, "--prepare", "impute", "--prepare", "one-hot")[0] == 0
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
-from tests.chaos.parties import NAMES, same_secrets, together, write_study
+from tests.chaos.parties import NAMES, free_ports, same_secrets, together, write_study
+from tests.pages import DOCS, blocks, commands, put_in_place, run_command
 from typer.testing import CliRunner
 
 import coterie as co
@@ -81,3 +83,34 @@ def test_a_party_without_an_exposure_is_named_by_all(tmp_path):
     for error in together(tmp_path):
         assert isinstance(error, InvalidData)
         assert "party 'bea': has no offset, but party 'ada' has" in str(error)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_run(tmp_path, monkeypatch):
+    """With ports that are free, and a party.toml for the other two."""
+    page = DOCS / "tutorials" / "counts-with-exposure.md"
+    namespace: dict[str, object] = {}
+    monkeypatch.chdir(tmp_path)
+    exec(next(block.text for block in blocks(page) if block.language == "python"), namespace)
+    for block in blocks(page):
+        put_in_place(block, tmp_path)
+    study = tmp_path / "study"
+    text = (study / "study.toml").read_text()
+    for port, free in zip(("7410", "7411", "7412"), free_ports(3), strict=True):
+        text = text.replace(port, str(free))
+    (study / "study.toml").write_text(text)
+    for name in ("south", "west"):
+        (study / name).mkdir()
+        (study / name / "party.toml").write_text((study / "north/party.toml").read_text().replace("north", name))
+    asked = next(block for block in blocks(page) if "coterie agent study" in block.text and block.language == "console")
+    for command, _ in commands(asked):
+        code, printed = run_command(command)
+        assert code == 0, printed
+    model = co.models.load_model(study / "north" / "result" / "model.npz")
+    insurers = [co.read(f"{name}.csv", target="claims", exposure="years") for name in ("north", "south", "west")]
+    local = co.solve(co.Problem("poisson", intercept=True), insurers, secure_sums=True)
+    np.testing.assert_array_equal(model.coef_, local.model.coef_)
+    code, printed = run_command("coterie predict study/north/party.toml new.csv")
+    new = pd.read_csv("new.csv")
+    expected = local.model.predict(new, offset=np.log(new["years"]))
+    np.testing.assert_allclose([float(line) for line in printed.split()], expected)

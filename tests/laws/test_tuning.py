@@ -119,6 +119,7 @@ CASES = {
     ],
     "methods.damped_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.diffusion_rows": runs(["pvrd2"], ["wine logistic"], **COLUMNS),
     "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
     "methods.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
     "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),

@@ -13,7 +13,8 @@ from rich.table import Table as RichTable
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, by_user, in_panels, pairs
+from coterie.commands.files import by_user
+from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, in_panels, pairs
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 

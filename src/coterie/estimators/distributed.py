@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
@@ -28,6 +28,7 @@ from coterie.data.remote import Rows
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
+from coterie.estimators.checked import checked
 from coterie.families import Family
 from coterie.methods import Method
 from coterie.problem import Problem
@@ -108,6 +109,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     threads: int | None = None
     random_state: Any = None
 
+    _pieces: ClassVar[int] = Family.pieces
+    """The number of agents, where none is given."""
     _reading: ClassVar[Mapping[str, Any]] = {}
     """How labels are to be read, as `validate_data` says it."""
 
@@ -131,7 +134,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             self._take([model], None, one=isinstance(rows.target, str))
             return self
         how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C", **self._reading}
-        X, y = validate_data(self, X, y, **how)
+        X, y = checked(self, X, y, **how)
         kept, weights = _positive_weights(X, sample_weight)
         if offset is not None:
             offset = valid_offset(values_of(offset, "data", "offset"), "data", X.shape[0])[kept]
@@ -193,7 +196,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         columns = None if names is None else tuple(map(str, names))
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
-        tables = gather(numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"]), seed)
+        most = X.shape[self.split == "features"]
+        tables = gather(numbered, self.split, _at_most(self.agents, most, self._pieces), seed)
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
@@ -257,7 +261,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any) -> Matrix:
         """X as it was in `fit`: the columns, dense or sparse, in single or double precision."""
         check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return checked(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _checkpoint(self, place: int, problems: int) -> Any:
         if self.checkpoint is None or problems == 1:
@@ -283,16 +287,21 @@ def _rows_of(X: Any, y: Any, sample_weight: Any, offset: Any = None) -> Rows | N
         if y is not None or sample_weight is not None or offset is not None:
             raise InvalidData("Rows name their columns themselves: leave y and sample_weight out, and offset.")
         return X
-    if not (hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")):
+    if not is_rows(X):
         return None
     if not (isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))):
         raise InvalidData(f"y names the labels' column, or columns, of the {type(X).__name__}: fit(frame, 'label').")
     return Rows(X, target=y, weight=sample_weight, offset=offset)
 
 
-def _at_most(agents: Any, size: int) -> Any:
+def is_rows(X: Any) -> bool:
+    """Whether that is rows of a cluster: as such, a Spark DataFrame or a Ray Dataset."""
+    return isinstance(X, Rows) or hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")
+
+
+def _at_most(agents: Any, size: int, pieces: int) -> Any:
     """A count of agents, of whom none is idle; anything else is left to `split`."""
-    count = Family.pieces if agents is None else agents
+    count = pieces if agents is None else agents
     return min(count, size) if isinstance(count, int | np.integer) else count
 
 

@@ -16,11 +16,12 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from coterie.arrays import FloatArray, is_sparse, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidInput
+from coterie.estimators.checked import checked
 from coterie.estimators.choice import BOOSTED, LINEAR, choose
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
@@ -94,7 +95,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any, users: Any) -> FloatArray:
         check_is_fitted(self, "model_")
-        X = validate_data(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
+        X = checked(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
         if users is None and len(self.model_.users) > 1 and self.unknown == "common":
             warnings.warn(
                 "nobody says whose these rows are, so they get the common model. Give users=; in searches of "
@@ -159,7 +160,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedClassifier:
         """Fit one model per user; `users` has one label per row."""
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr")
+        X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
@@ -276,7 +277,7 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedRegressor:
         """Fit one model per user; `users` has one label per row."""
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
+        X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
         labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
         tables = gather((X, y.astype(float), labels), "users", None)
         how = {"split": "users", "engine": self.engine, "seed": seed_of(self.random_state)}

@@ -14,11 +14,12 @@ from coterie.models.model import Model
 from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
 from coterie.models.shared import SharedModel
-from coterie.models.survival import SurvivalModel
+from coterie.models.survival import Baseline, SurvivalModel
 
 __all__ = [
     "MODELS",
     "AnyModel",
+    "Baseline",
     "LinearModel",
     "LowRankModel",
     "Model",

@@ -107,11 +107,11 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
         if not problem.penalty.coercive:
             lines += ["  - for every column the sum of its squares"]
-    if table.offset is not None and problem.intercept:
+    if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
-    lines += ["", *_rounds(study)]
+    lines += [*_preparation(study), "", *_rounds(study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
@@ -120,7 +120,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     if study.split == "features":
         lines += ["", "Sent to predict:"]
         lines += [
-            "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up"
+            "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up",
+            "  - with --without, the same of the rows that were fitted, and its own penalty, added up",
         ]
     lines += [
         "",
@@ -139,6 +140,28 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
     return "\n".join(lines)
+
+
+_STEPS = {
+    "min-max": "the smallest and the largest value of each column{}",
+    "spline": "for every column counts of its values in agreed bins, added up: quantiles, about one percent exact",
+    "one-hot": "a hash of each category of a column, by which a guess can be confirmed; its rows, added up; and the "
+    "names of those that are not rare",
+}
+
+
+def _preparation(study: Study) -> list[str]:
+    """What the numbers of a preparation tell."""
+    recipes = study.make_preparation()
+    if recipes is None:
+        return []
+    if study.split == "features":
+        return ["", f"Prepared here, without a message: {recipes}"]
+    lines = ["", f"Sent once to prepare the columns ({recipes}):"]
+    lines += ["  - for every column whether it is text, and, added up: rows with a value, missing values, sum, squares"]
+    hidden = ", of which only those of all parties become known" if study.has_secure_sums else ""
+    names = dict.fromkeys(step.name for step in recipes.steps)
+    return lines + [f"  - {_STEPS[name].format(hidden)}" for name in names if name in _STEPS]
 
 
 def _path(study: Study) -> list[str]:

@@ -9,6 +9,8 @@ study.toml, the same at every party:
     loss = "logistic"
     penalty = "l1"
     strength = 0.001                    # or leave it out, and [path] with strengths, cv and rule chooses it
+    [prepare]                           # if columns are raw: see docs/preparation.md
+    numbers = "impute, standardise"
     [[party]]
     name = "clinic"
     address = "clinic.example.org:7400"
@@ -32,7 +34,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -40,6 +42,7 @@ import msgspec
 
 from coterie import __version__
 from coterie.arrays import digest, whole_number
+from coterie.data.recipes import Preparation
 from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
 from coterie.families import family_of
@@ -49,6 +52,7 @@ from coterie.peers.policy import Policy
 from coterie.personal import problem_of_users
 from coterie.problem import Problem
 from coterie.rounds import Limits
+from coterie.session.preparing import check_problem as check_preparation
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import check_problem
 from coterie.session.strengths import COUNT, check_strength, check_strengths
@@ -122,6 +126,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
     secure_sums: bool | None = None
     """Whether sums are masked; by default split by samples and parties are three or more."""
+    prepare: dict[str, Any] | str | list[str] | None = None
+    """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes."""
     path: PathSettings | None = None
     """Which strengths to try; the strength in the problem is then left out."""
     inference: Literal["model", "robust", "clustered"] | None = None
@@ -137,6 +143,29 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def names(self) -> list[str]:
         """The parties, in the order of the agents."""
         return [party.name for party in self.party]
+
+    def without(self, parties: Sequence[str]) -> Study:
+        """The study of those who are left when these parties are gone for good."""
+        gone = {self.names[self.index(party)] for party in parties}
+        left = tuple(party for party in self.party if party.name not in gone)
+        if len(left) < 2:
+            raise InvalidInput(
+                f"without {', '.join(parties)} there are no two parties left; one fits with `coterie fit`."
+            )
+        network = self.network
+        if isinstance(network, list):
+            network = [pair for pair in network if not gone & {*pair}]
+        dials = tuple(pair for pair in self.dials if not gone & {*pair})
+        reduced = msgspec.structs.replace(self, party=left, network=network, dials=dials)
+        try:
+            agents = reduced.make_network().agents
+        except InvalidInput as error:
+            raise InvalidInput(f"without {', '.join(parties)}, of the network is left: {error}") from error
+        if agents != len(left):
+            raise InvalidInput(
+                f"without {', '.join(parties)} the network of the study falls apart: give it other pairs."
+            )
+        return reduced
 
     def index(self, party: str) -> int:
         """Which agent that party is."""
@@ -161,6 +190,10 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
             return problem_of_users(**self.problem)
         chosen = {} if self.path is None else {"strength": 1.0 if strength is None else strength}
         return Problem(**{**self.problem, **chosen})
+
+    def make_preparation(self) -> Preparation | None:
+        """What to do with raw columns first, if anything."""
+        return None if self.prepare is None else Preparation.of(self.prepare)
 
     def make_limits(self) -> Limits:
         """When to stop."""
@@ -200,7 +233,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def agreement(self) -> str:
         """Everything that must be the same at all parties, one thing a line; the version of the program is one."""
         plain = msgspec.to_builtins(self)
-        for name in ("path", "inference"):
+        for name in ("path", "inference", "prepare"):
             if plain[name] is None:
                 del plain[name]
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
@@ -286,6 +319,12 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
     _check_path(path, study)
     problem = study.make_problem()
+    if study.prepare is not None:
+        try:
+            check_preparation(problem, study.split)
+            study.make_preparation()
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: [prepare]: {error}") from error
     if study.inference is not None:
         check_problem(problem, study.split)
     study.make_limits()
@@ -347,8 +386,11 @@ def _check_method(path: str | Path, study: Study) -> None:
         raise InvalidInput(f"{path}: method {study.method!r} is for data split by {split}, not by {study.split}.")
 
 
-def load_party(path: str | Path) -> tuple[PartyFile, Study]:
-    """Read party.toml and its study, with all paths made absolute."""
+def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile, Study]:
+    """Read party.toml and its study, with all paths made absolute; perhaps without parties that are gone for good.
+
+    Without them, results are kept in a folder of their own, beside that of the whole study.
+    """
     path = Path(path)
     own = _decoded(path, PartyFile)
     base = path.resolve().parent
@@ -368,7 +410,14 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
             f'{path}: cluster names the column with the cluster of each row, for inference = "clustered" in the study.'
         )
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
-    return own, study
+    if not without:
+        return own, study
+    if own.party in without:
+        raise InvalidInput(f"{path} is the file of {own.party}, which is to be left out.")
+    study = study.without(without)
+    _check_dials(path, study)
+    folder = own.output.with_name(f"{own.output.name}-without-{'-'.join(sorted({*without}))}")
+    return msgspec.structs.replace(own, output=folder), study
 
 
 def _decoded(path: str | Path, kind: type[T]) -> T:

@@ -269,7 +269,8 @@ def choose_method(
                 "problem. Name one, or change a policy."
             )
         if not liked:
-            raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
+            personal = " There it is a personal one: co.Personal(beta=10)." if split == "users" else ""
+            raise InvalidProblem(f"there is no method for this problem on data split by {split}.{personal}")
         name = max(liked, key=lambda known: liked[known][0])
         explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:
