@@ -346,7 +346,7 @@ def test_searches_of_scikit_learn_route_users():
         search.fit(X, y, users=users)
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
         assert search.best_score_ > 0.8
-        assert search.predict(X, users=users).shape == y.shape
+        assert search.best_estimator_.predict(X, users=users).shape == y.shape
     model = search.best_estimator_
     with pytest.warns(UserWarning, match="enable_metadata_routing=True"):
         assert np.isfinite(model.score(X, y))
