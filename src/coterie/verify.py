@@ -136,7 +136,7 @@ def _wrong_preparation(
 ) -> Iterator[str]:
     """Whether the model's preparation is what the recipes of the certificate give for the data."""
     if recipes is None or prepared is None:
-        if (recipes is None) != (prepared is None):
+        if recipes is not None or prepared is not None:
             yield "the certificate and the model disagree on whether columns were prepared"
     elif not recipes.get("numbers_given") and not follows_from(prepared, recipes, data, split):
         yield "the numbers of the preparation do not follow from the data"
