@@ -113,6 +113,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     if as_json:
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
         told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told |= {} if path is None else {"path_total": vars(path.total)}
         print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
     else:
         for one in filter(None, (path, inference)):
@@ -178,8 +179,9 @@ def _end(one: dict[str, Any]) -> str:
     if "scores" in one:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
-        size = co.progress.format_bits(one["total"]["bits"])
-        spent = f"{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
+        size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
+        chosen = f"strength {one['strength']:.5g} chosen, " if "strength" in one else ""
+        spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
         return f"{one['status']}: {one['proves']}\n  {spent}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
