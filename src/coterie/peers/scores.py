@@ -18,7 +18,7 @@ from coterie.arrays import FloatArray
 from coterie.data import Table
 from coterie.data.summary import check_together, refuse_unequal_rows
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
-from coterie.evaluate import about, headline_scores, with_labels
+from coterie.evaluate import headline_scores, of_model, with_labels
 from coterie.evaluation import Evaluation
 from coterie.models import LinearModel, load_model
 from coterie.peers.agent import read_new
@@ -142,7 +142,7 @@ def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
         own = headline_scores(alone(measured(model, table, scores)))
     told = session.all_gather(own, "scores", dict[str, float] | None)  # type: ignore[arg-type]
     parties = {name: one for name, one in zip(study.names, told, strict=True) if one is not None}
-    return replace(found, about=about(model, found, len(study.names)), parties=parties, bill=transport.bill)
+    return of_model(model, replace(found, parties=parties, bill=transport.bill), len(study.names))
 
 
 def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None:
@@ -152,7 +152,7 @@ def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None
     if scores is None:
         return None
     found = alone(measured(model, with_labels([here], model)[0], scores))
-    return replace(found, about=about(model, found, len(session.study.names)))
+    return of_model(model, found, len(session.study.names))
 
 
 def _at_the_labels(session: Session, model: Any, here: Table) -> FloatArray | None:
