@@ -15,8 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from coterie.arrays import whole_number
 from coterie.data import Table
 from coterie.data.remote import Rows, Source, table_of
@@ -159,9 +157,8 @@ class _Part:
         import pyarrow as pa
         import ray
 
-        if not self.blocks:  # there are fewer blocks than agents
-            return Table(X=np.empty((0, 0)))
-        return table_of(pa.concat_tables(ray.get(self.blocks)), self.rows)
+        # A Dataset of few blocks leaves some agents without any.
+        return table_of(pa.concat_tables(ray.get(self.blocks)) if self.blocks else pa.table({}), self.rows)
 
 
 class _Worker:
