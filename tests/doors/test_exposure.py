@@ -114,7 +114,20 @@ def test_an_exposure_from_the_shell(insurers):
     assert "--offset or --exposure" in run("predict", model, files[0], code=1)
     assert "deviance" in run("evaluate", model, *files, "--target", "claims", "--exposure", "years")
     assert "both say what is added" in run(*fit, "--offset", "log", "--exposure", "years", code=1)
-    path = ["path", *fit[1:], "--penalty", "l1", "--exposure", "years", "--cv", "3", "-o", folder / "path"]
+    path = [
+        "path",
+        *fit[1:],
+        "--penalty",
+        "l1",
+        "--exposure",
+        "years",
+        "--cv",
+        "2",
+        "--strengths",
+        "0.1,0.01",
+        "-o",
+        folder / "path",
+    ]
     assert "strength" in run(*path)
 
 
