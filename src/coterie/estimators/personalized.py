@@ -202,6 +202,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         entry = _entry(self.method)
         wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
         options = {part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted}
+        entry(**options)  # refuses what makes no sense, also where it turns out that nobody needs it
         return {
             "split": "users",
             "method": self.method,
