@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
+from coterie.threads import spread
 
 BLOCK = 1 << 17
 """Numbers of a dense X that are weighted at a time."""
@@ -73,11 +75,9 @@ def _dense_moment(
     d = X.shape[1] if columns is None else len(columns)
     moment = np.zeros((d, d))
     kind: Any = np.float32 if single else float
-    for sign in (1.0, -1.0):
-        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
-        if not rows.size or not d:
-            continue
-        height = max(BLOCK // d, 2 * d)
+
+    def of_rows(rows: npt.NDArray[np.intp], sign: float) -> FloatArray:
+        total, height = np.zeros((d, d)), max(BLOCK // d, 2 * d)
         for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
             some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
@@ -92,7 +92,17 @@ def _dense_moment(
                 else:
                     A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
                 # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
-                (np.add if sign > 0 else np.subtract)(moment, A.T @ A, out=moment)
+                total += A.T @ A
+        return total
+
+    for sign in (1.0, -1.0):
+        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
+        if not rows.size or not d:
+            continue
+        # Pieces for several threads, each longer than wide: their sums are matrices, too.
+        count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
+        for part in spread(partial(of_rows, sign=sign), np.array_split(rows, count), len(rows) * d / count):
+            (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
     lengths = moment.diagonal()
     if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
         return _dense_moment(X, columns, scale, centre, single=False)
