@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,8 @@ def second_moment(
     rows are multiplied out in half the time.
     """
     n, width = design.shape
-    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
-    plain = columns is None and not (design.intercept or isinstance(design, CentredDesign) or is_sparse(design.X))
-    if plain and n * width * width <= FEW:
-        small, multiply = np.zeros((width, width)), cast(Any, add_dense_moment)
-        multiply(design.X, scale, small)
-        return small
     chosen = np.arange(width) if columns is None else columns
+    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
     here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
     d, centre = len(here), design.centre[here] if isinstance(design, CentredDesign) else None
     sums = design.adjoint(scale)[here] if d < len(chosen) or centre is not None else np.empty(0)
@@ -129,6 +124,21 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     if design.intercept:
         squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
     return squares
+
+
+def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+    """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
+    n, width = design.shape
+    if n * width * width > FEW or type(design.X) is not np.ndarray or type(design) is not Design or design.intercept:
+        return packed(second_moment(design, weights, single=single), *more)
+    triangle = width * (width + 1) // 2
+    message = np.zeros(triangle + sum(part.size for part in more))
+    add: Any = add_dense_moment
+    add(design.X, weights, message)
+    for part in more:
+        message[triangle : triangle + part.size] = part
+        triangle += part.size
+    return message
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
