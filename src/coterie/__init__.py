@@ -40,9 +40,12 @@ if typing.TYPE_CHECKING:
     from coterie.data import Table, align, read
     from coterie.data.recipes import Preparation
     from coterie.data.remote import Rows
+    from coterie.describe import describe
+    from coterie.description import Description
     from coterie.engines import Engine
     from coterie.errors import CoterieError
     from coterie.estimators import (
+        CoxRegressor,
         LinearClassifier,
         LinearRegressor,
         LowRankClassifier,
@@ -54,11 +57,19 @@ if typing.TYPE_CHECKING:
     from coterie.inference import Inference
     from coterie.losses import Loss
     from coterie.methods import Disclosure, Method
-    from coterie.models import LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel
+    from coterie.models import (
+        Baseline,
+        LinearModel,
+        LowRankModel,
+        MulticlassModel,
+        PersonalModel,
+        SharedModel,
+        SurvivalModel,
+    )
     from coterie.networks import Network
     from coterie.path import Path, path
     from coterie.penalties import Penalty
-    from coterie.personal import Personal
+    from coterie.personal import Personal, Shared
     from coterie.plan import Plan, plan
     from coterie.problem import Problem
     from coterie.result import Result
@@ -73,9 +84,12 @@ __version__ = version("coterie")
 __all__ = [
     "Agent",
     "Ask",
+    "Baseline",
     "Bill",
     "Certificate",
     "CoterieError",
+    "CoxRegressor",
+    "Description",
     "Disclosure",
     "Engine",
     "Evaluation",
@@ -103,12 +117,15 @@ __all__ = [
     "Problem",
     "Result",
     "Rows",
+    "Shared",
+    "SharedModel",
     "Status",
     "Sum",
     "SurvivalModel",
     "Table",
     "Talk",
     "align",
+    "describe",
     "evaluate",
     "networks",
     "path",
@@ -130,17 +147,20 @@ _NAMES_OF = {
     "data.remote": "Rows",
     "engines": "Engine",
     "errors": "CoterieError",
-    "estimators": "LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor PersonalizedClassifier",
+    "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
+    "PersonalizedClassifier",
+    "describe": "describe",
+    "description": "Description",
     "evaluate": "evaluate",
     "evaluation": "Evaluation",
     "inference": "Inference",
     "losses": "Loss",
     "methods": "Disclosure Method",
-    "models": "LinearModel LowRankModel MulticlassModel PersonalModel SurvivalModel",
+    "models": "Baseline LinearModel LowRankModel MulticlassModel PersonalModel SharedModel SurvivalModel",
     "networks": "Network",
     "path": "Path path",
     "penalties": "Penalty",
-    "personal": "Personal",
+    "personal": "Personal Shared",
     "plan": "Plan plan",
     "problem": "Problem",
     "result": "Result",

@@ -149,7 +149,7 @@ class Agent:
     @remembered
     def risk(self) -> RiskSets:
         """Survival: which of its own rows are at risk when."""
-        return RiskSets(self.exact_labels, self.data.weights)
+        return RiskSets(self.exact_labels, self.data.weights, self.offset)
 
     def _of_one_output(self) -> Design:
         X, intercept = self.data.X, self.problem.intercept

@@ -26,10 +26,11 @@ from typer.core import TyperGroup
 from coterie import __version__, commands
 from coterie.commands.exit_codes import EXIT_CODES, REFUSED, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
+from coterie.commands.shell_words import in_shell_words
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
 
-HELPERS = ("options", "output")
+HELPERS = ("files", "options", "output", "shell_words")
 """Files in `commands/` that are no command."""
 
 
@@ -95,6 +96,10 @@ def main() -> None:
 def _guarded(command: Callable[[], Any]) -> Any:
     try:
         return command()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):
+            return 0  # whoever read the output has seen enough
+        raise
     except CorruptFile as error:
         return _complain(error, VERIFICATION_FAILED)
     except (InvalidInput, MissingExtra, NotRegistered) as error:
@@ -110,17 +115,25 @@ def _guarded(command: Callable[[], Any]) -> Any:
 def _complain(error: object, code: int) -> int:
     if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")) != "0":
         return code  # Under mpiexec, one rank speaks for all.
+    message = in_shell_words(str(error), _flags())
     if "--json" in sys.argv:
         print_json(
             {
-                "error": str(error),
+                "error": message,
                 "name": next(name for known, name, _ in EXIT_CODES if known == code),
                 "exit_code": code,
             }
         )
     else:
-        console(stderr=True).print("[red]error:[/red]", escape(str(error)))
+        console(stderr=True).print("[red]error:[/red]", escape(message))
     return code
+
+
+def _flags() -> dict[str, str]:
+    """The long flags of the command that was asked for, by the names of what they set."""
+    asked = _Commands().get(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
+    found = [] if asked is None else [param for param in asked.params if param.opts[0].startswith("--")]
+    return {param.name: param.opts[0] for param in found}
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ ELSEWHERE = {
     "horizontal": "samples",
     "lam": "strength",
     "lasso": "l1",
+    "log_loss": "logistic",
     "mae": "absolute",
     "max_iter": "max_rounds",
     "mse": "squared",
@@ -51,10 +52,16 @@ ELSEWHERE = {
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A question with the known names that are close to this one; empty, if none is."""
-    known = sorted(known)
+    plain = {one.lower(): one for one in sorted(known)}
     other = ELSEWHERE.get(str(name).lower())
-    close = [other] if other in known else difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+    near = [other] if other in plain else difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
+    close = [plain[one] for one in near]
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def count(how_many: int, noun: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{how_many:,} {noun}{'' if how_many == 1 else 's'}"
 
 
 class CoterieError(Exception):

@@ -48,7 +48,7 @@ def evaluate(
 ) -> Evaluation:
     """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
 
-    model       a `LinearModel` or a `MulticlassModel`, or the `Result` that has it
+    model       a `LinearModel`, a `MulticlassModel` or a `SurvivalModel`, or the `Result` that has it
     data        in the forms that `solve` takes, with labels
     offset      as in `solve`, for a model that was fitted with one
     split       "samples" (each party holds rows) or "features" (columns; all learn the scores of the rows)
@@ -109,13 +109,14 @@ def about(model: Any, found: Evaluation, parties: int) -> str:
 
 def headline_scores(found: Evaluation) -> dict[str, float]:
     """What is said of one party."""
-    kept = ("log_loss", "accuracy", "auc", "brier", "r2", "rmse", "mae", "mean_loss", "deviance", "explained_deviance")
+    kept = ["log_loss", "accuracy", "auc", "brier", "r2", "rmse", "mae", "mean_loss", "deviance", "explained_deviance"]
+    kept.append("concordance")
     return {"rows": float(found.rows), **{name: found.scores[name] for name in kept if name in found.scores}}
 
 
 def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[Table], npt.NDArray[Any] | None]:
     """Tables checked alone, together and against the model, with labels as the model has them."""
-    classification = bool(family_of(model.problem).classification(model.problem))
+    classification = family_of(model.problem).classification(model.problem)
     given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
     checked = validated_all(given, split=split, classification=classification)
     check_offset(model.problem, any(table.offset is not None for table in checked))
@@ -129,7 +130,7 @@ def with_labels(tables: Sequence[Table], model: Any) -> list[Table]:
     for table in tables:
         family_of(model.problem).check_labels(table, model.problem)
     if model.classes_ is None:
-        return list(tables)
+        return [family_of(model.problem).encode(table, model.problem, None) for table in tables]
     for table in tables:
         _refuse_other_labels(table, model.classes_)
     encoded, _ = encode_classes(tables, model.classes_)

@@ -13,7 +13,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.files import read_bytes, readable, write_atomically
+from coterie.files import read_bytes, readable, with_nan, without_nan, write_atomically
 
 WORDS = {
     "deviance": "deviance",
@@ -37,6 +37,7 @@ WORDS = {
     "f1": "F1",
     "calibration_error": "calibration error",
     "concordance": "concordance",
+    "events": "events",
 }
 """What the scores are called."""
 HEADLINE = ("auc", "accuracy", "concordance", "r2", "explained_deviance", "rmse", "brier", "log_loss")
@@ -127,7 +128,7 @@ class Evaluation:
         """Write it as one JSON file."""
         curves = {name: points.tolist() for name, points in self.roc.items()}
         content = {"coterie_evaluation": 1, **self.summary(), "roc": curves}
-        return write_atomically(path, json.dumps(_without_nan(content), allow_nan=False).encode())
+        return write_atomically(path, json.dumps(without_nan(content), allow_nan=False).encode())
 
     @staticmethod
     def load(path: str | Path) -> Evaluation:
@@ -141,12 +142,12 @@ class Evaluation:
             return Evaluation(
                 **{
                     **content,
-                    "scores": _with_nan(content["scores"]),
+                    "scores": with_nan(content["scores"]),
                     "classes": None if classes is None else tuple(classes),
                     "confusion": None if confusion is None else np.array(confusion, float),
-                    "calibration": tuple(Bin(**_with_nan(one)) for one in content["calibration"]),
+                    "calibration": tuple(Bin(**with_nan(one)) for one in content["calibration"]),
                     "roc": {name: np.array(rows, float).reshape(-1, 2) for name, rows in content["roc"].items()},
-                    "parties": {name: _with_nan(one) for name, one in content["parties"].items()},
+                    "parties": {name: with_nan(one) for name, one in content["parties"].items()},
                 }
             )
 
@@ -162,18 +163,3 @@ def _grid(classes: Sequence[Any], confusion: FloatArray) -> list[str]:
 
 def _short(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "–"
-
-
-def _without_nan(value: Any) -> Any:
-    """For JSON: infinite numbers as text, what is no number as null."""
-    if isinstance(value, dict):
-        return {key: _without_nan(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value
-
-
-def _with_nan(values: dict[str, Any]) -> dict[str, float]:
-    return {name: math.nan if value is None else float(value) for name, value in values.items()}

@@ -166,3 +166,19 @@ def _array(entry: bytes) -> npt.NDArray[Any]:
 def _seal(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
     """A digest of all that an archive says."""
     return digest(json.dumps(header), *(part for name in sorted(arrays) for part in (name, arrays[name])))
+
+
+def without_nan(value: Any) -> Any:
+    """Plain values for JSON: infinite numbers as text, what is no number as null."""
+    if isinstance(value, dict):
+        return {key: without_nan(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def with_nan(values: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers that `without_nan` wrote."""
+    return {name: math.nan if value is None else float(value) for name, value in values.items()}

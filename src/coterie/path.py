@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -29,11 +29,14 @@ from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of, points_of
 from coterie.files import read_bytes, readable, write_atomically
+from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import deal_folds, mean_loss, only, without
-from coterie.session.preparing import Preparing, check_problem, prepare_here
+from coterie.session.preparing import Preparing, check_problem, prepare_here, prepare_remotely
+from coterie.session.remote import remote_tables
+from coterie.session.remote_folds import Part, deal_there, grid_there, score_there
 from coterie.session.setup import make_agents, make_network, wants_secure_sums, with_offset
 from coterie.session.strengths import COUNT, check_strength, check_strengths, grid, slope_at_constant, with_strength
 from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
@@ -230,13 +233,9 @@ def path(
     chosen = None if strengths is None else check_strengths(strengths)
     settings = {"split": split, "seed": seed, **settings}
     if _is_remote(data, settings.get("engine", "local")):
-        if cv is not None or chosen is None:
-            raise InvalidData(
-                "folds and a grid of strengths are made where the data is, and this data stays at the workers of a "
-                "cluster: give strengths= and leave cv out, or read the data here."
-            )
-        problems = [with_strength(problem, strength) for strength in chosen]
-        return Path(chosen, tuple(_along(problems, data, {**settings, "agents": agents})), rule=rule)
+        if cv is not None and split != "samples":
+            raise InvalidData(f"folds of data split by {split} need it here, not at workers: leave cv out, or read it.")
+        return _there(problem, attach_offset(data, offset, split), chosen, cv, rule, count, agents, settings)
     recipes = settings.get("prepare")
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
@@ -273,6 +272,55 @@ def path(
     return Path(chosen, tuple(results), scores, sent, rule)
 
 
+def _there(
+    problem: Problem,
+    data: Any,
+    strengths: tuple[float, ...] | None,
+    cv: int | None,
+    rule: str,
+    count: int,
+    agents: Any,
+    settings: dict[str, Any],
+) -> Path:
+    """The path of data that stays at the workers of a cluster."""
+    split, seed, network = settings["split"], settings["seed"], settings.get("network")
+    hosted = find_engine(settings["engine"]).hosting(data, agents)
+    assert hosted is not None
+    engine, sources = hosted
+    secure = wants_secure_sums(settings.get("secure_sums"), split, len(sources), engine.apart)
+    carrying, sent, ready = make_network(network, split, len(sources), seed), Cost(), sources
+    how = {**settings, "engine": engine}
+    if settings.get("prepare") is not None:
+        recipes = settings["prepare"]
+        recipes = recipes if isinstance(recipes, Prepared) else Preparation.of(recipes)
+        prepared = prepare_remotely(sources, recipes, problem, split, seed, network, secure, engine)
+        ready, sent = prepared.held, _spent(prepared, carrying)
+        how["prepare"] = prepared.prepared
+    if strengths is None:
+        _refuse_no_strengths(split)
+        check = partial(prepare_tables, problem=problem, split=split)
+        tables, classes = remote_tables(ready, engine, check, split, bool(family_of(problem).classification(problem)))
+        whole = with_offset(problem.with_classes(classes), [TableSummary.of(table) for table in tables])
+        strengths, cost = grid_there(tables, engine, whole, carrying, count, seed, secure)
+        sent += cost
+    problems = [with_strength(problem, strength) for strength in strengths]
+    results = _along(problems, list(sources), how)
+    if cv is None:
+        return Path(strengths, tuple(results), None, sent, rule)
+    rows = [person.rows for person in results[0].certificate.participants]
+    folds = deal_there(ready, engine, rows, cv, seed, results[0].model.classes_)
+    parts = [(source, index, own) for index, (source, own) in enumerate(zip(ready, folds, strict=True))]
+    scores = np.empty((cv, len(problems)))
+    for fold in range(cv):
+        kept = [Part(source, index, np.flatnonzero(own != fold)) for source, index, own in parts]
+        back = [Part(source, index, np.flatnonzero(own == fold)) for source, index, own in parts]
+        alone = {**how, "checkpoint": None, "prepare": None}
+        for place, result in enumerate(_along(problems, kept, alone, results)):
+            scores[fold, place], cost = score_there(back, engine, result, secure)
+            sent += result.bill.total + cost
+    return Path(strengths, tuple(results), scores, sent, rule)
+
+
 def _is_remote(data: Any, engine: Any) -> bool:
     """Whether the data lies at the workers of a cluster."""
     remote = isinstance(data, Rows) or (isinstance(data, list) and any(callable(part) for part in data))
@@ -287,9 +335,14 @@ def _prepared(
     check_problem(problem, split)
     engine = find_engine(settings.get("engine", "local"))
     ready = prepare_here(tables, recipes, problem, split, None, seed, network, settings.get("secure_sums"), engine)
-    bill = Bill(make_network(network, split, len(tables), seed))
+    return ready, _spent(ready, make_network(network, split, len(tables), seed))
+
+
+def _spent(ready: Preparing, network: Network) -> Cost:
+    """What a preparation cost."""
+    bill = Bill(network)
     bill.restore(ready.sent)
-    return ready, bill.total
+    return bill.total
 
 
 def _default(
@@ -297,8 +350,7 @@ def _default(
 ) -> tuple[tuple[float, ...], Cost]:
     """A grid of strengths for this data, and what it cost to find it."""
     split, seed = settings["split"], settings["seed"]
-    if split != "samples":
-        raise InvalidProblem(f"for data split by {split}, name the strengths, e.g. strengths=np.logspace(0, -3, 10).")
+    _refuse_no_strengths(split)
     network = make_network(settings.get("network"), split, len(tables), seed)
     apart = find_engine(settings.get("engine", "local")).apart
     secure = wants_secure_sums(settings.get("secure_sums"), split, len(tables), apart)
@@ -306,6 +358,11 @@ def _default(
     members = introduced(make_agents(tables, problem, split, network, seed, secure), transport, "setup")
     slopes = transport.converse([slope_at_constant(agent) for agent in members], "setup")
     return grid(members[0], slopes[0], count), transport.bill.total
+
+
+def _refuse_no_strengths(split: str) -> None:
+    if split != "samples":
+        raise InvalidProblem(f"for data split by {split}, name the strengths, e.g. strengths=np.logspace(0, -3, 10).")
 
 
 def _along(

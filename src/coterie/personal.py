@@ -6,6 +6,8 @@ the Collaboration Graph" (Zantedeschi, Bellet, Tommasi).
 
 A user without neighbours counts with d_k = 1, so that it learns alone; one without rows has c_k = 0 and takes after
 its neighbours. With `pooled`, there is one model for all: log Σ_k exp(L_k(α)), ℓ1-AdaBoost on everybody's rows.
+
+`Shared` is another one: a common linear model and penalised deviations of every user from it.
 """
 
 from __future__ import annotations
@@ -24,13 +26,17 @@ from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownN
 from coterie.kernels.boosting import slope
 from coterie.losses import Loss
 from coterie.penalties import Penalty
+from coterie.penalties.l2 import L2
 from coterie.predictors import Given, Linear, Predictors, Stumps
 from coterie.problem import Problem
+from coterie.tasks import Task
 from coterie.words import Sum, Talk
 
 LEARNED = "learned"
 """The name of a collaboration graph that is not given."""
 NAMES = ("linear", "stumps")
+STRENGTH = 1e-3
+"""Of the common model's l2 penalty, and of ν where μ says nothing of it."""
 SHELF = 500.0
 SHELVES = 200
 
@@ -167,6 +173,88 @@ class Personal(Problem):
         problem = Personal(named, **own)
         object.__setattr__(problem, "written", settings)
         return problem
+
+
+@dataclass(frozen=True, init=False)
+class Shared(Problem):
+    """A common linear model, and deviations of every user from it:
+
+        (1/N) Σ_u Σ_i s_i ℓ(⟨x_i, w + δ_u⟩ + b + β_u)  +  g(w)  +  (μ/2) Σ_u ‖δ_u‖²  +  (ν/2) Σ_u β_u²
+
+    Shared(loss="logistic", penalty="l2", strength=1e-3, mu=0.1)
+    Shared(loss="squared", penalty="l1", strength=1e-2, mu=math.inf, nu=1e-3)
+
+    loss, penalty   as in `Problem`: the penalty is that of the common coefficients w
+    mu              μ: how much coefficients of one user cost that differ from the common ones; inf: they do not differ
+    nu              ν: the same for intercepts; by default μ, or 0.001 where μ is inf
+
+    With N rows in all and K users of about N/K rows each, μ = 0.1/K is to one user what a ridge of 0.1 is to a problem
+    of its own. μ = ν = inf is one model for all, and small ones are a model of its own for everybody.
+    """
+
+    mu: float
+    nu: float
+
+    def __init__(
+        self,
+        loss: str | Loss = "logistic",
+        penalty: str | Penalty = "l2",
+        strength: float | None = None,
+        *,
+        mu: float = 0.01,
+        nu: float | None = None,
+        intercept: bool = True,
+        **parameters: Any,
+    ):
+        if penalty == "l2" and strength is None:
+            strength = STRENGTH
+        super().__init__(loss, penalty, strength, intercept=intercept, **parameters)
+        if self.penalty.for_matrices or isinstance(self.loss, Task):
+            raise InvalidProblem("models with deviations take a loss of one score, and a penalty of a vector.")
+        for name, value in {"mu": mu, "nu": mu if nu is None else nu}.items():
+            if not as_number(value) > 0:
+                raise InvalidProblem(f"{name} must be a positive number or inf, not {value!r}; inf: nobody deviates.")
+        usual = mu if math.isfinite(mu) else STRENGTH
+        object.__setattr__(self, "mu", float(mu))
+        object.__setattr__(self, "nu", float(usual if nu is None else nu) if intercept else math.inf)
+
+    @property
+    def family(self) -> str:
+        """Its own kind of model, proof and methods."""
+        return "shared"
+
+    @property
+    def deviations(self) -> tuple[L2 | None, L2 | None]:
+        """The penalties of one user's own coefficients and of its own intercept; None where there are none."""
+        first, second = (L2(number) if math.isfinite(number) else None for number in (self.mu, self.nu))
+        return first, second
+
+    def but(self, **changes: Any) -> Shared:
+        """The same problem with some parameters changed."""
+        known = {name: getattr(self, name) for name in ("loss", "penalty", "mu", "nu", "intercept")}
+        return Shared(**{**known, **changes})
+
+    def settings(self) -> dict[str, Any]:
+        """Everything that defines the problem, as plain values."""
+        own = {name: str(value) if math.isinf(value) else value for name, value in self._own().items()}
+        return {**super().settings(), "shared": own}
+
+    def _own(self) -> dict[str, float]:
+        return {"mu": self.mu, "nu": self.nu}
+
+    @staticmethod
+    def from_settings(settings: dict[str, Any]) -> Shared:
+        """The problem that `settings()` described."""
+        base = Problem.from_settings(settings)
+        own = {name: float(value) for name, value in settings["shared"].items()}
+        return Shared(base.loss, base.penalty, intercept=base.intercept, **own)
+
+
+def problem_of_users(**parameters: Any) -> Personal | Shared:
+    """The problem that these names mean: whoever names a loss, a penalty or ν means a common model and deviations."""
+    return (Shared if parameters.keys() & {"loss", "penalty", "strength", "nu", "intercept"} else Personal)(
+        **parameters
+    )
 
 
 def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:

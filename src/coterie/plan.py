@@ -20,6 +20,7 @@ from coterie.arrays import is_sparse, whole_number
 from coterie.data import Table
 from coterie.data.recipes import Preparation
 from coterie.engines import engine as find_engine
+from coterie.errors import count
 from coterie.families import family_of
 from coterie.methods import METHODS
 from coterie.methods.column_costs import numbers_sent
@@ -128,7 +129,7 @@ def plan(
         wire_seconds=turns * known.latency + max(sent) / known.bandwidth,
         computing_seconds=float(computing),
         engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
-        basis=f"{fitted:,} of {rows:,} rows fitted here: {first.rounds} rounds, {first.status}",
+        basis=f"{fitted:,} of {rows:,} rows fitted here: {count(first.rounds, 'round')}, {first.status}",
         numbers_per_row=_numbers_per_row(problem, first, tables) if split == "features" else {},
     )
 

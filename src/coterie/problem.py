@@ -180,9 +180,8 @@ class Problem:
         try:
             chosen = penalty(**parts["penalty"])
             named = parts["loss"].get("name")
-            if named == Cox.name:
-                return Problem(Cox(), chosen, intercept=parts["intercept"])
-            fit = (task if chosen.for_matrices or (named in TASKS and named not in LOSSES) else loss)(**parts["loss"])
+            make: Any = task if chosen.for_matrices or (named in TASKS and named not in LOSSES) else loss
+            fit = Cox() if named == Cox.name else make(**parts["loss"])
         except UnknownName as error:
             if isinstance(error.name, str):
                 raise NotRegistered(error) from None

@@ -18,7 +18,7 @@ from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.engines import Engine, Run
-from coterie.errors import CorruptFile, CoterieError, UnknownName
+from coterie.errors import CorruptFile, CoterieError, UnknownName, count
 from coterie.files import read_bytes, readable, staged, write_atomically
 from coterie.inference import Inference
 from coterie.models import AnyModel, Model, load_model
@@ -137,7 +137,8 @@ class Result(Generic[M]):
             f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
             self.certificate.proves,
             f"{self.explanation}",
-            f"{self.bill.rounds} rounds, {self.bill.total.bits / 8e6:.3g} MB in {self.bill.total.messages} messages.",
+            f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "
+            f"{count(self.bill.total.messages, 'message')}.",
         ]
         return "\n".join(lines)
 
@@ -172,7 +173,7 @@ class History(Sequence[Record]):
         return len(self._records)
 
     def __repr__(self) -> str:
-        last = f", the last with gap {self[-1].gap:.3g} after {self[-1].round} rounds" if self else ""
+        last = f", the last with gap {self[-1].gap:.3g} after {count(self[-1].round, 'round')}" if self else ""
         return f"History({len(self)} records{last})"
 
 

@@ -28,8 +28,8 @@ from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
 from coterie.methods.costs import LINK
-from coterie.models import LinearModel, LowRankModel, PersonalModel
-from coterie.personal import Personal
+from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
+from coterie.personal import Personal, Shared
 from coterie.problem import Problem
 from coterie.progress import progress_watch
 from coterie.result import Result
@@ -52,6 +52,8 @@ from coterie.sinks import LOGGER, Sink, with_callback
 
 @overload
 def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel]: ...
+@overload
+def solve(problem: Shared, data: Any, **settings: Any) -> Result[SharedModel]: ...
 @overload
 def solve(
     problem: Problem,
@@ -170,7 +172,7 @@ def solve(
                 sources = ready.held
             check = partial(prepare_tables, problem=problem, split=split)
             tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
-        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart, family.only_sums)
         parties = [TableSummary.of(table) for table in tables]
         setup = set_up(
             with_offset(problem, parties),

@@ -9,7 +9,8 @@ weights s
     ∂f/∂u_i = Σ_k D_k p_ki − s_i event_i                               over the event times k, D_k the weight of events
     p_ki = s_i e^{u_i} / Σ_{R_k} s e^u                                  the probabilities of the rows at risk
 
-A weight counts as that many rows. Whoever leaves before the first event, or enters after the last, says nothing.
+Offsets are part of the scores. A weight counts as that many rows. Whoever leaves before the first event, or enters
+after the last, says nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from coterie.arrays import Design, FloatArray, is_sparse
 from coterie.errors import InvalidData, NumericalError
+from coterie.kernels.concordance import ordered_pairs
 from coterie.kernels.risk_sets import at_risk_by_tree, at_risk_in_order, exposed_by_tree, exposed_in_order
 
 TIME, EVENT, ENTRY, STRATUM = range(4)
@@ -57,10 +59,10 @@ class Cox:
 class RiskSets:
     """Who is at risk at which of a party's event times, numbered by stratum and by time."""
 
-    def __init__(self, labels: FloatArray, weights: FloatArray | None = None):
-        n = len(labels)
+    def __init__(self, labels: FloatArray, weights: FloatArray | None = None, offset: FloatArray | None = None):
+        n, self.offset = len(labels), offset
         self.time, self.events = labels[:, TIME], labels[:, EVENT] > 0
-        entry = labels[:, ENTRY] if labels.shape[1] > ENTRY else np.full(n, -np.inf)
+        self.entry = labels[:, ENTRY] if labels.shape[1] > ENTRY else np.full(n, -np.inf)
         stratum = labels[:, STRATUM] if labels.shape[1] > STRATUM else np.zeros(n)
         self.strata, self.stratum = np.unique(stratum, return_inverse=True)
         self.weights = np.ones(n) if weights is None else weights.astype(float, copy=False)
@@ -73,13 +75,13 @@ class RiskSets:
         self.first, self.end = np.zeros(n, np.intp), np.zeros(n, np.intp)
         for k in range(len(self.strata)):
             rows, known = self.stratum == k, self.times[starts[k] : starts[k + 1]]
-            self.first[rows] = starts[k] + np.searchsorted(known, entry[rows], side="right")
+            self.first[rows] = starts[k] + np.searchsorted(known, self.entry[rows], side="right")
             self.end[rows] = starts[k] + np.searchsorted(known, self.time[rows], side="right")
         present = np.flatnonzero(self.first < self.end)
         self.order = present[np.argsort(-self.end[present], kind="stable")]
         self.truncated = bool((self.first[present] > self.opening[self.end[present] - 1]).any())
         self.at_event = self.end[self.events] - 1
-        self.deaths = np.bincount(self.at_event, self.weights[self.events], self.count)
+        self.deaths = np.bincount(self.at_event, self.weights[self.events], self.count).astype(float)
 
     @property
     def roundings(self) -> int:
@@ -135,7 +137,9 @@ class CoxHere:
 
     def __init__(self, w: FloatArray, design: Design, risk: RiskSets, scores: FloatArray | None = None):
         self.w, self.design, self.risk = w, design, risk
-        self.scores = design.forward(w) if scores is None else scores
+        if scores is None:
+            scores = design.forward(w) if risk.offset is None else design.forward(w) + risk.offset
+        self.scores = scores
         self.lowered = self.scores - risk.largest(self.scores)
         with np.errstate(over="ignore"):
             self.shares = risk.weights * np.exp(np.minimum(self.lowered, 0.0))
@@ -253,6 +257,21 @@ def survival_labels(time: Any, event: Any, entry: Any = None, strata: Any = None
 CONVERT = "Give times as numbers, e.g. of days, and events as 1 and 0."
 BEFORE = -1.0
 """An entry before every time."""
+
+
+def concordance_counts(labels: FloatArray, scores: FloatArray, weights: FloatArray | None = None) -> FloatArray:
+    """Of pairs of an event and a row of its stratum at risk then and later: how many are in order, tied, and there.
+
+    In order is a pair if the event has the larger score; the rows of a pair count with their weights.
+    """
+    risk, found = RiskSets(labels, weights), np.zeros(3)
+    for k in range(len(risk.strata)):
+        rows = np.flatnonzero(risk.stratum == k)
+        time, event, entry = risk.time[rows], risk.events[rows], risk.entry[rows]
+        rank = np.unique(scores[rows], return_inverse=True)[1]
+        count: Any = ordered_pairs
+        found += count(time, event, entry, rank, risk.weights[rows], np.argsort(-time), np.argsort(-entry))
+    return found
 
 
 def stratified(X: Any, risk: RiskSets) -> Design:

@@ -12,6 +12,7 @@ from coterie.agent import Facts, numbers_held
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
+from coterie.data.prepared import Prepared
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
@@ -19,6 +20,7 @@ from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
+from coterie.session.preparing import follows_from
 from coterie.session.setup import check_offset, make_agents
 from coterie.session.tables import attach_offset, gather_prepared, prepare_tables
 from coterie.threads import cores
@@ -115,6 +117,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
         objections.append("the model is not the model that was certified")
     classes = getattr(model, "classes_", None)
     objections += contradictions(certificate, model.problem, None if classes is None else classes.tolist())
+    objections += _wrong_preparation(settings.get("prepare"), getattr(model, "preparation", None), data, split)
     if objections:
         return Verification(tuple(objections))
 
@@ -126,6 +129,17 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     bound, facts = proven_again(agents, points, transport, certificate.radius)
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
+
+
+def _wrong_preparation(
+    recipes: dict[str, Any] | None, prepared: Prepared | None, data: Any, split: str
+) -> Iterator[str]:
+    """Whether the model's preparation is what the recipes of the certificate give for the data."""
+    if recipes is None or prepared is None:
+        if recipes is not None or prepared is not None:
+            yield "the certificate and the model disagree on whether columns were prepared"
+    elif not recipes.get("numbers_given") and not follows_from(prepared, recipes, data, split):
+        yield "the numbers of the preparation do not follow from the data"
 
 
 def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterator[str]:

@@ -16,6 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_iris
 
 import coterie as co
 from coterie import cli
+from coterie.commands.shell_words import in_shell_words
 from coterie.engines import engine as find_engine
 
 
@@ -405,3 +406,57 @@ def test_the_shell_completes_names(tmp_path):
     command = Path(sys.executable).with_name("coterie")
     answer = subprocess.run([command], env={**os.environ, **settings}, capture_output=True, text=True, cwd=tmp_path)
     assert set(answer.stdout.split()) == {"proximal-1", "proximal-2"}
+
+
+# -- errors in the words of the shell ----------------------------------------------------------------------------------
+
+FLAGS = {
+    name: f"--{name.replace('_', '-')}" for name in ("target", "penalty", "lower", "columns", "option", "id", "cv")
+}
+FLAGS["inference"] = "--inference"
+
+
+@pytest.mark.parametrize(
+    ("python", "shell"),
+    [
+        ("name the others with columns=.", "name the others with --columns."),
+        ("leave it out with columns=...", "leave it out with --columns COLUMNS"),
+        ("target='il': no such column", "--target il: no such column"),
+        ("e.g. Problem(penalty='box', lower=...).", "e.g. --penalty box --lower LOWER."),
+        ("name their column with read(..., id=...).", "name their column with --id ID."),
+        ("Give it (X, y), or name the label column with target=.", "Name the label column with --target."),
+        ("Use kind='robust', or fewer", "Use --inference robust, or fewer"),
+        ("use hessian='full' if", "use --option hessian=full if"),
+        ("w = 0, |q| <= 1 and a == b stay", "w = 0, |q| <= 1 and a == b stay"),
+        ("Convert with X.astype(float).", "write it as plain numbers in the file."),
+    ],
+)
+def test_an_argument_is_a_flag_in_the_shell(python, shell):
+    assert in_shell_words(python, FLAGS) == shell
+
+
+def test_errors_of_the_shell_name_flags(run, patients, tmp_path):
+    assert "--target is missing" in run("fit", "patients.csv")[2]
+    (tmp_path / "dated.csv").write_text("day,dose,ill\n2024-01-02,1,0\n2024-01-03,2,1\n")
+    told = " ".join(run("fit", "dated.csv", "--target", "ill")[2].split())
+    assert "column 'day' holds 2 values of type Date" in told
+    assert "days since" in told
+    assert "--columns" in told
+    assert "Did you mean" not in run("fit", "dated.csv", "--target", "id")[2]
+
+
+@pytest.mark.parametrize(
+    "text", ["age;dose;ill\n1,5;2;0\n2,25;1;1\n3;3;1\n", "age\tdose\till\n1.5\t2\t0\n2.25\t1\t1\n3\t3\t1\n"]
+)
+def test_a_file_without_commas_is_read_all_the_same(tmp_path, text):
+    (tmp_path / "rows.csv").write_text(text)
+    table = co.read(tmp_path / "rows.csv", target="ill")
+    assert table.columns == ("age", "dose")
+    assert table.X.tolist() == [[1.5, 2], [2.25, 1], [3, 3]]
+
+
+@pytest.mark.parametrize("line", ["--help", "exit-codes", "exit-codes --json"])
+def test_a_closed_pipe_ends_quietly(line):
+    shell = f"set -o pipefail; {sys.executable} -m coterie {line} | true"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -81,6 +81,7 @@ IN_PYTHON = {
         "no id occurs at every party",
     ),
     # who and how
+    "a common problem for users": (fit(data=[(X, Y), (X, Y)], split="users"), "co.Personal"),
     "rows for samples": (fit(split="rows"), "Did you mean 'samples'"),
     "a split misspelt": (fit(split="feature"), "Did you mean 'features'"),
     "no agents": (fit(agents=0), "Give 1 or more"),
@@ -119,6 +120,11 @@ WITH_ESTIMATORS = {
     "a method misspelt": (lambda: LinearRegressor(method="cocao").fit(X, Y), "Did you mean 'cocoa'"),
     "tolerance 0": (lambda: LinearRegressor(tol=0).fit(X, Y), "1e-6 is usual"),
     "missing values": (lambda: LinearRegressor().fit(HOLES, Y), "Input X contains NaN", "SimpleImputer|impute"),
+    "missing values in a frame": (
+        lambda: LinearRegressor().fit(FRAME[["age"]].assign(dose=HOLES[:, 1]), Y),
+        "column 'dose' has",
+    ),
+    "text in a frame": (lambda: LinearRegressor().fit(FRAME, Y), "column 'town' holds"),
     "not fitted": (lambda: LinearRegressor().predict(X), "Call 'fit'"),
     "fewer columns to predict": (lambda: LinearRegressor().fit(X, Y).predict(X[:, :2]), "expecting 3 features"),
     "columns that are not there": (
@@ -183,7 +189,7 @@ ON_THE_COMMAND_LINE = {
     "a file that is not there": ("fit missing.csv --target price", 3, "does not exist", "Check the path"),
     "a file of another kind": ("fit sheet.xlsx --target price", 3, "Known endings: .csv"),
     "an empty file": ("fit empty.csv --target price", 3, "cannot be read as CSV", "Empty"),
-    "no target": ("fit good.csv", 3, "there are no labels", "target="),
+    "no target": ("fit good.csv", 3, "--target is missing"),
     "a wrong column": ("fit good.csv --target prise", 3, "Did you mean 'price'"),
     "text among the columns": ("fit town.csv --target price", 3, "'town'", "one-hot"),
     "missing values": ("fit holes.csv --target price", 3, "missing value", "Drop or impute"),
@@ -194,7 +200,7 @@ ON_THE_COMMAND_LINE = {
         "good, other",
         "exactly one",
     ),
-    "labels at no party": ("fit unlabelled.csv narrow.csv --split features", 3, "labels at no party"),
+    "labels at no party": ("fit unlabelled.csv narrow.csv --split features", 3, "--target is missing"),
     "no id in common": (
         "fit here.csv there.csv --target price --id id --split features",
         3,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,9 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie.bill import Cost
 from coterie.cli import app
+from coterie.engines import Engine
+from coterie.engines.local import Local
+from coterie.engines.processes import with_data
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
 
 RNG = np.random.default_rng(0)
@@ -208,6 +212,19 @@ def test_weights_count_as_rows():
         assert found.scores[k, 0] == pytest.approx(0.5 * np.average(residuals**2, weights=s[fold == k]), rel=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["squared", "poisson"])
+def test_an_offset_is_part_of_the_scores(loss):
+    """A squared loss with an offset is one of labels less that offset; counts are split by rows and by columns."""
+    offset, problem = np.linspace(-2.0, 2.0, 120), co.Problem(loss, "l2", 1.0, intercept=True)
+    y = Y + offset if loss == "squared" else np.random.default_rng(3).poisson(np.exp(offset + 0.3 * X[:, 0]))
+    given = {"cv": 3, "agents": 1, "tol": 1e-9}
+    found = co.path(problem, (X, y), [0.1], offset=offset, **given)
+    by_columns = co.path(problem, (X, y), [0.1], offset=offset, **{**given, "split": "features", "agents": 2})
+    np.testing.assert_allclose(found.scores, by_columns.scores, rtol=1e-4)
+    if loss == "squared":
+        np.testing.assert_allclose(found.scores, co.path(problem, (X, Y), [0.1], **given).scores, rtol=1e-6)
+
+
 def test_one_standard_error():
     """Means 3, 1.2, 1 and 2; the standard error at the best is 0.3, so 1.2 is near enough, and its penalty stronger."""
     scores = np.array([[3.0, 1.3, 1.3, 2.3], [3.0, 1.1, 0.7, 1.7]])
@@ -252,8 +269,8 @@ def test_more_mistakes_name_the_fix():
         co.path(LASSO, (X, Y), split="features")
     with pytest.raises(InvalidProblem, match="no column has anything to do with the labels"):
         co.path(LASSO, (X, 0 * Y))
-    with pytest.raises(InvalidData, match="stays at the workers"):
-        co.path(LASSO, [lambda: (X, Y)], [1.0], cv=2, engine="peers")
+    with pytest.raises(InvalidData, match="leave cv out, or read it"):
+        co.path(LASSO, [lambda: (X, Y)], [1.0], cv=2, engine="peers", split="features")
 
 
 def test_raw_columns_are_prepared_once_with_the_rows_of_all_parties():
@@ -273,6 +290,31 @@ def test_raw_columns_are_prepared_once_with_the_rows_of_all_parties():
     predicted = [one.chosen_result.model.predict(given) for one, given in ((found, frame), (known, columns))]
     np.testing.assert_allclose(*predicted, rtol=1e-6)
     assert found.validation.bits > known.validation.bits
+
+
+class Workers(Local):
+    """The embedded engine, for data that it is not handed."""
+
+    name = "workers"
+
+    def hosting(self, data, agents):
+        return Engine.hosting(self, data, agents)
+
+    def run(self, run):
+        return super().run(replace(run, agents=list(map(with_data, run.agents))))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "multinomial", "squared"])
+def test_data_at_workers_is_dealt_and_scored_there(loss):
+    y = {"logistic": np.where(Y > 0, "yes", "no"), "multinomial": np.digitize(Y, [-1.0, 1.0]), "squared": Y}[loss]
+    parts = [(X[:70], y[:70]), (X[70:], y[70:])]
+    problem = co.Problem(loss, "l1", 1.0, intercept=True)
+    there = co.path(problem, [partial(tuple, part) for part in parts], cv=3, count=3, engine=Workers())
+    here = co.path(problem, parts, cv=3, count=3)
+    assert there.strengths == here.strengths
+    np.testing.assert_array_equal(there.scores, here.scores)
+    np.testing.assert_array_equal(there.coefficients, here.coefficients)
+    assert there.total == here.total
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------

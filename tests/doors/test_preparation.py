@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -340,12 +341,32 @@ def test_the_file_of_a_model_has_its_preparation(tmp_path):
     np.testing.assert_array_equal(again.model.predict(FRAME), result.model.predict(FRAME))
     assert co.verify(again.certificate, again.model, PARTS).holds
     assert again.certificate.settings["prepare"]["text"] == "one-hot(12)"
+    page = co.report.write_report(result, tmp_path / "report.html").read_text()
+    assert "impute, standardise; one-hot(12); age: spline(5)" in page
     changed = again.model.preparation.state()
     changed["columns"][0]["steps"][0]["knots"][0] -= 1.0
     other = type(again.model)(**{**vars(again.model), "preparation": Prepared.restored(changed)})
     assert not co.verify(again.certificate, other, PARTS).holds
     with pytest.raises(ValueError, match="its preparation is damaged"):
         Prepared.restored({"columns": 3})
+
+
+def test_numbers_that_do_not_follow_from_the_data_are_found():
+    """A proof about other numbers holds for these; `verify` says that the recipes do not give them."""
+    recipes = {"numbers": "impute, standardise", "text": "one-hot"}
+    first = co.solve(RIDGE, PARTS, prepare=recipes)
+    state = first.model.preparation.state()
+    state["columns"][0]["steps"][1]["shift"][0] += 1e-3
+    other = co.solve(RIDGE, PARTS, prepare=Prepared.restored(state))
+    assert co.verify(other.certificate, other.model, PARTS).holds
+    claimed = {**other.certificate.settings, "prepare": co.Preparation(**recipes).settings()}
+    forged = replace(other.certificate, settings=claimed)
+    found = co.verify(forged, other.model, PARTS).objections
+    assert found == ("the numbers of the preparation do not follow from the data",)
+    silent = replace(other.certificate, settings={k: v for k, v in claimed.items() if k != "prepare"})
+    assert "disagree on whether columns were prepared" in co.verify(silent, other.model, PARTS).objections[0]
+    ring = co.solve(RIDGE, PARTS, prepare=recipes, network="ring", secure_sums=True)
+    assert co.verify(ring.certificate, ring.model, PARTS).holds
 
 
 def test_a_preparation_changes_neither_labels_nor_weights():
@@ -411,19 +432,18 @@ def test_recipes_in_files(run, tmp_path):
     written = 'numbers = "impute, min-max"\ntext = "one-hot"\n[columns]\nage = "spline(4)"\n'
     (tmp_path / "recipes.toml").write_text(written)
     (tmp_path / "fit.toml").write_text(written.replace("numbers", "[prepare]\nnumbers").replace("[col", "[prepare.col"))
-    for given in (["--prepare", "recipes.toml"], ["--config", "fit.toml"]):
-        code, out, err = run(*FIT, *given)
-        assert code == 0, out + err
-        model, certificate = co.models.load_model("answer/model.npz"), co.Certificate.load("answer/certificate.json")
-        assert certificate.settings["prepare"] == recipes
-        assert "age spline 1" in model.columns
+    code, out, err = run(*FIT, "--config", "fit.toml")
+    assert code == 0, out + err
+    model, certificate = co.models.load_model("answer/model.npz"), co.Certificate.load("answer/certificate.json")
+    assert certificate.settings["prepare"] == recipes
+    assert "age spline 1" in model.columns
+    assert run("plan", *FILES, "--prepare", "recipes.toml")[0] == 0
     assert "prepare=" in (tmp_path / "answer" / "report.html").read_text()
     assert run(*FIT, "--prepare", "recipes.toml", "--prepare", "keep")[0] == 2
     (tmp_path / "recipes.toml").write_text('numbers = "scale"')
     assert "step of a preparation" in run(*FIT, "--prepare", "recipes.toml")[2]
     code, _, err = run(*FIT)
     assert (code, "impute them (prepare)" in " ".join(err.split())) == (3, True)
-    assert run("plan", *FILES, "--prepare", "impute", "--prepare", "one-hot")[0] == 0
 
 
 # -- recipes -----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -29,7 +30,7 @@ from coterie.progress import format_bits
 from coterie.report import FORMATS, save_comparison_figures, save_figures, write_comparison, write_report
 from coterie.report.call import solve_call
 from coterie.report.compare import comparison_page
-from coterie.report.figures import INK, colour, figures, gap_against, network, shown_of
+from coterie.report.figures import INK, colour, figures, gap_against, marker, network, shown_of
 from coterie.report.page import STATUS_WORDS, page
 from coterie.report.sections.bill import ELSEWHERE
 from coterie.report.winners import winners
@@ -452,10 +453,42 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
         ("graph-cp", "tree", "diffusion", "vrd2", "pvrd2", "dynamic-diffusion"),
         ("naive-dfw", "sva", "dfw-trace", "dfw-subspace"),
         ("dada", "perso-linear", "local", "global"),
+        ("shared", "shared-newton"),
     ],
 )
 def test_methods_that_can_be_compared_differ_in_colour(rivals: tuple[str, ...]) -> None:
     assert len({colour(name) for name in rivals}) == len(rivals)
+    for one, other in itertools.combinations(rivals, 2):
+        alike = min(colour_distance(colour(one), colour(other), sight) for sight in COLOUR_BLIND) < 10
+        assert not alike or marker(one) != marker(other), f"{one} and {other} look the same to some people"
+
+
+COLOUR_BLIND = {
+    "deuteranopia": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "protanopia": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "tritanopia": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+"""What is left of linear red, green and blue (Machado, Oliveira and Fernandes 2009)."""
+
+
+def colour_distance(one: str, other: str, sight: str) -> float:
+    """How far apart two colours are in CIELAB for people who see so; about 2 can just be told apart side by side."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+
+    def lab(colour: str) -> np.ndarray:
+        channels = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        seen = np.clip(np.array(COLOUR_BLIND[sight]) @ linear, 0, 1)
+        x, y, z = np.cbrt(to_xyz @ seen / [0.9505, 1.0, 1.089])
+        return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+    return float(np.linalg.norm(lab(one) - lab(other)))
+
+
+def test_newton_is_not_grey_and_the_proximal_methods_are_two_colours() -> None:
+    red, green, blue = (int(colour("newton")[place : place + 2], 16) for place in (1, 3, 5))
+    assert max(red, green, blue) - min(red, green, blue) > 60
+    assert min(colour_distance(colour("proximal-1"), colour("proximal-2"), sight) for sight in COLOUR_BLIND) > 5
 
 
 # -- names and numbers -------------------------------------------------------------------------------------------------

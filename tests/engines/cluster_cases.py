@@ -82,6 +82,14 @@ MORE = {
         [functools.partial(tuple, [X[rows], NUMBERS[rows]]) for rows in np.array_split(np.arange(48), 3)],
         {"method": "gram"},
     ),
+    "an offset where it lies": (
+        co.Problem("poisson", "l2", 0.01, intercept=True),
+        [
+            functools.partial(tuple, [X[rows], np.floor(np.exp(NUMBERS[rows] / 3)), None, SIGNS[rows]])
+            for rows in np.array_split(np.arange(48), 3)
+        ],
+        {"method": "newton"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),
@@ -97,7 +105,10 @@ def case(name: str) -> tuple[co.Problem, Any, dict[str, Any]]:
         return MORE[name]
     settings = {**(FEATURES if METHODS[name].split == "features" else RUN), "method": name}
     if METHODS[name].split == "users":
-        return co.Personal(count=12), (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
+        users: co.Problem = co.Personal(count=12)
+        if METHODS[name].family == "shared":
+            users = co.Shared("logistic", "l1", 0.01, mu=0.02)
+        return users, (X, SIGNS, np.arange(48) % 4), {**settings, "split": "users", "agents": None}
     pairs = (LINEAR, NUMBERS), (KINKED, SIGNS), (LOW_RANK, PAIRS), (SEVERAL, PLACES), (SURVIVAL, TIMES)
     for problem, labels in pairs:
         try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.chaos.parties import ANYTHING, NAMES, data, same_secrets, together, write_data, write_study
+from tests.chaos.parties import ANYTHING, NAMES, data, free_ports, same_secrets, together, write_data, write_study
+from tests.pages import DOCS, NUMBER, blocks, commands, prints, put_in_place, run_command
 
 import coterie as co
 from coterie.data.summary import TableSummary
@@ -220,3 +222,29 @@ def test_three_processes_choose_a_strength(tmp_path):
     local = co.path(co.Problem("squared", "l2", 1.0, intercept=True), tables, count=4, cv=3, secure_sums=True)
     for one in found.values():
         assert one["strength"] == local.chosen_strength
+
+
+@pytest.mark.slow
+def test_the_four_hospitals_of_the_tutorial(tmp_path, monkeypatch):
+    """The commands of the page that start a process for each hospital, on ports that are free."""
+    page = DOCS / "tutorials" / "digits-at-four-hospitals.md"
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile(block.text, str(page), "exec"), {})
+        elif put_in_place(block, tmp_path):
+            study = tmp_path / "hospitals" / "study.toml"
+            for told, free in zip(range(7410, 7414), free_ports(4), strict=True):
+                study.write_text(study.read_text().replace(f":{told}", f":{free}"))
+        elif block.text.startswith("$ coterie provision"):
+            assert all(run_command(command)[0] == 0 for command, _ in commands(block))
+    (last,) = (block for block in blocks(page) if block.text.startswith("$ coterie agent hospitals\n"))
+    for command, expected in commands(last):
+        done = subprocess.run(
+            [sys.executable, "-m", *shlex.split(command)], capture_output=True, text=True, timeout=1200, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert prints(done.stdout, expected, NUMBER), f"{command}\n{done.stdout}"
+    found = [co.Path.load(tmp_path / "hospitals" / name / "result" / "path") for name in ("north", "west")]
+    assert found[0].chosen_strength == found[1].chosen_strength
+    assert found[0].chosen_result.model.preparation is not None

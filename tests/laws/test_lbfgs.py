@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -334,3 +335,20 @@ def test_sixteen_parties_on_a_ring(kind, name):
     result = co.solve(problem, data, split="features", agents=16, network="ring", method="lbfgs", tol=1e-6)
     assert result.status == "optimal"
     assert result.rounds <= 60
+
+
+@pytest.mark.parametrize(("name", "penalty"), [pytest.param("logistic", "l1", marks=LATER), ("hinge", "l2")])
+def test_a_run_needs_six_vectors_per_agent_and_its_pairs(name, penalty):
+    """6 n floats an agent, 2 · memory · d_j of pairs, and some kB of objects, beside the columns themselves."""
+    n, m, d, rng = 4096, 8, 16, np.random.default_rng(0)
+    columns = rng.standard_normal((n, d))
+    parts = co.data.split(co.Table(columns, np.sign(columns @ rng.standard_normal(d))), "features", m)
+    problem = co.Problem(name, penalty, 1e-3)
+    run = {"split": "features", "network": "ring", "method": "lbfgs", "tol": 1e-14, "check_every": 9, "memory": 20}
+    co.solve(problem, parts, **run, max_rounds=3)
+    tracemalloc.start()
+    co.solve(problem, parts, **run, max_rounds=27)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    pairs = 2 * 20 * d
+    assert peak <= 8 * (6 * n * m + 3 * pairs) + 128 * 1024 * m

@@ -135,6 +135,15 @@ def test_offsets_of_a_thousand_overflow_nothing(loss):
         assert co.verify(result.certificate, result.model, data, offset=offset).holds
 
 
+def test_hazards_take_offsets():
+    times, ends = np.random.default_rng(6).exponential(np.exp(-SCORES - OFFSET)), np.full(N, 1.0)
+    y = co.survival_labels(np.minimum(times, ends), times <= ends)
+    expected = sm.PHReg(y[:, 0], X, status=y[:, 1], offset=OFFSET).fit()
+    result = co.solve(co.Problem("cox"), (X, y), offset=OFFSET, tol=1e-10)
+    np.testing.assert_allclose(result.model.coef_, expected.params, atol=1e-6)
+    assert co.verify(result.certificate, result.model, (X, y), offset=OFFSET).holds
+
+
 def test_paths_and_folds_take_offsets(tmp_path):
     y, problem = labels("poisson"), co.Problem("poisson", "l1", 0.1, intercept=True)
     path = co.path(problem, (X, y), [0.1, 0.01], offset=OFFSET, cv=3, agents=3)

@@ -87,7 +87,7 @@ def test_no_values_and_no_columns():
     assert found.values.shape == (0, 1)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=30), st.floats(0, 1))
 def test_any_numbers(values, probability):
     x = np.array(values)

@@ -88,6 +88,7 @@ PROBLEMS = {
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
     "wine squared": (co.Problem("squared", "l2", 1e-2), "wine"),
     "users": (co.Personal(beta=5, mu=1.0, count=20), "users"),
+    "users in common": (co.Shared("logistic", "l1", 3e-3, mu=3e-3), "users"),
     "low rank": (co.Problem("squared", "traceball", radius=4.0), "two"),
     "classes of low rank": (co.Problem("multinomial", "traceball", radius=4.0), "three"),
     "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
@@ -118,6 +119,7 @@ CASES = {
     ],
     "methods.damped_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
     "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.diffusion_rows": runs(["pvrd2"], ["wine logistic"], **COLUMNS),
     "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
     "methods.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
     "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
@@ -128,6 +130,7 @@ CASES = {
     "methods.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
     "methods.costs": runs(["auto"], PROBLEMS),
     "methods.dada": [{"method": "dada", "problem": "users", "max_rounds": 60}],
+    "methods.deviations": [{"method": "shared", "problem": "users in common"}],
     "methods.dual_block": runs(["proximal-1"], [*SMOOTH, *KINKS]),
     "methods.frank_wolfe": runs(["dfw-trace"], ["low rank", "classes of low rank"], step="search", tol=3e-2),
     "methods.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
@@ -135,6 +138,7 @@ CASES = {
     "methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
     "methods.primal_dual": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
     "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
+    "methods.shared": [{"method": "shared-newton", "problem": "users in common", "few_rows": True}],
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.interior_point": INTERIOR,
@@ -225,7 +229,7 @@ PLAIN = {
 }
 """Numbers at module level that steer nothing, and what they are."""
 TO_COME = {"barrier", "inside", "interior_point", "moments", "newton", "quadratic", "subspace", "working_set"}
-TO_COME |= {"blocks", "column_costs", "envelope", "lbfgs", "lbfgs_rows", "metrics", "quasi_newton"}
+TO_COME |= {"blocks", "column_costs", "envelope", "lbfgs", "lbfgs_rows", "searched_rows", "metrics", "quasi_newton"}
 """Files whose constants have no Tuning yet."""
 
 

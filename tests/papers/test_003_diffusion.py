@@ -531,3 +531,20 @@ def test_digits_reach_1e_8_in_40_epochs_and_chebyshev_in_a_third():
     step = 0.5 / largest_curvature(DIGITS, bench.zeros_and_ones()[0])
     assert min(digit_errors(None, 3 * filtered - 1, pipeline=5, chebyshev=False, step=step)) > 1e-8
     assert digit_errors(None, 40, method="dynamic-diffusion")[-1] > 0.1
+
+
+@pytest.mark.parametrize("method", ["pvrd2", "dynamic-diffusion"])
+def test_raw_units_cost_few_epochs(method):
+    """Columns from 1e-3 to 1e3: brought to one unit, unless a step is given, which is the paper's form."""
+    rng = np.random.default_rng(0)
+    plain = rng.standard_normal((300, 10))
+    y = np.sign(plain @ rng.standard_normal(10) + 0.5 * rng.logistic(size=300))
+    units = rng.permutation(np.logspace(-3, 3, 10))
+    how = {"split": "features", "agents": 5, "network": "ring", "method": method, "tol": 1e-5, "progress": False}
+    problem, most = co.Problem("logistic", "l2", 1e-2, intercept=True), 60 if method == "pvrd2" else 1500
+    even, raw = (co.solve(problem, (plain * unit, y), **how, max_rounds=most) for unit in (1.0, units))
+    assert even.status == raw.status == "optimal"
+    pooled = co.solve(problem, (plain * units, y), tol=1e-9, progress=False)
+    assert raw.certificate.primal - pooled.certificate.primal <= raw.certificate.gap
+    as_published = co.solve(problem, (plain * units, y), **how, max_rounds=3, step=1e-7)
+    assert as_published.certificate.relative_gap > 0.1

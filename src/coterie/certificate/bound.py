@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from coterie.arrays import FloatArray
 
@@ -58,3 +59,16 @@ class Bound:
     ) -> Bound:
         """A bound from its gap, which is known to more digits than the difference of two large numbers."""
         return Bound(primal, primal - gap, radius, gap, rounding, room, primal_rounding)
+
+
+class Beside(Protocol):
+    """What an agent adds to the terms of its rows: parts of the model that are its own, and their penalties."""
+
+    sizes: FloatArray
+    """|w|, with its own part, for the rounding of its scores."""
+
+    def value(self) -> tuple[float, float]:
+        """n times its own penalties, and how far that may be off."""
+
+    def gaps(self, adjoint: FloatArray, length: float, c: float) -> tuple[float, float]:
+        """n times its own Fenchel–Young terms at c X̃ᵀ(s∘v), whose rounding that length is for; and what is off."""

@@ -27,8 +27,12 @@ SEARCHES, PLACES = 3, 9
 """How often, and at how many places at once, the best constant is looked for where no formula gives it."""
 SURE = 30.0
 """The largest constant that a search beside offsets begins at: classes are then as good as certain."""
-CLOSE = 1e-5
-"""Where a search beside offsets ends: the rest is a straight line."""
+CLOSE = 1e-4
+"""Where a search beside offsets ends, as a share of the spread of the offsets: the rest is a straight line."""
+EXACT = 1e-7
+"""The same where slopes jump, and no straight line is left."""
+AROUND = 0.05
+"""How close around the secant's root it looks next, as a share of what is left; the middle is always looked at, too."""
 STEEPEST = 1e25
 """Slopes that are larger are told as this: secure sums have no room for e to the offsets."""
 SAME = 1e-14
@@ -180,24 +184,41 @@ def best_constant(agent: Agent, total: float, mean: float) -> Talk[float]:
 
 
 def _beside(agent: Agent, total: float, constant: float) -> Talk[float]:
-    """The root of Σ s ℓ'(c + o), which grows with c: between places that lie closer and closer around it.
+    """The root of Σ s ℓ'(c + o), which grows with c: between two places that come closer and closer.
 
-    Where all offsets are their mean m, it is the constant less m; no offset is farther from m than √n deviations.
+    Where all offsets are their mean m, it is the constant less m; no offset is farther from m than √n deviations. Few
+    places are looked at, because every slope that is told counts.
     """
     offset = np.empty(0) if agent.offset is None else agent.offset
     mean = float((yield Sum(np.array([float(agent.weighted(offset).sum())])))[0]) / total
     squares = float((yield Sum(np.array([float((offset - mean) @ agent.weighted(offset - mean))])))[0])
-    around, scale = constant - mean, 1.0 + math.sqrt(squares / total)
-    half = scale * np.geomspace(1.0, 4.0 * math.sqrt(max(total, 1.0)), PLACES // 2)
-    places = around + np.concatenate([-half[::-1], [0.0], half])
+    scale, smooth = 1.0 + math.sqrt(squares / total), agent.problem.loss.smooth
+    # The least and the largest place known to be left and right of the root, with the slopes there.
+    low, high = (-math.inf, 0.0), (math.inf, 0.0)
+    places = constant - mean + 2.0 * scale * np.array([-1.0, 0.0, 1.0])
+    farthest = 4.0 * scale * math.sqrt(max(total, 1.0))
     while True:
         slopes = yield Sum(np.array([_slope(agent, place) for place in places]))
-        right = int(np.clip(np.searchsorted(slopes > 0, True), 1, PLACES - 1))
-        (low, high), (down, up) = places[right - 1 : right + 1], slopes[right - 1 : right + 1]
-        if high - low <= max(CLOSE * scale, SAME * abs(low)):
-            share = -down / (up - down) if down < 0.0 < up else 0.5
-            return float(low + share * (high - low))
-        places = np.linspace(low, high, PLACES)
+        for place, slope in zip(places.tolist(), slopes.tolist(), strict=True):
+            low, high = ((place, slope), high) if slope <= 0.0 and place > low[0] else (low, high)
+            high = (place, slope) if slope > 0.0 and place < high[0] else high
+        width = high[0] - low[0]
+        if math.isinf(width):
+            # On one side of the root: go on to the other, farther each time.
+            end, way = (low[0], 1.0) if math.isinf(high[0]) else (high[0], -1.0)
+            reach = 8.0 * abs(end - (constant - mean))
+            if reach > 8.0 * farthest:
+                return end
+            places = end + way * reach * np.array([0.25, 1.0])
+            continue
+        share = -low[1] / (high[1] - low[1])
+        if width <= max((CLOSE if smooth else EXACT) * scale, SAME * abs(low[0])):
+            return low[0] + share * width
+        shares = np.array([0.25, 0.5, 0.75])
+        if smooth:
+            near = min(AROUND, AROUND * width / scale)
+            shares = np.clip([share - near, share + near, 0.5], 0.0, 1.0)
+        places = low[0] + shares * width
 
 
 def _slope(agent: Agent, constant: float) -> float:

@@ -37,7 +37,7 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
-from coterie.certificate.bound import ANY, Bound, Point
+from coterie.certificate.bound import ANY, Beside, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
 from coterie.here import Here, weighted_norm
 from coterie.kernels.sides import sides
@@ -103,29 +103,52 @@ def dual_at(agent: Agent, w: FloatArray) -> FloatArray | None:
 
 
 def _by_samples(agent: Agent, point: Point, target: float, radius: float | None) -> Talk[Bound]:
-    problem, w = agent.problem, point.w.astype(float, copy=False)
-    here = agent.at(w)
-    v = here.slopes if point.v is None else _clipped(agent, point.v)
+    w = point.w.astype(float, copy=False)
+    return (yield from by_samples(agent, w, agent.at(w), point.v, target, radius))
+
+
+def by_samples(
+    agent: Agent,
+    w: FloatArray,
+    here: Here,
+    dual: FloatArray | None,
+    target: float,
+    radius: float | None,
+    beside: Beside | None = None,
+) -> Talk[Bound]:
+    """The bound for a model w that all agents share, and what stands beside it at each of them."""
+    problem = agent.problem
+    v = here.slopes if dual is None else _clipped(agent, dual)
     both = np.zeros(2)
     if problem.intercept:
         both = yield Sum(np.array(_sides(agent, v)))
         v = _balanced(v, *both.tolist())
-    known = point.v is None and v is here.slopes
+    known = dual is None and v is here.slopes
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
-    error = _score_error(agent, w) + _label_error(agent, here.scores, w)
-    first = [*_losses(agent, here, error), agent.conjugate_at_zero, *_gaps(agent, here, v, error)]
+    sizes = w if beside is None else beside.sizes
+    error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
     size = here.slopes_norm if v is here.slopes else weighted_norm(v, agent.data.weights)
     length = (agent.design.roundings[1] + agent.count + 4) * size
-    own = [*first, length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
+    losses, gaps = _losses(agent, here, error), _gaps(agent, here, v, error)
+    if beside is not None:
+        losses, gaps = _both(losses, beside.value()), _both(gaps, beside.gaps(adjoint, length, 1.0))
+    own = [*losses, agent.conjugate_at_zero, *gaps]
+    own += [length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
     sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
-    u, off, c = shared_result(sums, _slope, agent, sums, key=id(w))
+    place = id(w) if beside is None else None
+    u, off, c = shared_result(sums, _slope, agent, sums, key=place)
     d = len(problem.coefficients(adjoint))
     shrunk = sums[d + 3 : d + 5]
     if c < 1.0:
-        shrunk = yield Sum(np.array(_gaps(agent, here, c * v, error)))
+        less = _gaps(agent, here, c * v, error)
+        shrunk = yield Sum(np.array(less if beside is None else _both(less, beside.gaps(adjoint, length, c))))
     arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
-    return shared_result(sums, _of_rows, *arguments, key=id(w))
+    return shared_result(sums, _of_rows, *arguments, key=place)
+
+
+def _both(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _slope(agent: Agent, sums: FloatArray) -> tuple[FloatArray, FloatArray, float]:

@@ -173,6 +173,7 @@ def _losses(here: CoxHere, error: float, events: float) -> tuple[float, float]:
 def _score_error(agent: Agent, w: FloatArray) -> float:
     """The most that a score can be off, up to what all scores of a stratum have in common."""
     scores = float(_largest(agent) @ np.abs(w))
+    scores += 0.0 if agent.offset is None else float(np.abs(agent.offset).max(initial=0.0))
     return SAFE * EPSILON * (2 * agent.design.roundings[0] + FEW) * scores
 
 

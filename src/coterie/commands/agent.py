@@ -15,7 +15,7 @@ import coterie as co
 from coterie.commands.exit_codes import BUG
 from coterie.commands.options import Config, Json, Raw
 from coterie.commands.output import console, print_json, summary
-from coterie.errors import InvalidInput
+from coterie.errors import InvalidInput, count
 from coterie.statuses import Status
 
 EXAMPLE = "Example: coterie agent party.toml"
@@ -113,6 +113,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     if as_json:
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
         told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told |= {} if path is None else {"path_total": vars(path.total)}
         print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
     else:
         for one in filter(None, (path, inference)):
@@ -121,13 +122,15 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     return result.status.exit_code
 
 
-def ask_for_consent(file: Path, own: Any, study: Any, yes: bool, *, show: bool) -> co.Table:
+def ask_for_consent(
+    file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
+) -> co.Table:
     """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
     from coterie.peers.agent import read_own
     from coterie.peers.consent import ask_once
     from coterie.peers.disclosure import disclosure
 
-    table = read_own(own, study)
+    table = read_own(own, study) if table is None else table
     page = disclosure(study, own.party, table)
     if show:
         console().print(page + "\n", markup=False)
@@ -171,11 +174,14 @@ def _end(one: dict[str, Any]) -> str:
     if "holds" in one:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
         return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+    if "probabilities" in one:
+        return f"{one['about']}, {len(one['columns'])} columns, {one['output']}"
     if "scores" in one:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
-        size = co.progress.format_bits(one["total"]["bits"])
-        spent = f"{one['rounds']} rounds, {size} sent by all parties, {one['output']}"
+        size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
+        chosen = f"strength {one['strength']:.5g} chosen, " if "strength" in one else ""
+        spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
         return f"{one['status']}: {one['proves']}\n  {spent}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
@@ -194,7 +200,7 @@ def _show(result: co.Result, output: Path) -> None:
         out.print(warning, markup=False)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
     sent = co.progress.format_bits(result.bill.total.bits)
-    out.print(f"[bold]Bill[/bold]  {result.rounds} rounds, {sent} sent by all parties together")
+    out.print(f"[bold]Bill[/bold]  {count(result.rounds, 'round')}, {sent} sent by all parties together")
     out.print(f"[bold]Here[/bold]  {len(result.model.coef_)} coefficients in {output}", soft_wrap=True)
 
 

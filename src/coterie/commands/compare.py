@@ -14,7 +14,6 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidProblem
-from coterie.files import write_atomically
 
 TIMINGS = "timings.json"
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
@@ -66,7 +65,7 @@ def compare(
     if speaks:
         for name, result in results.items():
             result.save(output / name)
-        write_atomically(output / TIMINGS, json.dumps(timings).encode())
+        (output / TIMINGS).write_text(json.dumps(timings))
     if not results:
         raise InvalidProblem("no method can solve this problem: " + " ".join(refusals.values()))
     if speaks and figures is not None:

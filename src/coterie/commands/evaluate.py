@@ -10,18 +10,21 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
+from coterie.commands.files import numbered, survival_roles, tables
 from coterie.commands.options import (
     Config,
     Deadline,
+    Entry,
+    Event,
     Exposure,
     Id,
     Json,
     Offset,
+    Strata,
     Target,
+    Time,
     Weight,
     among,
-    numbered,
-    tables,
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
@@ -48,6 +51,10 @@ def evaluate(
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
+    time: Time = None,
+    event: Event = None,
+    entry: Entry = None,
+    strata: Strata = None,
     split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = "samples",
     per_party: Annotated[bool, typer.Option("--per-party", help="Scores of every party, too.")] = False,
     minimum: Annotated[
@@ -74,6 +81,8 @@ def evaluate(
     runner = co.engines.engine(engine, deadline)
     roles = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     fitted = co.models.load_model(model)
+    survival = fitted.problem.family == "survival"
+    roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party.")

@@ -109,6 +109,10 @@ def fit(
     if found is not None:
         found.save(output / "inference.json")
         sections.append(co.report.inference_section(found))
+    if question.problem.family == "survival":
+        sections.append(
+            co.report.survival_section(question.data if isinstance(question.data, list) else [question.data])
+        )
     if scores is not None:
         scores.save(output / "evaluation.json")
     page = co.report.write_report(result, output / "report.html", sections=sections, evaluation=scores)

@@ -14,6 +14,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
+from coterie.commands.files import by_user, has_named_columns, survival_roles, tables
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 
@@ -167,7 +168,9 @@ def question(
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
-    loss: Annotated[str, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")))] = "squared",
+    loss: Annotated[
+        str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
+    ] = None,
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
     ] = None,
@@ -207,19 +210,18 @@ def question(
     ] = None,
 ) -> Question:
     """The problem and the data that these options describe."""
-    given: dict[str, Any] = {
-        "strength": strength,
-        "l1_ratio": l1_ratio,
-        "threshold": threshold,
-        "level": level,
-        "radius": radius,
-    }
-    given |= {"lower": lower, "upper": upper, "groups": None if groups is None else _whole_numbers(groups)}
+    given: dict[str, Any] = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level}
+    given |= {"radius": radius, "lower": lower, "upper": upper}
+    given |= {"groups": None if groups is None else _whole_numbers(groups)}
     parameters = {name: value for name, value in given.items() if value is not None}
     chosen = penalty or ("none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
-    kinds: list[Any] = [co.Personal] if split == "users" else [c[n] for c, n in _parts(loss, chosen) if n in c]
+    kinds: list[Any] = [c[n] for c, n in _parts(loss or "squared", chosen) if n in c]
+    if split == "users":
+        kinds += [co.Personal, co.Shared]
+        named = {"loss": loss, "penalty": penalty, "intercept": intercept}
+        parameters |= {name: value for name, value in named.items() if value}
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)
@@ -232,10 +234,12 @@ def question(
     settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
         parts = by_user(data, target, users, columns)
-        return Question(co.Personal(**parameters), parts, {**settings, "agents": None}, options)
-    problem = co.Problem(loss, chosen, intercept=intercept, **parameters)
+        return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
+    problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
+    if target is None and loss != "cox" and problem.family != "low-rank" and any(map(has_named_columns, data)):
+        raise InvalidInput("--target is missing: it names the column with the labels.")
     roles["prepare"] = recipes
 
     def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
@@ -250,16 +254,6 @@ def question(
     bare = [replace(part, ids=None) for part in parts]
     read = partial(more, names=bare[0].columns)
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
-
-
-def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
-    """The columns of survival times, which take the place of a target; refused where they do not belong."""
-    given = [f"--{role}" for role, column in named.items() if column is not None]
-    if not wanted and given:
-        raise InvalidInput(f"{given[0]} is for survival times: add --loss cox, or leave it out.")
-    if wanted and (target is not None or named["time"] is None or named["event"] is None):
-        raise InvalidInput("--loss cox takes --time COLUMN and --event COLUMN in place of --target.")
-    return named
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
@@ -377,71 +371,3 @@ def _whole_numbers(written: str) -> tuple[int, ...]:
         return tuple(int(part) for part in written.split(","))
     except ValueError:
         raise typer.BadParameter(f"--groups needs one whole number per column, e.g. 0,0,1,1, not {written!r}") from None
-
-
-def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
-    """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
-    nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)
-    return tuple(map(str, range(columns))) if nameless else None
-
-
-def tables(
-    paths: list[Path], split: str, columns: str | Sequence[str] | None = None, **roles: Any
-) -> co.Table | list[co.Table]:
-    """One party's file as it is, several as a list; the roles are those of `read`.
-
-    Split by features, one of the files has labels, and what stands beside them.
-    """
-    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
-    target, id = roles.get("target"), roles.get("id")
-    if len(paths) == 1:
-        return co.read(paths[0], columns=wanted, **roles)
-    if split != "features":
-        found = [co.read(path, columns=wanted, **roles) for path in paths]
-        widest = max(table.d for table in found)
-        names = [numbered(path, widest) for path in paths]
-        return [
-            table if own is None else co.read(path, columns=own)
-            for path, table, own in zip(paths, found, names, strict=True)
-        ]
-    found, refusals = [], []
-    for path in paths:
-        try:
-            found.append(co.read(path, **roles))
-        except InvalidData as refusal:
-            refusals.append(refusal)
-            found.append(co.read(path, id=id, prepare=roles.get("prepare")))
-    if target is not None and len(refusals) == len(paths):
-        raise refusals[0]
-    if wanted is not None:
-        found = _only(found, list(wanted))
-    return found if id is None else co.align(found)[0]
-
-
-def by_user(
-    paths: list[Path], target: str | None, users: str | None, columns: str | Sequence[str] | None
-) -> list[co.Table]:
-    """One table per user: the rows of one file by a column that names them, or one file each."""
-    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
-    if users is None and len(paths) == 1:
-        raise InvalidData(
-            "one file holds the rows of all users: name the column with the user of each row with --users."
-        )
-    if users is None:
-        return [co.read(path, target=target, columns=wanted) for path in paths]
-    if len(paths) > 1:
-        raise InvalidData("--users takes one file with the rows of all users; without --users, each file is one user.")
-    whole = co.read(paths[0], target=target, id=users, columns=wanted, name="data")
-    assert whole.ids is not None
-    return co.data.split(replace(whole, ids=None), "users", whole.ids)
-
-
-def _only(parts: list[co.Table], wanted: list[str]) -> list[co.Table]:
-    """Of every party the wanted columns, each of which somebody must have."""
-    everything = [name for part in parts for name in part.columns or ()]
-    for name in wanted:
-        if name not in everything:
-            raise UnknownName("column", name, everything)
-    import numpy as np
-
-    return [part.take_columns(np.flatnonzero(np.isin(part.columns or (), wanted))) for part in parts]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 import coterie as co
+from coterie.errors import count
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -96,7 +97,8 @@ def show_result(
     for row in bill.table():
         numbers = f"{row['messages']:,}", f"{row['scalars']:,}", co.progress.format_bits(row["bits"])
         table.add_row(row["purpose"], row["word"], *numbers)
-    out.print(f"[bold]Bill[/bold]  {bill.rounds} rounds, {co.progress.format_bits(bill.total.bits)} in total")
+    rounds, sent = count(bill.rounds, "round"), co.progress.format_bits(bill.total.bits)
+    out.print(f"[bold]Bill[/bold]  {rounds}, {sent} in total")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
 

@@ -11,6 +11,7 @@ import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.options import Config, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json
+from coterie.errors import count
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
@@ -35,7 +36,7 @@ def plan(
         print_json({**vars(found), "bits": found.bits, "seconds": found.seconds})
         raise typer.Exit
     out = console()
-    out.print(f"[bold]{found.rounds} rounds[/bold]  {found.explanation}")
+    out.print(f"[bold]{count(found.rounds, 'round')}[/bold]  {found.explanation}")
     everything, busiest = (co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party)))
     out.print(f"[bold]Sent[/bold]  {everything} in total, {busiest} by the busiest party")
     table = RichTable("", "seconds", box=None, header_style="dim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,8 @@ from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import saying
-from coterie.commands.options import Config, Json, Raw, numbered
+from coterie.commands.files import numbered
+from coterie.commands.options import Config, Exposure, Json, Offset, Raw
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
@@ -24,6 +26,8 @@ def predict(
     model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
     data: Annotated[Path, typer.Argument(help="New data with the columns of the model: Parquet, CSV or svmlight.")],
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    offset: Offset = None,
+    exposure: Exposure = None,
     proba: Annotated[bool, typer.Option("--proba", help="Also write the probability of every class.")] = False,
     score: Annotated[bool, typer.Option("--score", help="Also write the scores (decision function).")] = False,
     id: Annotated[str | None, typer.Option("--id", help="Column with the row ids, to copy to the output.")] = None,
@@ -41,23 +45,31 @@ def predict(
 
         own, study = load_party(model)
         if study.split == "features":
+            if offset is not None or exposure is not None:
+                raise InvalidInput("with a party.toml, that file names the column: offset, or exposure.")
             kept = [*([] if id is None else [id]), *(keep or ())]
             predict_with_parties(model, data, output, as_json, raw=raw, proba=proba, score=score, keep=kept)
             return
         model = own.output / "model.npz"  # the whole model: nobody else is needed
+        if offset is None and exposure is None:
+            offset, exposure = own.offset, own.exposure
     fitted = co.models.load_model(model)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")
-    personal = isinstance(fitted, co.PersonalModel)
+    personal = isinstance(fitted, co.models.UserModel)
     if users is not None and not personal:
         raise InvalidInput("--users is for models of every user, and this file has one model for all; leave it out.")
     several = isinstance(fitted, co.MulticlassModel)
     names = fitted.columns or (None if personal else numbered(data, fitted.coef_.shape[1 if several else 0]))
     if fitted.preparation is not None:
         names = fitted.preparation.raw
-    table = co.read(data, id=users or (id if names is None else None), columns=names, prepare=fitted.preparation)
+    roles: dict[str, Any] = {"id": users or (id if names is None else None), "offset": offset, "exposure": exposure}
+    _check_offset(fitted, offset or exposure)
+    table = co.read(data, columns=names, prepare=fitted.preparation, **roles)
     whose = {"users": table.ids} if personal and users is not None else {}
+    if table.offset is not None:
+        whose, table = {"offset": table.offset}, replace(table, offset=None)
     copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
@@ -82,6 +94,15 @@ def predict(
         print(written if len(found) > 1 else written.partition("\n")[2], end="")
     else:
         console().print(f"{len(predictions)} predictions written to [bold]{output}[/bold].")
+
+
+def _check_offset(fitted: Any, column: str | None) -> None:
+    if (column is None) == fitted.problem.offset:
+        raise InvalidInput(
+            "this model was fitted with an offset: name the column of the new rows with --offset or --exposure."
+            if column is None
+            else "this model was fitted without an offset; leave --offset and --exposure out."
+        )
 
 
 def _more(fitted: Any, chances: Callable[[], Any] | None, decision: Callable[[], Any] | None) -> dict[str, list[Any]]:

@@ -13,7 +13,8 @@ from rich.table import Table as RichTable
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, by_user, in_panels, pairs
+from coterie.commands.files import by_user
+from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, in_panels, pairs
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 
@@ -131,9 +132,9 @@ def users(
     raise typer.Exit(code)
 
 
-def _saved(path: Path) -> co.PersonalModel:
+def _saved(path: Path) -> co.models.UserModel:
     found = co.models.load_model(path)
-    if not isinstance(found, co.PersonalModel):
+    if not isinstance(found, co.models.UserModel):
         raise InvalidInput(f"{path} holds one model for all users, not one per user; use coterie predict.")
     return found
 
@@ -169,15 +170,15 @@ def _spreads(rows: Sequence[UserRow]) -> dict[str, dict[str, float] | None]:
     return {name: spread(row[name] for row in rows) for name in ("train", "test")}
 
 
-def _chosen(model: co.PersonalModel) -> dict[str, float]:
+def _chosen(model: co.models.UserModel) -> dict[str, float]:
     from coterie.estimators.personalized import GRIDS
 
-    return {name: getattr(model.problem, name) for name in GRIDS}
+    return {name: getattr(model.problem, name) for name in (*GRIDS, "nu") if hasattr(model.problem, name)}
 
 
 def _tell(
     rows: Sequence[UserRow],
-    model: co.PersonalModel,
+    model: co.models.UserModel,
     result: co.Result | None,
     trials: Sequence[Trial],
     output: Path | None,
@@ -195,7 +196,7 @@ def _tell(
 
 
 def _show(
-    rows: Sequence[UserRow], model: co.PersonalModel, result: co.Result | None, trials: Sequence[Trial],
+    rows: Sequence[UserRow], model: co.models.UserModel, result: co.Result | None, trials: Sequence[Trial],
     output: Path | None, everybody: bool,
 ) -> None:  # fmt: skip
     out = console()

@@ -12,6 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
+from coterie.commands.files import by_user, survival_roles, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -25,9 +26,6 @@ from coterie.commands.options import (
     Target,
     Time,
     Weight,
-    by_user,
-    survival_roles,
-    tables,
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput

@@ -27,6 +27,8 @@ from coterie.errors import InvalidData
 FAR = 10.0
 """Standard deviations from the mean beyond which a value is far from what was fitted: there, by Chebyshev's
 inequality, was at most one row of a hundred."""
+ROUNDING = 1e-9
+"""How far sums in another order may move a number, beside itself and beside the spread of its column."""
 MISSING, OTHER = "(missing)", "(other)"
 
 
@@ -315,8 +317,16 @@ class Prepared(msgspec.Struct, frozen=True):
         return [Prepared([self.columns[j] for j in own.tolist()], self.named) for own in places]
 
     def settings(self) -> dict[str, Any]:
-        """What makes it again: a recipe for every column."""
-        return {"numbers": "keep", "text": "", "columns": {column.name: column.recipe for column in self.columns}}
+        """What it does, as a certificate says it of numbers that come from elsewhere: a recipe for every column."""
+        return {"columns": {column.name: column.recipe for column in self.columns}, "numbers_given": True}
+
+    def like(self, other: Prepared) -> bool:
+        """Whether the other one is the same up to rounding."""
+        here, there = self.state(), other.state()
+        return len(here["columns"]) == len(there["columns"]) and all(
+            _alike(one, another, (one["high"] or 0.0) - (one["low"] or 0.0))
+            for one, another in zip(here["columns"], there["columns"], strict=True)
+        )
 
     def state(self) -> dict[str, Any]:
         """Plain values, for a header."""
@@ -334,6 +344,16 @@ class Prepared(msgspec.Struct, frozen=True):
         if not all(map(math.isfinite, numbers)):
             raise ValueError("its preparation has numbers that are not finite")
         return found
+
+
+def _alike(one: Any, other: Any, scale: float) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=ROUNDING, abs_tol=ROUNDING * scale)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key], scale) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(_alike(a, b, scale) for a, b in zip(one, other, strict=True))
+    return bool(one == other)
 
 
 def _few(names: Sequence[str]) -> str:

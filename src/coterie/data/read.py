@@ -11,6 +11,7 @@ Frames and files are read column by column; what is not a number is refused by n
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 import zlib
 from collections import Counter
@@ -35,6 +36,8 @@ from coterie.survival import ROLES, survival_labels
 
 Frame: TypeAlias = "nw.DataFrame[Any]"
 Series: TypeAlias = "nw.Series[Any]"
+SNIFFED = 100_000
+"""So many characters of a CSV file say how it is separated."""
 TUPLES = "(X, y), (X, y, weights) or (X, y, weights, offset)"
 
 
@@ -224,10 +227,13 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
     """A column of X: numbers or booleans, none missing."""
     _refuse_missing(series, party, column)
     if not (series.dtype.is_numeric() or series.dtype == nw.Boolean):
+        fix = "Encode it (prepare, with one-hot)"
+        if series.dtype in (nw.Date, nw.Datetime, nw.Time, nw.Duration):
+            fix = "Write it as a number, such as the days since a certain date"
         raise party_error(
             party,
-            f"{column} holds {len(series)} values of type {series.dtype}, not numbers. Encode it "
-            "(prepare, with one-hot), or leave it out with columns=...",
+            f"{column} holds {len(series)} values of type {series.dtype}, not numbers. {fix}, or leave it out: name "
+            "the other ones with columns=.",
         )
     if isinstance(series.dtype, nw.Decimal):
         series = series.cast(nw.Float64)
@@ -272,7 +278,6 @@ def _read_path(path: Path, roles: _Roles, party: str) -> Table:
 def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, list[Any]]:
     """Columns of a CSV or Parquet file as they are, to be copied: text of a CSV, values of Parquet, None if missing."""
     import pyarrow as pa
-    import pyarrow.csv as csv
     import pyarrow.parquet as pq
 
     if not names:
@@ -286,8 +291,7 @@ def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
         if ".parquet" in kinds:
             table = pq.read_table(path, partitioning=None)
         else:
-            types = dict.fromkeys(names, pa.string())
-            table = csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=types))
+            table = _csv_columns(path, dict.fromkeys(names, pa.string()))
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, party, "Parquet" if ".parquet" in kinds else "CSV", error) from error
     for name in names:
@@ -313,16 +317,31 @@ def _read_parquet(path: Path, roles: _Roles, party: str) -> Table:
     return _read_frame(nw.from_native(table.drop_columns(nameless), eager_only=True), roles, party)
 
 
-def _read_csv(path: Path, roles: _Roles, party: str) -> Table:
+def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
+    """A CSV file as an Arrow table; one without a comma in its first line may be separated by semicolons or tabs."""
     import pyarrow as pa
     import pyarrow.csv as csv
+
+    with pa.input_stream(str(path)) as file:
+        first, _, rest = file.read(SNIFFED).decode("utf-8", "replace").partition("\n")
+    separator = next((mark for mark in ";\t" if mark in first and "," not in first), ",")
+    # Where fields are separated by semicolons, numbers may have decimal commas.
+    decimal = "," if separator == ";" and re.search(r"(^|[;\n])-?\d+,\d+(;|\r?\n|$)", rest) else "."
+    return csv.read_csv(
+        path,
+        parse_options=csv.ParseOptions(delimiter=separator),
+        convert_options=csv.ConvertOptions(column_types=types, decimal_point=decimal, **more),
+    )
+
+
+def _read_csv(path: Path, roles: _Roles, party: str) -> Table:
+    import pyarrow as pa
 
     # Ids and categories are read as text first: "007" is not 7.
     categories = () if roles.prepare is None else roles.prepare.texts
     types = dict.fromkeys([*categories, *([roles.named["id"]] if "id" in roles.named else [])], pa.string())
     try:
-        options = csv.ConvertOptions(column_types=types, strings_can_be_null=True)
-        table = csv.read_csv(path, convert_options=options)
+        table = _csv_columns(path, types, strings_can_be_null=True)
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(path, party, "CSV", error) from error
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})

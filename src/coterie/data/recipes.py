@@ -64,6 +64,8 @@ class Preparation:
     numbers: str = "keep"
     text: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    _recipes: dict[str, tuple[Step, ...]] = field(init=False, repr=False, compare=False)
+    _defaults: tuple[tuple[Step, ...], tuple[Step, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (
@@ -101,6 +103,11 @@ class Preparation:
         return _from_lines(lines)
 
     @staticmethod
+    def from_settings(settings: Mapping[str, Any]) -> Preparation:
+        """What a certificate says of one."""
+        return Preparation.of({name: value for name, value in settings.items() if name != "numbers_given"})
+
+    @staticmethod
     def load(path: str | Path) -> Preparation:
         """Read a TOML file with numbers, text and columns."""
         try:
@@ -112,22 +119,19 @@ class Preparation:
 
     def recipe(self, column: str, text: bool) -> tuple[Step, ...]:
         """The steps for a column of that name, which has text or not; none: there is no recipe for it."""
-        known: dict[str, tuple[Step, ...]] = self.__dict__["_recipes"]
-        numbers, texts = self.__dict__["_defaults"]
-        found: tuple[Step, ...] = known.get(column, texts if text else numbers)
-        return found
+        numbers, texts = self._defaults
+        return self._recipes.get(column, texts if text else numbers)
 
     @property
     def texts(self) -> frozenset[str]:
         """The named columns that become categories: their cells are text in a CSV file, as 007 is not 7."""
-        known: dict[str, tuple[Step, ...]] = self.__dict__["_recipes"]
-        return frozenset(name for name, steps in known.items() if steps[0].name == "one-hot")
+        return frozenset(name for name, steps in self._recipes.items() if steps[0].name == "one-hot")
 
     @property
-    def steps(self) -> set[str]:
-        """The names of all steps that may be taken."""
-        known = [*self.__dict__["_defaults"], *self.__dict__["_recipes"].values()]
-        return {step.name for steps in known for step in steps}
+    def steps(self) -> list[Step]:
+        """All steps that may be taken, each once."""
+        known = [*self._defaults, *self._recipes.values()]
+        return list(dict.fromkeys(step for steps in known for step in steps))
 
     def lines(self) -> list[str]:
         """The recipes as `of` takes them, one for each kind or column."""

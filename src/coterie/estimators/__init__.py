@@ -5,5 +5,13 @@ from __future__ import annotations
 from coterie.estimators.linear import LinearClassifier, LinearRegressor
 from coterie.estimators.low_rank import LowRankClassifier, LowRankRegressor
 from coterie.estimators.personalized import PersonalizedClassifier
+from coterie.estimators.survival import CoxRegressor
 
-__all__ = ["LinearClassifier", "LinearRegressor", "LowRankClassifier", "LowRankRegressor", "PersonalizedClassifier"]
+__all__ = [
+    "CoxRegressor",
+    "LinearClassifier",
+    "LinearRegressor",
+    "LowRankClassifier",
+    "LowRankRegressor",
+    "PersonalizedClassifier",
+]

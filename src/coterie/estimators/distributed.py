@@ -18,14 +18,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from coterie.arrays import FloatArray, Matrix, whole_number
 from coterie.data import Table
+from coterie.data.check import valid_offset
+from coterie.data.read import values_of
 from coterie.data.remote import Rows
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
+from coterie.estimators.checked import checked
 from coterie.families import Family
 from coterie.methods import Method
 from coterie.problem import Problem
@@ -106,6 +109,8 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     threads: int | None = None
     random_state: Any = None
 
+    _pieces: ClassVar[int] = Family.pieces
+    """The number of agents, where none is given."""
     _reading: ClassVar[Mapping[str, Any]] = {}
     """How labels are to be read, as `validate_data` says it."""
 
@@ -115,25 +120,30 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         return tags
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model; rows of weight zero are left out.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
+        """Fit the model; rows of weight zero are left out, and offsets are added to the scores of linear models.
 
-        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y and sample_weight name columns.
+        On a cluster X may be `co.Rows`, or a Spark DataFrame or Ray Dataset, of which y, sample_weight and offset name
+        columns.
         """
         problem = self._problem()
-        if (rows := _rows_of(X, y, sample_weight)) is not None:
+        if (rows := _rows_of(X, y, sample_weight, offset)) is not None:
             model = self._solve_rows(problem, self._of_rows(rows)).model
             if model.classes_ is not None:
                 self.classes_ = model.classes_
             self._take([model], None, one=isinstance(rows.target, str))
             return self
         how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C", **self._reading}
-        X, y = validate_data(self, X, y, **how)
+        X, y = checked(self, X, y, **how)
         kept, weights = _positive_weights(X, sample_weight)
+        if offset is not None:
+            offset = valid_offset(values_of(offset, "data", "offset"), "data", X.shape[0])[kept]
         X, y = X[kept], y[kept]
         labels, weights = self._labels(X, y, weights)
+        if offset is not None and len(getattr(self, "classes_", ())) > 2:
+            raise InvalidData("an offset is for numbers or two classes; several classes would need one each.")
         problem = self._problem_for_classes(problem)
-        models = [result.model for result in self._solve(problem, X, weights, labels)]
+        models = [result.model for result in self._solve(problem, X, weights, labels, offset)]
         self._take(models, X.dtype, one=y.ndim == 1)
         return self
 
@@ -174,13 +184,20 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _solve(
-        self, problem: Problem, X: Matrix, weights: FloatArray | None, labels: Sequence[npt.NDArray[Any]]
+        self,
+        problem: Problem,
+        X: Matrix,
+        weights: FloatArray | None,
+        labels: Sequence[npt.NDArray[Any]],
+        offset: FloatArray | None = None,
     ) -> list[Result]:
         """Split the rows over the agents as the parameters say, and solve the problem once for each kind of labels."""
         seed = seed_of(self.random_state)
         names = getattr(self, "feature_names_in_", None)
-        numbered = Table(X, np.arange(X.shape[0]), weights, columns=None if names is None else tuple(map(str, names)))
-        tables = gather(numbered, self.split, _at_most(self.agents, X.shape[self.split == "features"]), seed)
+        columns = None if names is None else tuple(map(str, names))
+        numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
+        most = X.shape[self.split == "features"]
+        tables = gather(numbered, self.split, _at_most(self.agents, most, self._pieces), seed)
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)
@@ -244,7 +261,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Any) -> Matrix:
         """X as it was in `fit`: the columns, dense or sparse, in single or double precision."""
         check_is_fitted(self)
-        return validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        return checked(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
 
     def _checkpoint(self, place: int, problems: int) -> Any:
         if self.checkpoint is None or problems == 1:
@@ -263,23 +280,28 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self.n_iter_ = np.array(rounds) if several else rounds[0]
 
 
-def _rows_of(X: Any, y: Any, sample_weight: Any) -> Rows | None:
-    """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its columns of labels and
-    weights. None for data that is here."""
+def _rows_of(X: Any, y: Any, sample_weight: Any, offset: Any = None) -> Rows | None:
+    """Rows of a cluster: as such, or as a Spark DataFrame or Ray Dataset with the names of its columns of labels,
+    weights and offsets. None for data that is here."""
     if isinstance(X, Rows):
-        if y is not None or sample_weight is not None:
-            raise InvalidData("Rows name their labels and weights themselves: leave y and sample_weight out.")
+        if y is not None or sample_weight is not None or offset is not None:
+            raise InvalidData("Rows name their columns themselves: leave y and sample_weight out, and offset.")
         return X
-    if not (hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")):
+    if not is_rows(X):
         return None
     if not (isinstance(y, str) or (isinstance(y, list | tuple) and all(isinstance(name, str) for name in y))):
         raise InvalidData(f"y names the labels' column, or columns, of the {type(X).__name__}: fit(frame, 'label').")
-    return Rows(X, target=y, weight=sample_weight)
+    return Rows(X, target=y, weight=sample_weight, offset=offset)
 
 
-def _at_most(agents: Any, size: int) -> Any:
+def is_rows(X: Any) -> bool:
+    """Whether that is rows of a cluster: as such, a Spark DataFrame or a Ray Dataset."""
+    return isinstance(X, Rows) or hasattr(X, "mapInArrow") or hasattr(X, "to_arrow_refs")
+
+
+def _at_most(agents: Any, size: int, pieces: int) -> Any:
     """A count of agents, of whom none is idle; anything else is left to `split`."""
-    count = Family.pieces if agents is None else agents
+    count = pieces if agents is None else agents
     return min(count, size) if isinstance(count, int | np.integer) else count
 
 

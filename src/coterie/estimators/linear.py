@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 
 from coterie.arrays import FloatArray, Matrix, product
@@ -48,6 +49,12 @@ class Linear(Distributed):
     fit_intercept: bool = True
     split: str = "samples"
     _loss_kind: ClassVar[str]
+
+    def _with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
+        """The scores with the offsets of these rows, which a model that was fitted with some asks for."""
+        model: Any = self._results[0].model
+        shifted: FloatArray = model.with_offset(scores, offset)
+        return shifted
 
     def _problem(self) -> Problem:
         """The problem that the parameters describe; a loss of the other kind is refused."""
@@ -106,10 +113,14 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         self.coef_, self.intercept_ = models[0].coef_, models[0].intercept_
 
-    def predict(self, X: Any) -> FloatArray:
-        """X·coef_ + intercept_, or its exponential, the mean, for "poisson" and "gamma"."""
-        scores: FloatArray = product(self._checked(X), self.coef_) + self.intercept_
+    def predict(self, X: Any, offset: Any = None) -> FloatArray:
+        """X·coef_ + intercept_ + offset, or its exponential, the mean, for "poisson" and "gamma"."""
+        scores = self._with_offset(product(self._checked(X), self.coef_) + self.intercept_, offset)
         return self._problem().loss.response(scores)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """R² of the predictions."""
+        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
@@ -176,24 +187,26 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
         self.coef_ = np.vstack([model.coef_ for model in models])
         self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
 
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
         """The scores: one number per row for two classes (positive: the second), else one per row and class."""
         scores: FloatArray = product(self._checked(X), self.coef_.T) + self.intercept_
+        if offset is not None or self._results[0].model.problem.offset:
+            return self._with_offset(scores.ravel(), offset)
         if len(self.classes_) > 2:
             return scores
         return scores.ravel() if scores.shape[1] == 1 else scores[:, 1] - scores[:, 0]
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Any, offset: Any = None) -> npt.NDArray[Any]:
         """The class with the largest score."""
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         predicted: npt.NDArray[Any] = self.classes_[places]
         return predicted
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, offset: Any = None) -> FloatArray:
         """The probabilities of the classes; those of one against the rest are scaled to add up to 1."""
-        scores = self.decision_function(X)
+        scores = self.decision_function(X, offset)
         if self._is_softmax():
             return np.asarray(softmax(np.column_stack([0 * scores, scores]) if scores.ndim == 1 else scores, axis=1))
         probability = self._problem().loss.probability
@@ -206,8 +219,12 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
         return shares
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> FloatArray:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> FloatArray:
         """The logarithms of the probabilities."""
         with np.errstate(divide="ignore"):
-            logarithms: FloatArray = np.log(self.predict_proba(X))
+            logarithms: FloatArray = np.log(self.predict_proba(X, offset))
         return logarithms
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
+        """The share of the rows whose class is predicted."""
+        return float(accuracy_score(y, self.predict(X, offset), sample_weight=sample_weight))

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from coterie.arrays import FloatArray, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidInput
+from coterie.estimators.checked import checked
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
 from coterie.personal import Personal
@@ -72,7 +73,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedClassifier:
         """Fit one model per user; `users` has one label per row."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = checked(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
@@ -125,7 +126,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def decision_function(self, X: Any, users: Any = None) -> FloatArray:
         """The score of every row for its user: positive for the second class."""
         check_is_fitted(self, "model_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = checked(self, X, dtype=np.float64, reset=False)
         scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
         return scores
 

@@ -109,6 +109,8 @@ class Family(ABC):
     def check_columns(self, problem: Problem, columns: int) -> None:  # noqa: B027
         """Refuse a problem that is made for another number of columns."""
 
+    only_sums: ClassVar[bool] = False
+    """Split by users, whether these say nothing but sums, which can be secure."""
     graph_is_data: ClassVar[bool] = False
     """Whether the network says who is alike, not who can reach whom: that is everybody, as if through a server."""
 

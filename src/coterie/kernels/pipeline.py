@@ -29,7 +29,7 @@ from coterie.arrays import FloatArray, Matrix, is_sparse
 
 Z, OLDER, FIRST, HELD = range(4)
 U, V, LABEL, WEIGHT = range(4)
-KIND, THRESHOLD, AGENTS, STEP, RIDGE, TAU, INTERCEPT, REMEMBERS = range(8)
+KIND, THRESHOLD, AGENTS, STEP, TAU, INTERCEPT, REMEMBERS = range(7)
 
 ANY_ORDER = {"reassoc", "contract"}
 """Sums may be taken in any order, as BLAS takes them; what is not finite stays so."""
@@ -53,13 +53,12 @@ def numbers(
     threshold: float,
     agents: int,
     step: float,
-    ridge: float,
     tau: float,
     intercept: bool,
     remembers: bool,
 ) -> FloatArray:
     """The constants of a round in one array: a compiled function is called faster with fewer arguments."""
-    return np.array([slope, threshold, agents, step, ridge, tau, intercept, remembers], float)
+    return np.array([slope, threshold, agents, step, tau, intercept, remembers], float)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -136,6 +135,7 @@ def advance(
     sequence: Indices,
     filters: FloatArray,
     constants: FloatArray,
+    shrink: FloatArray,
 ) -> None:
     """Iteration i of a round: move the slots on, pop, step, remember, and push the next samples."""
     J, B, d = filters.shape[1], sequence.shape[1], w.size - int(constants[INTERCEPT])
@@ -150,9 +150,9 @@ def advance(
     slot, popped = (i + 1) % J, sequence[i + 1]
     if popped[0] >= 0:
         step, tau, remembers = constants[STEP], constants[TAU], constants[REMEMBERS] > 0
-        shrink = 1.0 - step * constants[RIDGE]
+        # shrink has 1 − μ ρ of every column.
         for j in range(d):
-            w[j] = shrink * w[j] - step * average[j]
+            w[j] = shrink[j] * w[j] - step * average[j]
         if w.size > d:
             w[d] -= step * average[d]
         for b in range(B):

@@ -2,6 +2,11 @@
 
 How a block of the model and the dual move, how steps are balanced when Halpern's iteration begins a new epoch, and
 where to start. The table of `graph_cp.py` says what the symbols mean.
+
+A block whose columns are nearly dependent is whitened, beside none and l2: its metric N_j is all of X_jᵀX_j, and not a
+number per column. It needs no message, and the step is the solution of equations that are factorised once:
+
+    θ⁺ = argmin n r(θ) + ⟨Xᵀλ, θ⟩ + ½ (θ − θ_old)ᵀN(θ − θ_old) / a        (N + n a ρ I) θ⁺ = N θ_old − a Xᵀλ
 """
 
 from __future__ import annotations
@@ -10,13 +15,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
-from coterie.agent import Agent
+from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
+from coterie.methods.moments import second_moment
 from coterie.networks import Network
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
+
+CORRELATED = "measured: powers of one column, docs/benchmarks.md"
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,12 @@ class _Tuning(Tuning):
     longer: float = tuned(
         1.4, "graph-cp takes this times √m as many rounds as tree.", "measured: benchmarks/graph_cp.py --ratio"
     )
+    dependent: float = tuned(
+        100.0, "From this condition number on, in units of equal lengths, a block is whitened, ...", CORRELATED
+    )
+    share: float = tuned(2.0, "... if it has at most so many times n numbers.", "theorem: memory of a few n floats")
+    alike: float = tuned(0.5, "Not in tree, if κ is this share of m: blocks that say the same.", CORRELATED, below=1)
+    floor: float = tuned(1e-9, "By this share its diagonal is enlarged.", "rounding: Cholesky's of dependent columns")
 
 
 TUNING = _Tuning()
@@ -37,6 +52,58 @@ TUNING = _Tuning()
 def block_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray) -> FloatArray:
     """prox_{n a r}(θ − a Xᵀλ), with a number a per column."""
     return agent.problem.prox(theta - a * agent.design.adjoint(lam), agent.total * a, agent.design.intercept)
+
+
+@remembered
+def products(agent: Agent) -> FloatArray | None:
+    """X_jᵀX_j, a little enlarged, if this block is to be whitened."""
+    pieces, (n, width) = agent.problem.penalty.pieces, agent.design.shape
+    if pieces is None or pieces.kinds or width < 2 or width**2 > TUNING.share * n:
+        return None
+    moment = second_moment(agent.design, None)
+    moment = np.triu(moment) + np.triu(moment, 1).T
+    lengths = moment.diagonal().copy()
+    lengths[lengths == 0] = lengths.max(initial=0.0) or 1.0
+    unit = lengths**-0.5
+    least, most = np.linalg.eigvalsh(moment * unit * unit[:, None])[[0, -1]]
+    if most <= TUNING.dependent * max(least, 0.0):
+        return None
+    whole: FloatArray = moment + np.diag(TUNING.floor * lengths)
+    return whole
+
+
+def own_norms(agent: Agent, whiten: bool = True) -> FloatArray:
+    """`block_norms`; 1 for a block that is whitened, whose metric is `products`."""
+    if not whiten or products(agent) is None:
+        return block_norms(agent)
+    return np.ones(agent.design.shape[1], agent.design.dtype)
+
+
+def own_step(agent: Agent, theta: FloatArray, lam: FloatArray, a: FloatArray, whiten: bool = True) -> FloatArray:
+    """`block_step`, in the metric of the block."""
+    whole = products(agent) if whiten else None
+    if whole is None:
+        return block_step(agent, theta, lam, a)
+    step = float(a[0])
+    after = scipy.linalg.cho_solve(_factor(agent, step), whole @ theta - step * agent.design.adjoint(lam))
+    return after.astype(theta.dtype, copy=False)  # type: ignore[no-any-return]
+
+
+@remembered
+def _factor(agent: Agent, step: float) -> tuple[FloatArray, bool]:
+    whole = products(agent)
+    assert whole is not None
+    ridge = np.full(len(whole), agent.total * step * agent.problem.penalty.strong_convexity)
+    if agent.design.intercept:
+        ridge[-1] = 0.0
+    factor: tuple[FloatArray, bool] = scipy.linalg.cho_factor(whole + np.diag(ridge))
+    return factor
+
+
+def own_weight(agent: Agent, norms: FloatArray, change: FloatArray, whiten: bool = True) -> float:
+    """‖N^½Δθ‖²."""
+    whole = products(agent) if whiten else None
+    return float(norms @ change**2) if whole is None else float(norms[0]) * float(change @ whole @ change)
 
 
 def dual_step(agent: Agent, q: FloatArray, s: float) -> FloatArray:
@@ -96,9 +163,25 @@ def block_norms(agent: Agent) -> FloatArray:
     return (norms * (design.squared_norm(columns=norms**-0.5) or 1.0)).astype(design.dtype)
 
 
-def pooled_norm(agent: Agent, scale: FloatArray) -> Talk[float]:
-    """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers."""
-    design = agent.design
+def pooled_norm(agent: Agent, scale: FloatArray, whiten: bool = False) -> Talk[float]:
+    """‖X diag(scale)‖² over all agents' columns by Lanczos, rounded up a little: each step is a `Sum` of n numbers.
+
+    Blocks that are whitened have X_j N_j^{-½}, if it is asked for, with Cholesky's factor as the root.
+    """
+    design, whole = agent.design, products(agent) if whiten else None
+    root = None if whole is None else scipy.linalg.cholesky(whole)
+
+    def forward(vector: FloatArray) -> FloatArray:
+        if root is not None:
+            vector = scipy.linalg.solve_triangular(root, vector).astype(vector.dtype, copy=False)
+        return design.forward(scale * vector)
+
+    def adjoint(scores: FloatArray) -> FloatArray:
+        image: FloatArray = scale * design.adjoint(scores)
+        if root is not None:
+            image = scipy.linalg.solve_triangular(root, image, trans=1).astype(image.dtype, copy=False)
+        return image
+
     vector = agent.private_random(0).standard_normal(design.shape[1]).astype(design.dtype)
     previous, beta, top = np.zeros_like(vector), 0.0, 0.0
     length = math.sqrt((yield Sum(np.array([float(vector @ vector)])))[0])
@@ -106,9 +189,9 @@ def pooled_norm(agent: Agent, scale: FloatArray) -> Talk[float]:
     diagonal: list[float] = []
     off: list[float] = []
     for step in range(TUNING.lanczos_steps):
-        scores = yield Sum(design.forward(scale * vector))
+        scores = yield Sum(forward(vector))
         diagonal.append(float(scores @ scores))
-        image = scale * design.adjoint(scores) - diagonal[-1] * vector - beta * previous
+        image = adjoint(scores) - diagonal[-1] * vector - beta * previous
         lower, top = top, extreme_eigenvalues(diagonal, off)[1]
         beta = math.sqrt((yield Sum(np.array([float(image @ image)])))[0])
         if beta <= 1e-6 * top or (step >= 3 and top - lower <= 0.1 * TUNING.norm_tolerance * top):

@@ -50,7 +50,8 @@ class CoxNewton(DampedNewton):
         """Of both sums, the upper triangle."""
         H = second_moment(here.design, here.expected)
         means = here.means() * np.sqrt(here.risk.deaths)[:, None]
-        return H - np.triu(means.T @ means)
+        H -= np.triu(means.T @ means)
+        return H
 
     @staticmethod
     def diagonal(here: CoxHere) -> FloatArray:

@@ -21,7 +21,10 @@ gradient has a further term ρ w_k; the intercept, held by the agent with the la
 convexity in the intercept's direction Theorem 1 does not apply; with both classes or with any quadratic loss the
 objective still has one minimiser, and the methods find it.) A sample of weight s has the loss (N s / Σ s) Q.
 
-Beyond the paper: **the pipeline's filter**. J mixings multiply the disagreement of a score among the agents by a
+Beyond the paper: **columns in one unit**. Unless a step is given, and where it promises fewer epochs, all of this is
+done with columns c_j h_j whose part of the curvature is the same, c_j² (mean of h_j² + ρ/β) = 1.
+
+And **the pipeline's filter**. J mixings multiply the disagreement of a score among the agents by a
 polynomial p(A), A^J in the paper. `chebyshev` takes, with the same messages, the polynomial of degree J that is
 least on the spectrum of A among those that are nowhere negative there,
 
@@ -47,16 +50,17 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, remembered
-from coterie.arrays import CentredDesign, Design, FloatArray, Matrix, as_number, is_sparse, whole_number
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, Matrix, as_number, is_sparse, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.kernels.pipeline import LABEL, WEIGHT, Rows, Z, advance, numbers, push, rows_of
+from coterie.kernels.pipeline import LABEL, WEIGHT, Z, advance, numbers, push
 from coterie.losses import Loss
 from coterie.losses.huber import Huber
 from coterie.losses.logistic import Logistic
 from coterie.losses.squared import Squared
 from coterie.losses.squared_hinge import SquaredHinge
+from coterie.methods.diffusion_rows import TUNING, by_rows, column_scale, least_bend, row_squares
 from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.mixing_filter import mixing_filter, response, safe_step, spectrum_of
@@ -86,6 +90,8 @@ class State:
     filters: FloatArray
     """α_j, β_j, γ_j for each age j."""
     tau: float
+    scale: FloatArray
+    """c_j of every column, the intercept's is 1; the model is scale ∘ w."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ class FullState:
     labels: FloatArray
     weights: FloatArray
     step: float
+    scale: FloatArray
+    """c_j of every column; w is in the columns' own units."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class _Family(Method[S]):
     tells_labels: ClassVar[bool] = True
 
     step: float | Literal["auto"] = "auto"
-    """μ; "auto" is a safe one, from the norms of the rows and of the blocks of columns."""
+    """μ; "auto" is a safe one, from the norms of the rows and of the blocks of columns, brought to one unit."""
     mixing: str | Matrix = "metropolis"
     """A: "metropolis", "laplacian-mixing", or a symmetric doubly stochastic matrix on the edges of the network."""
 
@@ -151,20 +159,30 @@ class _Family(Method[S]):
             )
         network.mixing(self.rule)
 
-    def _share(self, agent: Agent) -> Talk[tuple[FloatArray, FloatArray, FloatArray]]:
-        """Labels, weights (with mean 1) and ‖h_n‖² of all samples: from here on every agent knows them."""
-        told = np.zeros((3, agent.design.shape[0]), agent.design.dtype)
+    def _share(self, agent: Agent) -> Talk[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
+        """Labels, weights (with mean 1) and ‖h_n‖² of all samples: from here on every agent knows them; and its c_j."""
+        measures, scale = self.step == "auto", column_scale(agent)
+        told = np.zeros((3 + measures, agent.design.shape[0]), agent.design.dtype)
         if agent.data.y is not None:
             told[0] = agent.labels
             told[1] = 1.0 if agent.data.weights is None else agent.data.weights
-        told[2] = _row_squares(agent.design)
-        labels, weights, squares = yield Sum(told)
-        return labels, weights * (len(weights) / agent.total), squares
+        told[2] = row_squares(agent.design)
+        if measures:
+            told[3] = row_squares(agent.design, scale)
+        labels, weights, squares, *scaled = yield Sum(told)
+        weights = weights * (len(weights) / agent.total)
+        if measures:
+            # One unit for all columns shortens the step where some are mostly 0: does it make good for it?
+            least = yield Sum(agent.one_hot(least_bend(agent)))
+            beta, rows = agent.problem.loss.smoothness, [float((weights * one).max()) for one in (squares, *scaled)]
+            if rows[1] + 1.0 < TUNING.gain * (beta * rows[0] + self._ridge(agent)) / float(least[least > 0].min()):
+                return labels, weights, scaled[0], scale
+        return labels, weights, squares, np.ones(len(scale))
 
-    def _blocks(self, agent: Agent, weights: FloatArray) -> Talk[FloatArray]:
+    def _blocks(self, agent: Agent, weights: FloatArray, scale: FloatArray) -> Talk[FloatArray]:
         """A bound on the curvature of the losses in the columns of each agent: λmax of β X_kᵀ diag(weights) X_k / N."""
-        n = agent.design.shape[0]
-        squared_norms: FloatArray = yield Sum(agent.one_hot(agent.design.squared_norm(weights.astype(float))))
+        n, weights = agent.design.shape[0], weights.astype(float)
+        squared_norms: FloatArray = yield Sum(agent.one_hot(agent.design.squared_norm(weights, columns=scale)))
         return squared_norms * (agent.problem.loss.smoothness / n)
 
     def _ridge(self, agent: Agent) -> float:
@@ -194,14 +212,14 @@ class _Stochastic(_Family[State]):
         return 1, False
 
     def start(self, agent: Agent) -> Talk[State]:
-        labels, weights, squares = yield from self._share(agent)
+        labels, weights, squares, scale = yield from self._share(agent)
         length, chebyshev = self._wishes()
         spectrum: FloatArray = np.zeros(0)
         if self.step == "auto" or length == "auto" or chebyshev == "auto" or chebyshev:
             spectrum = yield from spectrum_of(agent, self.rule)
         filters, tau = mixing_filter(spectrum, length, chebyshev)
         if self.step == "auto":
-            blocks = yield from self._blocks(agent, weights)
+            blocks = yield from self._blocks(agent, weights, scale)
             least = float(response(filters, tau, spectrum).min(initial=0.0)) if self.remembers else 0.0
             row = agent.problem.loss.smoothness * float((weights * squares).max()) + self._ridge(agent)
             step = safe_step(row, blocks, len(labels), self.batch, filters.shape[1], least)
@@ -213,10 +231,10 @@ class _Stochastic(_Family[State]):
         memory[:, LABEL], memory[:, WEIGHT] = labels, weights
         # avg_k starts at (1/N) Σ_n Q'(0; γ_n) h_{n,k}: u = 0 is what the memory holds
         slopes = weights * agent.problem.loss.gradient(np.zeros(n, dtype), labels)
-        average = agent.design.adjoint(slopes.astype(float)) / n if self.remembers else np.zeros(columns)
+        average = scale * agent.design.adjoint(slopes.astype(float)) / n if self.remembers else np.zeros(columns)
         J = filters.shape[1]
         pipe, sequence = np.zeros((4, J * self.batch), dtype), np.full((J, self.batch), -1, np.intp)
-        return State(np.zeros(columns, dtype), average, memory, pipe, sequence, step, filters, tau)
+        return State(np.zeros(columns, dtype), average, memory, pipe, sequence, step, filters, tau, scale)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         n, (J, B) = len(state.memory), state.sequence.shape
@@ -228,12 +246,12 @@ class _Stochastic(_Family[State]):
             threshold,
             agent.count,
             state.step,
-            self._ridge(agent),
             state.tau,
             agent.design.intercept,
             self.remembers,
         )
-        rows, filters = _by_rows(agent), state.filters
+        rows, filters = by_rows(agent, bool((state.scale != 1.0).any())), state.filters
+        shrink = 1.0 - state.step * (self._ridge(agent) * state.scale**2)
         w, average = state.w.copy(), state.average.copy()
         memory, pipe = state.memory.copy(), state.pipe.copy()
         # n_i ~ U[1, N], the same at all agents                                                       (9), (22), (31)
@@ -246,13 +264,13 @@ class _Stochastic(_Family[State]):
             # [z⁽¹⁾, ..., z⁽ᴶ⁾]_k = Σ_ℓ a_ℓk [z⁽⁰⁾, ..., z⁽ᴶ⁻¹⁾]_ℓ                                         (37)
             reply = yield word
             # w_k ← w_k − μ {[Q'(z⁽ᴶ⁾) − Q'(u_n')] h_{n',k} + avg_k + ρ w_k};  u_n' ← z⁽ᴶ⁾;  v_n' ← v⁽⁰⁾      (33)–(35)
-            advance(reply, i, *rows, w, average, memory, pipe, sequence, filters, constants)
+            advance(reply, i, *rows, w, average, memory, pipe, sequence, filters, constants, shrink)
         oldest_first = np.roll(pipe.reshape(4, J, B), -(iterations % J), axis=1).reshape(4, J * B)
         in_flight = sequence[iterations:].copy()
         return replace(state, w=w, average=average, memory=memory, pipe=oldest_first, sequence=in_flight)
 
     def point(self, agent: Agent, state: State) -> Point:
-        return Point(state.w)
+        return Point((state.scale * state.w).astype(state.w.dtype, copy=False))
 
 
 @dataclass(frozen=True)
@@ -306,45 +324,26 @@ class DynamicDiffusion(_Family[FullState]):
     )
 
     def start(self, agent: Agent) -> Talk[FullState]:
-        labels, weights, _ = yield from self._share(agent)
+        labels, weights, _, scale = yield from self._share(agent)
         if self.step == "auto":
-            blocks = yield from self._blocks(agent, weights)
+            blocks = yield from self._blocks(agent, weights, scale)
             step = 1.0 / (agent.count * float(blocks.max()) + self._ridge(agent))
         else:
             step = self.step
-        zeros = np.zeros(len(labels), agent.design.dtype)
-        return FullState(np.zeros(agent.design.shape[1], agent.design.dtype), zeros, zeros, labels, weights, step)
+        zeros, w = np.zeros(len(labels), agent.design.dtype), np.zeros(agent.design.shape[1], agent.design.dtype)
+        return FullState(w, zeros, zeros, labels, weights, step, scale.astype(w.dtype))
 
     def round(self, agent: Agent, state: FullState, t: int) -> Talk[FullState]:
         # z_{n,k} ← Σ_ℓ a_ℓk (z_{n,ℓ} + K h_{n,ℓ}ᵀ w_ℓ − K h_{n,ℓ}ᵀ w_ℓ'), w' one iteration ago          (18), (19)
         scores = agent.count * agent.design.forward(state.w)
         z = yield Mix(state.z + scores - state.before, self.rule)
-        # w_k ← w_k − μ {(1/N) Σ_n Q'(z_{n,k}) h_{n,k} + ρ w_k}
+        # w_k ← w_k − μ c² {(1/N) Σ_n Q'(z_{n,k}) h_{n,k} + ρ w_k}
         slopes = state.weights * agent.problem.loss.gradient(z, state.labels)
         pull = self._ridge(agent) * state.w
         if agent.design.intercept:
             pull[-1] = 0.0
-        w = state.w - state.step * (agent.design.adjoint(slopes) / len(slopes) + pull)
+        w = state.w - state.step * state.scale**2 * (agent.design.adjoint(slopes) / len(slopes) + pull)
         return replace(state, w=w, z=z, before=scores)
 
     def point(self, agent: Agent, state: FullState) -> Point:
         return Point(state.w)
-
-
-# -- data by rows ----------------------------------------------------------------------------------------------------
-
-
-@remembered
-def _by_rows(agent: Agent) -> Rows:
-    """The data by rows: blocks of columns are stored by columns, and one sample would touch them all."""
-    return rows_of(_centred(agent.design))
-
-
-def _centred(design: Design) -> Matrix:
-    return design.X - design.centre.astype(design.dtype) if isinstance(design, CentredDesign) else design.X
-
-
-def _row_squares(design: Design) -> FloatArray:
-    X = _centred(design)
-    squares: FloatArray = np.asarray(X.multiply(X).sum(axis=1)).ravel() if is_sparse(X) else np.einsum("ij,ij->i", X, X)
-    return squares + 1.0 if design.intercept else squares

@@ -24,9 +24,10 @@ u_j = X_jθ_j + P_j is kept:
     λ_j⁺ = λ_j + s_j(2u_j⁺ − u_j), at the labels prox_{s_j ℓ*} of that             s_j = s / deg_j
 
 N_j holds a number per column, its squared length times what makes ‖X_j N_j^{-1/2}‖ = 1, so the units of a column do not
-matter. Since ‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every graph and every block, and no agent needs a constant from
-elsewhere. The map T: z = (θ, u, Λ) ↦ z⁺ is firmly non-expansive in the metric M of its steps, and is iterated in
-reflected Halpern form with restarts, as the successors of PDLP do it:
+matter, or is a matrix (whitening, see `chambolle_pock.py`). Since ‖D^{-1/2} L D^{-1/2}‖ ≤ 2, these steps fit every
+graph and every block, and no agent needs a constant from elsewhere. The map T: z = (θ, u, Λ) ↦ z⁺ is firmly
+non-expansive in the metric M of its steps, and is iterated in reflected Halpern form with restarts, as the successors
+of PDLP do it:
 
     z_{k+1} = (k+1)/(k+2) (2 T z_k − z_k) + 1/(k+2) z_0
 
@@ -52,10 +53,11 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods.chambolle_pock import (
-    block_norms,
-    block_step,
     dual_step,
     first_dual_step,
+    own_norms,
+    own_step,
+    own_weight,
     point_at,
     rebalanced,
     told,
@@ -213,7 +215,7 @@ class GraphCP(Method[State | PaperState]):
         theta = agent.first_model()
         u, zeros = agent.design.forward(theta), np.zeros(rows, dtype)
         v = zeros if agent.data.y is not None else np.empty(0, dtype)
-        norms, c = block_norms(agent), TUNING.first_share if agent.count > 1 else 1.0
+        norms, c = own_norms(agent), TUNING.first_share if agent.count > 1 else 1.0
         return State(theta, zeros, u, theta, zeros, u, theta, v, norms, degree, s, c, 0, np.zeros(4), 0.0, None)
 
     def _round(self, agent: Agent, state: State, t: int) -> Talk[State]:
@@ -225,7 +227,7 @@ class GraphCP(Method[State | PaperState]):
         mixed = (yield Mix(lam, "laplacian")) if agent.count > 1 else np.zeros_like(lam)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
-        theta = block_step(agent, state.theta, lam, c / s_j / state.norms)
+        theta = own_step(agent, state.theta, lam, c / s_j / state.norms)
         theta_change = theta - state.theta
         # ũ = 2u⁺ − u = u + 2X(θ⁺ − θ) − 2b Lλ,  λ⁺ = λ + s ũ, at the labels prox_{s ℓ*} of that
         # z_{k+1} = (k+1)/(k+2) (2z⁺ − z_k) + 1/(k+2) z_0
@@ -239,7 +241,8 @@ class GraphCP(Method[State | PaperState]):
             lam_after = dual_step(agent, lam_next, s_j) if here else lam_next
             v = lam_after if here else v
             if looks:
-                shares = residual_shares(state, theta_change, lam_after, u_ahead, mixed)
+                weight = own_weight(agent, state.norms, theta_change)
+                shares = residual_shares(state, weight, lam_after, u_ahead, mixed)
                 first = float(shares[-1]) if k == 0 else first
             blend(lam_next, 2.0 * new, lam_after, -new, lam, old, state.lam_0)
             blend(u_ahead, new, u_ahead, old, state.u_0, 0.0, u_ahead)
@@ -307,18 +310,19 @@ def moved(lam_after: FloatArray, lam: FloatArray, u_ahead: FloatArray, u: FloatA
 
 
 def residual_shares(
-    state: State, theta_change: FloatArray, lam_after: FloatArray, u_ahead: FloatArray, mixed: FloatArray
+    state: State, weight: float, lam_after: FloatArray, u_ahead: FloatArray, mixed: FloatArray
 ) -> FloatArray:
     """Its own share of what duals, blocks and edges moved in this round, and of
 
     ‖z − z⁺‖²_M = Σ_j deg_j‖Δλ_j‖²/s + s‖N_j^½Δθ_j‖²/(c deg_j) + 2s‖ΔE_j‖²/(1 − c) − 2⟨Δλ_j, Δu_j⟩, all of it.
+    The weight is ‖N_j^½Δθ_j‖².
 
     E, one vector per edge, exists only in the proof: Σ_j ‖ΔE_j‖² = b²⟨Λ, LΛ⟩. ũ − u is 2Δu.
     """
     s, c = state.s, state.c
     square, product = moved(lam_after, state.lam, u_ahead, state.u)
     duals = state.degree * square
-    blocks = float(state.norms @ theta_change**2) / state.degree
+    blocks = weight / state.degree
     edges = 2.0 * ((1.0 - c) / (2.0 * s)) ** 2 * float(np.vdot(state.lam, mixed))
     whole = duals / s + s * (blocks / c + (edges / (1.0 - c) if c < 1.0 else 0.0))
     return np.array([duals, blocks, edges, whole - product])

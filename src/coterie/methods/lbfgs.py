@@ -122,11 +122,12 @@ class QuasiNewton(Method[State]):
 
     def _pairs(self, agent: Agent) -> int:
         """How many pairs to remember."""
-        if agent.split == "samples" or not has_threshold(agent):
+        if agent.split != "features" or not has_threshold(agent):
             return self.memory
         return min(self.memory, max(FEWEST_PAIRS, int(math.sqrt(agent.design.shape[0] / EQUATION_SHARE))))
 
-    def _way(self, agent: Agent, state: State, metrics: list[Metric], t: int, add: quasi_newton.Add) -> Talk[Way]:
+    def way(self, agent: Agent, state: State, metrics: list[Metric], t: int, add: quasi_newton.Add) -> Talk[Way]:
+        """Where to go from that State."""
         turn, ridge, threshold = t % len(metrics), ridge_of(agent), threshold_of(agent)
         memory, along = yield from quasi_newton.known(state.memory, metrics, turn, state.slope, add)
         p: FloatArray
@@ -139,7 +140,7 @@ class QuasiNewton(Method[State]):
         chord = float(threshold @ (np.abs(state.w + p) - np.abs(state.w)))
         return Way(memory, p, float(pull @ state.w), float(pull @ p), chord, float(state.slope @ p))
 
-    def _after(self, agent: Agent, memory: Memory, step: FloatArray, change: FloatArray, keeps: float) -> Memory:
+    def after(self, agent: Agent, memory: Memory, step: FloatArray, change: FloatArray, keeps: float) -> Memory:
         """With the new pair, without it (0), or without all (−1)."""
         if keeps < 0:
             return Memory.empty(len(step), len(memory.YDY))
@@ -206,14 +207,14 @@ class Lbfgs(QuasiNewton):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         courier = self.courier(agent, state)
-        way = yield from self._way(agent, state, _metrics(agent, state), t, _summed)
+        way = yield from self.way(agent, state, _metrics(agent, state), t, _summed)
         image, numbers = yield from courier.scores(agent, way.p, way[2:])
         after, decided = self._decided(agent, state, image, numbers) if state.v.size else (state, (0.0, 0.0, 0.0))
         adjoint, told = yield from courier.slopes(agent, after.v, decided)
         step, keeps, stretch = map(float, told)
         w = state.w + step * way.p
         slope = adjoint / agent.total + ridge_of(agent) * w
-        memory = self._after(agent, way.memory, step * way.p, slope - state.slope, keeps)
+        memory = self.after(agent, way.memory, step * way.p, slope - state.slope, keeps)
         return replace(after, w=w, slope=slope, memory=memory, stretch=stretch)
 
     def _decided(

@@ -9,8 +9,9 @@ precision for as long as it suffices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,27 +19,21 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods import curved_pairs
+from coterie.methods import curved_pairs, searched_rows
 from coterie.methods.costs import Outlook, Sizes
 from coterie.methods.curved_pairs import State
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
-from coterie.methods.lbfgs import LESS, MORE, NOTHING, SHORT, QuasiNewton, Way, has_threshold, ridge_of
+from coterie.methods.lbfgs import NOTHING, QuasiNewton
 from coterie.methods.lbfgs import State as LbfgsState
-from coterie.methods.metrics import Diagonal
 from coterie.methods.moments import diagonal
 from coterie.methods.newton import FULL
 from coterie.methods.quadratic import proven
-from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-TRIALS = 2.0 ** np.arange(3, -14, -1)
-"""Steps at whose values to look."""
 EXPECTED_ROUNDS = {"squared": 10.0, "any": 15.0}
 """What "auto" assumes."""
-SUFFICIENT, ROUNDING = 1e-4, 1e-13
-"""The share of the linear decrease that a full step needs, and the share of P below which decreases are rounding."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +78,14 @@ class LbfgsRows(QuasiNewton):
         w = sealed(agent.centred.inner(plain))
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, None))
-        here, loss = agent.at(w, agent.centred), agent.loss
-        bends = agent.weighted(loss.curvature(here.scores, here.y))
-        if not bends.any():
-            bends = agent.weighted(np.ones(len(here.y)))
+        here = agent.at(w, agent.centred)
+        bends = searched_rows.bends_at(agent, here.scores, here.y)
         heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
 
         def started() -> State:
-            ridge = ridge_of(agent)
-            base = heard[: len(w)] / agent.total + ridge
-            base[base <= 0] = base.max(initial=0.0) or 1.0
-            slope = sealed(heard[len(w) : -1] / agent.total + ridge * w)
-            value = _primal(agent, float(heard[-1]), w)
-            blank, none = (
-                (NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value),
-                (NOTHING, NOTHING, NOTHING, 0.0, 1.0, 0.0),
-            )
-            return State(w, slope, Memory.empty(len(w), 1), base, 0.0, *blank, *none)
+            first = searched_rows.started(agent, w, heard)
+            known: dict[str, Any] = {field.name: getattr(first, field.name) for field in fields(first)}
+            return State(**known, images=NOTHING, own=NOTHING, said=NOTHING, steepest=0.0, softer=1.0, along=0.0)
 
         return shared_result(heard, started, key=id(w))
 
@@ -107,39 +93,9 @@ class LbfgsRows(QuasiNewton):
         assert isinstance(state, State)
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.taken(agent, state, self.memory))
-
-        def aimed() -> Way:
-            return _alone(self._way(agent, state, [Diagonal(state.base)], t, _as_it_is))
-
-        way = shared_result(state.slope, aimed)
-        here, n, s, loss = agent.at(state.w, agent.centred), agent.total, agent.data.weights, agent.loss
-        image = agent.centred.forward(way.p)
-        down, rounding = way.steep + way.chord, ROUNDING * abs(state.value)
-        step, heard, looked = 1.0, NOTHING, not len(way.memory.S)
-        if not looked:
-            heard = yield Sum(_at(agent, here.scores + image, here.y))
-            value = _primal(agent, float(heard[-1]), state.w + way.p)
-            looked = not value - state.value <= SUFFICIENT * down + rounding
-        if looked:
-            trials = TRIALS[TRIALS <= 1.0] if way.chord or has_threshold(agent) else TRIALS
-            losses = yield Sum(np.array([loss.value(here.scores + t * image, here.y, s) for t in trials]))
-            step = shared_result(losses, _best_step, agent, state, way, trials, losses)
-            heard = yield Sum(_at(agent, here.scores + step * image, here.y))
-
-        def stepped() -> State:
-            w = sealed(state.w + step * way.p)
-            slope = sealed(heard[:-1] / n + ridge_of(agent) * w)
-            value = _primal(agent, float(heard[-1]), w)
-            change = slope - state.slope
-            keeps = 1.0 if float(change @ way.p) * step > 0 else -1.0
-            stretch = state.stretch
-            if has_threshold(agent):
-                left = float(slope @ way.p) + way.chord
-                stretch *= MORE if left < 0 and step == 1.0 else LESS if step < SHORT else 1.0
-            memory = self._after(agent, way.memory, step * way.p, change, keeps)
-            return replace(state, w=w, slope=slope, memory=memory, stretch=stretch, value=value)
-
-        return shared_result(heard, stepped)
+        after = yield from searched_rows.searched(self, agent, state, t, partial(_Rows, agent, state.w))
+        assert isinstance(after, State)
+        return after
 
     def point(self, agent: Agent, state: LbfgsState) -> Point:
         return Point(*proven(agent, state.w))
@@ -148,41 +104,17 @@ class LbfgsRows(QuasiNewton):
         return curved_pairs.expected_gap(agent, state) if curved_pairs.suits(agent.problem) else None
 
 
-def _at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
-    """X̃ᵀ(s∘ℓ') and Σ s ℓ of its rows at those scores."""
-    loss = agent.loss
-    adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
-    return np.append(adjoint, loss.value(scores, y, agent.data.weights))
+class _Rows:
+    """The rows of an agent along a way from w."""
 
+    def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
+        self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
 
-def _as_it_is(x: FloatArray) -> Talk[FloatArray]:
-    """All columns are here."""
-    yield from ()
-    return x
+    def at(self, step: float) -> FloatArray:
+        agent, loss, scores, y = self.agent, self.agent.loss, self.here.scores + step * self.image, self.here.y
+        adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
+        return np.append(adjoint, loss.value(scores, y, agent.data.weights))
 
-
-def _alone(talk: Talk[Way]) -> Way:
-    """The end of a conversation in which nobody has to be asked."""
-    try:
-        next(talk)
-    except StopIteration as end:
-        way: Way = end.value
-        return way
-    raise AssertionError("this conversation has no words")
-
-
-def _primal(agent: Agent, losses: float, w: FloatArray) -> float:
-    """P(w) from Σ s ℓ."""
-    return agent.problem.primal(losses, agent.total, agent.problem.penalty.value(agent.problem.coefficients(w)))
-
-
-def _best_step(agent: Agent, state: LbfgsState, way: Way, trials: FloatArray, losses: FloatArray) -> float:
-    """The best of the trial steps, or the least of the parabola around it."""
-    values = np.array([_primal(agent, float(f), state.w + t * way.p) for t, f in zip(trials, losses, strict=True)])
-    k = int(np.argmin(values))
-    if not values[k] < state.value:
-        return float(trials[-1])
-    if not 0 < k < len(trials) - 1:
-        return float(trials[k])
-    a, b, _ = np.polyfit(trials[k - 1 : k + 2], values[k - 1 : k + 2], 2)
-    return float(np.clip(-b / (2 * a), trials[k + 1], trials[k - 1])) if a > 0 else float(trials[k])
+    def values(self, steps: FloatArray) -> FloatArray:
+        loss, here, s = self.agent.loss, self.here, self.agent.data.weights
+        return np.array([loss.value(here.scores + t * self.image, here.y, s) for t in steps])

@@ -7,7 +7,8 @@ over all agents is possible there is only one λ, and the iteration is that of a
     u⁺   = u + Σ_j X_j(θ_j⁺ − θ_j)                                                  a `Sum` of n numbers
     λ⁺   = prox_{s ℓ*}(λ + s(2u⁺ − u))                                              told by the label agent: another
 
-κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand. Halpern's form, the
+κ = ‖[X_1 N_1^{-1/2} ... X_m N_m^{-1/2}]‖², between 1 and m, is estimated by the agents beforehand. Blocks of nearly
+dependent columns are whitened, unless κ says that all blocks are much the same. Halpern's form, the
 restarts and the balance of the steps are those of `graph-cp` with no edges to weigh; the label agent alone decides
 them, and tells the others in the second `Sum`: to look at the residual in every round takes no message of its own.
 """
@@ -25,12 +26,15 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate import Point
 from coterie.methods.chambolle_pock import (
-    block_norms,
-    block_step,
+    TUNING,
     dual_step,
     first_dual_step,
+    own_norms,
+    own_step,
+    own_weight,
     point_at,
     pooled_norm,
+    products,
     rebalanced,
     told,
     traffic,
@@ -69,6 +73,8 @@ class State:
     """‖z − T z‖²_M when the epoch began, at the labels only."""
     before: float | None
     """‖z − T z‖²_M a round ago, if this epoch had begun, at the labels only."""
+    whiten: bool = False
+    """Whether blocks of nearly dependent columns are whitened."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +102,19 @@ class Tree(Method[State]):
         return 1.0 + (graphs / (graphs + mine) if network.n_edges else 0.5), f"it is expected to send less: {words}"
 
     def start(self, agent: Agent) -> Talk[State]:
-        norms = block_norms(agent)
-        norms *= (yield from pooled_norm(agent, norms**-0.5)) or 1.0
+        whiten = bool((yield Sum(np.array([float(products(agent) is not None)])))[0])
+        norms = own_norms(agent, whiten)
+        kappa = yield from pooled_norm(agent, norms**-0.5, whiten)
+        if whiten and kappa > TUNING.alike * agent.count:
+            whiten, norms = False, own_norms(agent, False)
+            kappa = yield from pooled_norm(agent, norms**-0.5)
+        norms *= kappa or 1.0
         theta = agent.first_model()
         u, lam = (yield Sum(agent.design.forward(theta))), np.zeros(agent.design.shape[0], agent.design.dtype)
         dual = lam
         if agent.data.y is None:
             u = dual = np.empty(0, lam.dtype)
-        return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None)
+        return State(theta, theta, lam, dual, u, u, theta, dual, norms, first_dual_step(agent), 0, 0.0, None, whiten)
 
     def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
         theta, u, lam = yield from told(agent, point)
@@ -117,10 +128,12 @@ class Tree(Method[State]):
         old, new = 1.0 / (k + 2), (k + 1) / (k + 2)
 
         # θ⁺ = prox_{n a r}(θ − a Xᵀλ)
-        theta = block_step(agent, state.theta, lam, 1.0 / s / state.norms)
+        theta = own_step(agent, state.theta, lam, 1.0 / s / state.norms, state.whiten)
         theta_change = theta - state.theta
         # u⁺ − u = Σ_j X_j(θ_j⁺ − θ_j), and κ Σ_j ‖N_j^½Δθ_j‖²
-        heard = yield Sum(_with(agent.design.forward(theta_change), float(state.norms @ theta_change**2)))
+        heard = yield Sum(
+            _with(agent.design.forward(theta_change), own_weight(agent, state.norms, theta_change, state.whiten))
+        )
         v, u, first, before = state.v, state.u, state.first, state.before
         if here:
             u_change, blocks = heard[:-1], float(heard[-1])

@@ -7,28 +7,34 @@ from typing import TypeAlias
 
 from coterie.errors import CorruptFile
 from coterie.files import read_archive
+from coterie.models.by_user import UserModel
 from coterie.models.linear import LinearModel
 from coterie.models.low_rank import LowRankModel
 from coterie.models.model import Model
 from coterie.models.multiclass import MulticlassModel
 from coterie.models.personal import PersonalModel
-from coterie.models.survival import SurvivalModel
+from coterie.models.shared import SharedModel
+from coterie.models.survival import Baseline, SurvivalModel
 
 __all__ = [
     "MODELS",
     "AnyModel",
+    "Baseline",
     "LinearModel",
     "LowRankModel",
     "Model",
     "MulticlassModel",
     "PersonalModel",
+    "SharedModel",
     "SurvivalModel",
+    "UserModel",
     "load_model",
 ]
 
-AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel | SurvivalModel
+AnyModel: TypeAlias = LinearModel | LowRankModel | MulticlassModel | PersonalModel | SharedModel | SurvivalModel
 MODELS: dict[str, type[AnyModel]] = {
-    model.kind: model for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel, SurvivalModel)
+    model.kind: model
+    for model in (LinearModel, LowRankModel, MulticlassModel, PersonalModel, SharedModel, SurvivalModel)
 }
 """The class of each kind of model file."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,18 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.special import expit
 
 from coterie.arrays import FloatArray, Matrix
-from coterie.errors import InvalidData, InvalidInput, UnknownName
-from coterie.models.model import Model
+from coterie.errors import InvalidInput, UnknownName
+from coterie.models.by_user import UNKNOWN, UserModel
 from coterie.networks import Network
 from coterie.personal import Personal
 
-UNKNOWN = ("error", "neighbours")
-
 
 @dataclass(frozen=True, eq=False)
-class PersonalModel(Model):
+class PersonalModel(UserModel):
     """u = Σ_j coef_[k, j] h_j(x) for a row of user k; the second class where u > 0."""
 
     kind: ClassVar[str] = "personal"
@@ -46,25 +45,24 @@ class PersonalModel(Model):
         """The collaboration graph as a network, which may fall apart."""
         return Network(self.weights, name="learned" if self.problem.learned else "collaboration")
 
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {user: place for place, user in enumerate(self.users)}
+    @property
+    def columns_expected(self) -> int | None:
+        """How many columns the rows have."""
+        return self.width
 
     def coefficients_of(
         self, user: object, *, unknown: str = "error", neighbours: Sequence[object] | None = None
     ) -> FloatArray:
         """One user's coefficients. An unknown user is an error, or takes the average of its neighbours' (of those
-        given, or of everybody's), weighted by confidence."""
+        given, or of everybody's), weighted by confidence; "common" is that of everybody's."""
         if unknown not in UNKNOWN:
             raise UnknownName("way with unknown users", unknown, UNKNOWN)
         place = self._places.get(str(user))
         if place is not None:
             return np.asarray(self.coef_[[place]].toarray()[0], float)
         if unknown == "error":
-            raise InvalidInput(
-                f"user {str(user)!r} was not among the {len(self.users)} users that were fitted. Use "
-                "unknown='neighbours' for the average of its neighbours, or fit again with that user."
-            )
+            raise self._refuse(user)
+        neighbours = None if unknown == "common" else neighbours
         near = range(len(self.users)) if neighbours is None else [self._place(friend) for friend in neighbours]
         shares = self.confidence[list(near)]
         if not shares.sum() > 0:
@@ -72,61 +70,21 @@ class PersonalModel(Model):
         average: FloatArray = (shares / shares.sum()) @ self.coef_[list(near)]
         return average
 
-    def _place(self, user: object) -> int:
-        if str(user) not in self._places:
-            raise UnknownName("user", str(user), self.users)
-        return self._places[str(user)]
-
-    def decision_function(
-        self,
-        X: Matrix,
-        users: Any = None,
-        *,
-        unknown: str = "error",
-        neighbours: Mapping[Any, Sequence[object]] | None = None,
+    def _scores(
+        self, X: Matrix, rows: Sequence[tuple[str, npt.NDArray[np.intp]]], unknown: str, near: Mapping[str, Any]
     ) -> FloatArray:
-        """The score of every row for its user; `users` is one label per row, or one label for all of them.
-
-        `neighbours` says, for users that were not fitted, who their neighbours are.
-        """
-        rows = self._read(X).X
-        if self.width not in (None, rows.shape[1]):
-            raise InvalidData(
-                f"the model has {self.width} columns, but the data has {rows.shape[1]}. Give the columns of the fit."
-            )
-        labels = self._labels(users, rows.shape[0])
-        h = self.problem.base.values(rows)
-        friends = {str(user): near for user, near in (neighbours or {}).items()}
-        scores = np.empty(len(labels))
-        for user, here in _rows_of(labels):
-            own = self.coefficients_of(user, unknown=unknown, neighbours=friends.get(user))
-            scores[here] = h[here] @ own
+        h = self.problem.base.values(X)
+        scores = np.empty(X.shape[0])
+        for user, here in rows:
+            scores[here] = h[here] @ self.coefficients_of(user, unknown=unknown, neighbours=near.get(user))
         return scores
 
-    def predict(self, X: Matrix, users: Any = None, **how: Any) -> npt.NDArray[Any]:
-        """The class of every row, in the eyes of its user."""
-        classes: npt.NDArray[Any] = self.classes_[(self.decision_function(X, users, **how) > 0).astype(int)]
-        return classes
-
-    def score_per_user(self, X: Matrix, y: Any, users: Any, **how: Any) -> dict[str, float]:
-        """The share of right answers for each user that has rows here."""
-        labels = self._labels(users, len(y))
-        right = self.predict(X, users, **how) == np.asarray(y)
-        return {user: float(right[here].mean()) for user, here in _rows_of(labels)}
-
-    def _labels(self, users: Any, rows: int) -> npt.NDArray[Any]:
-        if users is None:
-            if len(self.users) > 1:
-                raise InvalidInput(f"there are {len(self.users)} users; say with users= whose each row is.")
-            users = self.users[0]
-        labels = np.asarray(users).astype(str)
-        labels = np.full(rows, labels) if labels.ndim == 0 else labels
-        if labels.shape != (rows,):
-            raise InvalidData(f"there are {rows} rows but users= has shape {labels.shape}. Give one label per row.")
-        return labels
-
-    def _words(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "users": self.users, "columns": self.columns}
+    def predict_proba(self, X: Matrix, users: Any = None, **how: Any) -> FloatArray:
+        """The probabilities of the two classes as boosting has them: 1 / (1 + exp(∓2u)) (Friedman, Hastie and
+        Tibshirani, 2000)."""
+        scores = self.decision_function(X, users, **how)
+        second = expit(2.0 * scores)
+        return np.column_stack([1.0 - second, second])
 
     def _notes(self) -> dict[str, Any]:
         return {"width": self.width}
@@ -159,11 +117,3 @@ class PersonalModel(Model):
             **facts,
             "width": header.get("width"),
         }
-
-
-def _rows_of(labels: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
-    """Every label, in order, and the rows that have it."""
-    users, place = np.unique(labels, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    ends = np.cumsum(np.bincount(place, minlength=len(users)))
-    yield from zip(users.tolist(), np.split(order, ends)[:-1], strict=True)

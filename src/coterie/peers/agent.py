@@ -29,6 +29,7 @@ from coterie.peers.fits import Fits
 from coterie.peers.inference import infer_together
 from coterie.peers.path import path_together
 from coterie.peers.policy import agree_to_begin
+from coterie.peers.preparing import check_raw
 from coterie.peers.session import (
     Say,
     Session,
@@ -47,7 +48,12 @@ RETRY_SECONDS = 1.0
 def read_own(own: PartyFile, study: Study) -> Table:
     """The party's own file, without rows that it holds out, checked as far as one can alone; nothing has been sent."""
     roles = {**own.roles(), "id": study.id or own.cluster}
-    table = _read(own, study, own.data, roles, own.columns)
+    recipes = study.make_preparation()
+    if recipes is None:
+        table = _read(own, study, own.data, roles, own.columns)
+    else:
+        raw = read(own.data, columns=own.columns, name=own.party, prepare=recipes, **roles)
+        table = check_raw(raw, recipes, study.make_problem(), study.split)
     return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
 
 
@@ -64,6 +70,7 @@ def read_new(own: PartyFile, study: Study, data: Path | None, *, labelled: bool)
         raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
     else:
         table = read_own(own, study).take_rows(np.empty(0, np.intp))
+        table = table if model.preparation is None else model.preparation.apply(table)
     return replace(table, rows=np.arange(table.n))
 
 

@@ -20,6 +20,13 @@ _PROOF = {
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
 _TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_DESCRIPTION = {
+    "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
+    "of every two columns; of text and labels with few different values the hashes of those here, "
+    f"rows of each, and the names of those that are not rare; {_TOLD_ALONE}",
+    "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
+    "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
+}
 _EVALUATION = {
     "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
     "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
@@ -30,6 +37,7 @@ _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
     "users": "rows, labels.",
+    "shared": "rows, labels, dual vectors, how this party deviates from the common model, which is the same for all.",
 }
 
 
@@ -61,7 +69,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     """One page: what will be sent, what will not, and who hears it."""
     network, me = study.carrying(), study.index(party)
     names = study.names
-    if study.split == "users":
+    if study.messages == "users":
         hears, route = [name for name in names if name != party], "neighbours in the graph hear more, see below"
     elif network.server:
         hears = [names[0]] if me else [name for name in names if name != party]
@@ -89,25 +97,25 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
-    if study.split == "users":
+    if study.messages == "users":
         lines += ["  - for stumps, the least and the largest value of each column"]
         lines += ["  - the number of rows, and the loss of the zero model, added up"]
     else:
         lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-    if study.split == "samples" and problem.family == "linear":
+    if study.messages == "samples" and problem.family in ("linear", "shared"):
         sums = "its sum, and its sum" if problem.intercept else "its sum"
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
         if not problem.penalty.coercive:
             lines += ["  - for every column the sum of its squares"]
-    if table.offset is not None and problem.intercept:
+    if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
         lines += ["  - one number about the columns' units: the sum of 1 / (sum of squares) over the columns here"]
-    lines += ["", *_rounds(study)]
+    lines += [*_preparation(study), "", *_rounds(study)]
     if study.acceleration != "none":
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
-    lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.split]}"]
+    lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.messages]}"]
     lines += [*_path(study), *_inference(study)]
     if study.split == "features":
         lines += ["", "Sent to predict:"]
@@ -126,11 +134,33 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     ]
     lines += [
         "",
-        f"Not sent: {_NOT_SENT[study.split]}",
+        f"Not sent: {_NOT_SENT.get(problem.family, _NOT_SENT[study.split])}",
         f"The most curious party could compute: {most_curious(study)}.",
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
     return "\n".join(lines)
+
+
+_STEPS = {
+    "min-max": "the smallest and the largest value of each column{}",
+    "spline": "for every column counts of its values in agreed bins, added up: quantiles, about one percent exact",
+    "one-hot": "a hash of each category of a column, by which a guess can be confirmed; its rows, added up; and the "
+    "names of those that are not rare",
+}
+
+
+def _preparation(study: Study) -> list[str]:
+    """What the numbers of a preparation tell."""
+    recipes = study.make_preparation()
+    if recipes is None:
+        return []
+    if study.split == "features":
+        return ["", f"Prepared here, without a message: {recipes}"]
+    lines = ["", f"Sent once to prepare the columns ({recipes}):"]
+    lines += ["  - for every column whether it is text, and, added up: rows with a value, missing values, sum, squares"]
+    hidden = ", of which only those of all parties become known" if study.has_secure_sums else ""
+    names = dict.fromkeys(step.name for step in recipes.steps)
+    return lines + [f"  - {_STEPS[name].format(hidden)}" for name in names if name in _STEPS]
 
 
 def _path(study: Study) -> list[str]:
@@ -186,7 +216,7 @@ def most_curious(study: Study) -> str:
     """What the party that hears most can compute of this party's data, in one line."""
     if study.split == "features":
         return "all labels, and after as many rounds as this party has columns, these up to a rotation"
-    if study.split == "users":
+    if study.messages == "users":
         return "how the rows here are labelled, as well as the model from here knows it"
     if study.has_secure_sums and len(study.party) > 2:
         return "totals over all parties, and the model. If all others put together what they know, what this party said"

@@ -12,19 +12,20 @@ from coterie.agent import Agent
 from coterie.certificate import Participant, Point
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
+from coterie.data.prepared import Prepared
 from coterie.data.summary import TableSummary
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
 from coterie.families import family_of, points_of
 from coterie.peers.nonce import commitment
 from coterie.peers.policy import Account, agree_on_methods
+from coterie.peers.preparing import prepare_own
 from coterie.peers.session import (
     Say,
     Session,
     check_totals,
     matched,
     member,
-    prepare_table,
     transport_of,
     with_predictors,
 )
@@ -55,20 +56,25 @@ class Fits:
     say: Say
     watch: Watch
     stop_wished: Callable[[], bool]
+    prepared: Prepared | None = None
+    """What was done with the columns."""
+    sent: dict[str, Any] | None = None
+    """The state of a bill: what that cost. A path counts it with its folds."""
 
     @staticmethod
     def begin(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Fits:
         """Match rows, compare what the parties hold, and agree on methods."""
         study, own = session.study, session.own
-        table, parts, classes = prepare_table(session, matched(session, table), study.make_problem())
+        ready = prepare_own(session, matched(session, table))
+        table, parts = ready.table, ready.parts
         say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
-        allowed = agree_on_methods(session, parts)
+        allowed = agree_on_methods(session, parts, ready.held)
         digests = session.all_gather(commitment(own, study, table), "digests", str)
         people = tuple(
             Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
         )
-        account = Account(own.party, own.policy.allowance(study, parts, session.me))
-        return Fits(session, table, parts, classes, people, allowed, account, say, watch, stop_wished)
+        known = ready.classes, people, allowed, ready.account
+        return Fits(session, table, parts, *known, say, watch, stop_wished, ready.prepared, ready.sent)
 
     def transport(self) -> Driver:
         """What carries one fit, or what is asked beside it: new masks, a new bill, the same account."""
@@ -114,6 +120,7 @@ class Fits:
             classes=self.classes,
             allowed=self.allowed,
             secure_sums=study.has_secure_sums,
+            prepare=None if (recipes := study.make_preparation()) is None else recipes.settings(),
         )
         if not called:
             self.say(setup.explanation)
@@ -123,7 +130,8 @@ class Fits:
         saved = None if own.checkpoint is None else Checkpoint(own.checkpoint / identity[:16], identity, VERSIONS)
         transport, limits = self.transport(), setup.limits
         warm = None if before is None else [replace(self.point(agent, before), kept=before.kept)]
-        how = {"checkpoint": saved, "warm": warm, "watch": self.watch, "stop_wished": self.stop_wished}
+        sent = self.sent if study.path is None else None
+        how = {"checkpoint": saved, "warm": warm, "watch": self.watch, "stop_wished": self.stop_wished, "sent": sent}
         outcome = run([agent], setup.steps, transport, limits, **how)  # type: ignore[arg-type]
         if outcome.error is None:
             outcome = self.compared(transport, outcome, saved)
@@ -131,6 +139,8 @@ class Fits:
         model = family_of(problem).model(outcome, [agent], agent.problem, self.classes)
         if study.split == "features":
             model = replace(model, part=f"{own.party} of {study.name}")
+        if self.prepared is not None:
+            model = replace(model, preparation=self.prepared)
         return finish(setup, outcome, model, [agent], self.people), agent
 
     def point(self, agent: Agent, result: Result) -> Point:

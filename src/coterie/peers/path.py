@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.bill import Cost
+from coterie.bill import Bill, Cost
 from coterie.data.table import Indices
 from coterie.errors import InvalidProblem
 from coterie.families import points_of
@@ -45,6 +45,7 @@ def path_together(fits: Fits) -> Path:
     if asked.cv > rows:
         raise InvalidProblem(f"{asked.cv} folds need at least {asked.cv} rows, but there are {rows}.")
     folds, sent = _folds(fits)
+    sent += _of_preparation(fits)
     strengths, cost = (asked.strengths, Cost()) if asked.strengths is not None else _grid(fits)
     sent += cost
     problems = [study.make_problem(strength) for strength in strengths]
@@ -64,6 +65,13 @@ def path_together(fits: Fits) -> Path:
             scores[fold, place], cost = _score(fits, problem, before, folds, fold)
             sent += before.bill.total + cost
     return Path(strengths, tuple(results), scores, sent, asked.rule)
+
+
+def _of_preparation(fits: Fits) -> Cost:
+    bill = Bill(fits.session.network)
+    if fits.sent is not None:
+        bill.restore(fits.sent)
+    return bill.total
 
 
 def _whole(result: Result) -> Result:

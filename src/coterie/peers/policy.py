@@ -6,6 +6,7 @@
     methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
     minimum-count = 5                   # groups of fewer rows, of all parties together, are not looked into
+    prepare = ["impute", "standardise"] # only these steps of a preparation; leave out for all
     per-party = true                    # tell the others how this party's rows look, and how well they are predicted
 
 A party that refuses says so when the parties have met, before rows are matched or anything of its data is told. It
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from coterie.data.recipes import STEPS
 from coterie.data.summary import TableSummary
-from coterie.errors import InvalidInput, PartyLost, Refused
+from coterie.errors import InvalidInput, PartyLost, Refused, UnknownName
 from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
@@ -49,6 +51,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
     secure_sums: Literal["optional", "required"] = "optional"
     minimum_count: int = 5
     """Descriptions and evaluations do not look into groups of fewer rows, of all parties together."""
+    prepare: tuple[str, ...] | None = None
+    """The steps of a preparation that may be taken; None: all of them, with `minimum_count` for categories."""
     per_party: bool = False
     """Whether descriptions and evaluations tell the others about this party's rows alone."""
 
@@ -62,6 +66,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             raise InvalidInput(f"{path}: budget is a number above 0, numbers told for each number held; for none: inf.")
         for name in self.methods or ():
             METHODS[name]
+        for name in self.prepare or ():
+            if name not in STEPS:
+                raise InvalidInput(f"{path}: {UnknownName('step of a preparation', name, STEPS)}")
 
     def objection(self, study: Study, rows: int) -> str | None:
         """The rule that this study breaks, as far as one knows alone."""
@@ -73,7 +80,21 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
         if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
-        return self._forbids(study.method) if study.method != "auto" else None
+        return self._forbids_preparing(study) or (self._forbids(study.method) if study.method != "auto" else None)
+
+    def _forbids_preparing(self, study: Study) -> str | None:
+        recipes = study.make_preparation()
+        if recipes is None or study.split == "features":
+            return None
+        for step in recipes.steps:
+            if self.prepare is not None and step.name not in (*self.prepare, "keep"):
+                return f"{step.name!r} in [prepare] is not among prepare = {list(self.prepare)}"
+            if step.name == "one-hot" and (step.number or 1) < self.minimum_count:
+                fewest = f"categories of fewer rows than minimum-count = {self.minimum_count}"
+                return (
+                    f"{str(step)!r} in [prepare] names {fewest} (write `one-hot({self.minimum_count})` into the study)"
+                )
+        return None
 
     def _forbids(self, name: str) -> str | None:
         if self.methods is None and METHODS[name].moves_columns:
@@ -91,13 +112,15 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         masked = study.has_secure_sums and len(parts) > 2
         return share * sum(_held(part) for part in (parts if masked else [parts[me]]))
 
-    def allows(self, study: Study, parts: Sequence[TableSummary], me: int) -> dict[str, str]:
-        """Every method that may run, with what forbids it, or nothing."""
+    def allows(
+        self, study: Study, parts: Sequence[TableSummary], me: int, held: Sequence[TableSummary] | None = None
+    ) -> dict[str, str]:
+        """Every method that may run, with what forbids it, or nothing; `held`: before columns were prepared."""
         problem, sizes = study.make_problem(), sizes_of(parts, study.split)
         if labels := sorted({label for part in parts for label in part.classes}):
             problem = problem.with_classes(np.array(labels))
         general = self.objection(study, parts[me].rows)  # once more: rows were matched
-        allowance = self.allowance(study, parts, me)
+        allowance = self.allowance(study, held or parts, me)
 
         def objection(name: str, method: type[Method]) -> str:
             if general is not None:
@@ -142,9 +165,11 @@ def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
     _refuse(session, session.all_gather(mine is None, "policies", bool), mine)
 
 
-def agree_on_methods(session: Session, parts: Sequence[TableSummary]) -> set[str]:
+def agree_on_methods(
+    session: Session, parts: Sequence[TableSummary], held: Sequence[TableSummary] | None = None
+) -> set[str]:
     """The methods that all policies allow."""
-    found = session.own.policy.allows(session.study, parts, session.me)
+    found = session.own.policy.allows(session.study, parts, session.me, held)
     told = session.all_gather([name for name, objection in found.items() if not objection], "allowed", list[str])
     _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
     common = set.intersection(*map(set, told))

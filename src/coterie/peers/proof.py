@@ -30,7 +30,8 @@ from coterie.models import load_model
 from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
 from coterie.peers.nonce import commitment
-from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, prepare_table, transport_of
+from coterie.peers.preparing import prepare_again
+from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.session.finish import proven_again
@@ -113,7 +114,8 @@ def _verify(
     session: Session, table: Table, certificate: Certificate | None, model: Any, damage: list[str]
 ) -> Verification:
     names = session.study.names
-    table, parts, classes = prepare_table(session, matched(session, table), session.study.make_problem())
+    prepared, problem = getattr(model, "preparation", None), session.study.make_problem()
+    table, parts, classes = prepare_again(session, matched(session, table), problem, prepared)
     claim, brought = Claim(damage), None
     if certificate is not None and model is not None:
         try:
@@ -177,6 +179,8 @@ def _objections(session: Session, certificate: Certificate, model: Any, table: T
     if held is None:
         return ["its certificate names no parts of the model: the run that wrote it ended before all had theirs"]
     objections = []
+    if (study.prepare is None) != (model.preparation is None):
+        objections.append("its model is prepared otherwise than the study says")
     tried = None if study.path is None else study.path.strengths
     if tried is not None and certificate.settings["problem"]["penalty"]["strength"] not in tried:
         objections.append("its certificate is about a strength that is not in [path]")

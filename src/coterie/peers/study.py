@@ -9,6 +9,8 @@ study.toml, the same at every party:
     loss = "logistic"
     penalty = "l1"
     strength = 0.001                    # or leave it out, and [path] with strengths, cv and rule chooses it
+    [prepare]                           # if columns are raw: see docs/preparation.md
+    numbers = "impute, standardise"
     [[party]]
     name = "clinic"
     address = "clinic.example.org:7400"
@@ -40,14 +42,17 @@ import msgspec
 
 from coterie import __version__
 from coterie.arrays import digest, whole_number
+from coterie.data.recipes import Preparation
 from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, UnknownName
+from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
-from coterie.personal import Personal
+from coterie.personal import problem_of_users
 from coterie.problem import Problem
 from coterie.rounds import Limits
+from coterie.session.preparing import check_problem as check_preparation
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import check_problem
 from coterie.session.strengths import COUNT, check_strength, check_strengths
@@ -121,6 +126,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
     secure_sums: bool | None = None
     """Whether sums are masked; by default split by samples and parties are three or more."""
+    prepare: dict[str, Any] | str | list[str] | None = None
+    """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes."""
     path: PathSettings | None = None
     """Which strengths to try; the strength in the problem is then left out."""
     inference: Literal["model", "robust", "clustered"] | None = None
@@ -146,14 +153,24 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     @property
     def has_secure_sums(self) -> bool:
         """Whether sums are masked."""
-        return wants_secure_sums(self.secure_sums, self.split, len(self.party), apart=True)
+        only_sums = family_of(self.make_problem()).only_sums
+        return wants_secure_sums(self.secure_sums, self.split, len(self.party), True, only_sums)
+
+    @property
+    def messages(self) -> str:
+        """Of which split its messages are: users with a common model say what parties with rows say."""
+        return "samples" if family_of(self.make_problem()).only_sums else self.split
 
     def make_problem(self, strength: float | None = None) -> Problem:
         """The problem; where a path chooses the strength, with that one, or with any."""
         if self.split == "users":
-            return Personal(**self.problem)
+            return problem_of_users(**self.problem)
         chosen = {} if self.path is None else {"strength": 1.0 if strength is None else strength}
         return Problem(**{**self.problem, **chosen})
+
+    def make_preparation(self) -> Preparation | None:
+        """What to do with raw columns first, if anything."""
+        return None if self.prepare is None else Preparation.of(self.prepare)
 
     def make_limits(self) -> Limits:
         """When to stop."""
@@ -193,7 +210,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def agreement(self) -> str:
         """Everything that must be the same at all parties, one thing a line; the version of the program is one."""
         plain = msgspec.to_builtins(self)
-        for name in ("path", "inference"):
+        for name in ("path", "inference", "prepare"):
             if plain[name] is None:
                 del plain[name]
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
@@ -279,6 +296,12 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
     _check_path(path, study)
     problem = study.make_problem()
+    if study.prepare is not None:
+        try:
+            check_preparation(problem, study.split)
+            study.make_preparation()
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: [prepare]: {error}") from error
     if study.inference is not None:
         check_problem(problem, study.split)
     study.make_limits()

@@ -44,7 +44,7 @@ def solve_call(result: Result) -> str:
 
 def _recipes(settings: Mapping[str, Any]) -> dict[str, list[str]]:
     known = settings.get("prepare")
-    return {} if known is None else {"prepare": Preparation.of(known).lines()}
+    return {} if known is None else {"prepare": Preparation.from_settings(known).lines()}
 
 
 def _problem(problem: Problem) -> Iterator[str]:

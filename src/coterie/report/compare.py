@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
+from coterie.errors import count
 from coterie.families import family_of
 from coterie.report.figures import gaps_against
 from coterie.report.html import (
     choice,
-    count,
     definitions,
     document,
     figure_block,

@@ -19,6 +19,7 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from coterie.arrays import FloatArray
@@ -49,7 +50,9 @@ BLUE, VERMILION, GREEN, PURPLE, OCHRE, SKY, GREY, VIOLET, BROWN, OLIVE, RED, TEA
     "#2a8c8c",
 )
 
-HUES = (GREEN, PURPLE, SKY, BLUE, VERMILION, OCHRE, GREY, VIOLET, BROWN, OLIVE, RED, TEAL)
+HUES = (GREEN, PURPLE, SKY, BLUE, VERMILION, OCHRE, VIOLET, BROWN, OLIVE, RED, TEAL, GREY)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "d")
+"""Some of these colours look alike to some people; the marker differs, too."""
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "coterie",
@@ -96,11 +99,20 @@ AXES: dict[str, tuple[Callable[[Result], FloatArray], str, Callable[[float], str
 
 def colour(method: str) -> str:
     """The colour of a method, the same in every picture; ours that can be compared with each other differ."""
+    return HUES[_place(method) % len(HUES)]
+
+
+def marker(method: str) -> str:
+    """The shape of its points."""
+    return MARKERS[_place(method) % len(MARKERS)]
+
+
+def _place(method: str) -> int:
     ours = {name: entry for name, entry in METHODS.items() if entry.__module__.startswith("coterie.")}
     if method not in ours:
-        return HUES[sum(method.encode(errors="replace")) % 5]
+        return sum(method.encode(errors="replace")) % 5
     kind = ours[method].split, ours[method].family
-    return HUES[[name for name, entry in ours.items() if (entry.split, entry.family) == kind].index(method) % len(HUES)]
+    return [name for name, entry in ours.items() if (entry.split, entry.family) == kind].index(method)
 
 
 def figures(result: Result) -> dict[str, Figure]:
@@ -198,22 +210,28 @@ def gaps_against(
         for name, (across, heights) in zip(results, curves, strict=True):
             _draw_gaps(ax, across, heights, bottom, name)
         if legend:
-            ax.legend(frameon=False, fontsize=8, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.03, 1.0))
+            kinds = {name: name.split(" ")[0] for name in results}
+            keys = [Line2D([], [], color=colour(kind), marker=marker(kind), label=name) for name, kind in kinds.items()]
+            ax.legend(
+                handles=keys, frameon=False, fontsize=8, handlelength=1.2, loc="upper left", bbox_to_anchor=(1.03, 1.0)
+            )
     return figure
 
 
 def _draw_gaps(ax: Axes, x: FloatArray, y: FloatArray, bottom: float, name: str) -> None:
-    hue = colour(name.split(" ")[0])
+    method = name.split(" ")[0]
+    hue = colour(method)
     if not len(y):
         ax.text(0.5, 0.5, "no finite gap", transform=ax.transAxes, ha="center", va="center")
         return
     # A gap of exactly 0 has no place on a logarithmic axis: it is an arrow at its foot that points further down.
     drawn = np.where(y > 0, y, 1.6 * bottom)
-    dots = "o" if len(y) <= DOTTED_RECORDS else ""
-    ax.plot(x, drawn, color=hue, linewidth=1.6, marker=dots, markersize=2.6, clip_on=False, label=name)
+    dots = "" if len(y) > DOTTED_RECORDS else marker(method)
+    ax.plot(x, drawn, color=hue, linewidth=1.6, marker=dots, markersize=3.2, clip_on=False)
     best = len(y) - 1 - int(np.argmin(y[::-1]))
     exact = y[best] == 0
-    ax.plot(x[best], drawn[best], "v" if exact else "o", color=hue, markersize=7 if exact else 6, clip_on=False)
+    mark = "v" if exact else marker(method)
+    ax.plot(x[best], drawn[best], mark, color=hue, markersize=7 if exact else 6, clip_on=False)
     if exact:
         ax.annotate("0", (x[best], drawn[best]), xytext=(0, 6), textcoords="offset points", ha="center", color=hue)
 

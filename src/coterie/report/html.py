@@ -98,11 +98,6 @@ def short_digest(digest: str) -> str:
     return f'<code title="{text(digest)}">{text(digest[:DIGEST_LETTERS])}…</code>'
 
 
-def count(how_many: int, noun: str) -> str:
-    """ "1 row", "2 rows"."""
-    return f"{how_many:,} {noun}{'' if how_many == 1 else 's'}"
-
-
 def _on_white(drawing: str) -> str:
     """A drawing without a ground, as a file of its own that is read anywhere."""
     return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', drawing, count=1)

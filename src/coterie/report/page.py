@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from coterie.errors import count
 from coterie.evaluation import Evaluation
 from coterie.families import family_of
 from coterie.progress import format_bits
 from coterie.report.evaluation import render as render_evaluation
-from coterie.report.html import count, document, paragraph
+from coterie.report.html import document, paragraph
 from coterie.report.sections import Section, sections
 from coterie.report.sections.certificate import ROUNDING
 from coterie.report.words import duration, number, text

@@ -258,6 +258,19 @@ def _smallest(here: FloatArray, present: bool) -> Messages[FloatArray]:
 
 
 def _categories(name: str, cells: Cells, step: Step, text: bool, place: Place) -> Messages[Categories]:
+    least = 1 if step.number is None else step.number
+    counted, rare = yield from category_counts(name, cells, least, text, place)
+    pooled = rare > 0
+    return Categories(text, list(counted), pooled, step.flag and len(counted) + pooled > 1)
+
+
+def category_counts(
+    name: str, cells: Cells, least: float, text: bool, place: Place
+) -> Messages[tuple[dict[str | float | None, int], int]]:
+    """The categories of a column with at least so many rows at all parties, in order, and how many rows are of others.
+
+    None is a missing value.
+    """
     here, which = cells.counted(text)
     counts = np.bincount(which, minlength=len(here))[: len(here)]
     written = [_written(one) for one in here]
@@ -274,7 +287,7 @@ def _categories(name: str, cells: Cells, step: Step, text: bool, place: Place) -
     rows = np.zeros(len(known))
     rows[np.searchsorted(known, hashes)] = counts
     total = yield rows
-    frequent = total >= (1 if step.number is None else step.number)
+    frequent = total >= least
     if frequent.sum() > MOST_COLUMNS:
         raise InvalidData(
             f"column {name!r} has {int(frequent.sum())} categories, more than {MOST_COLUMNS}. Pool rare ones, with "
@@ -292,9 +305,9 @@ def _categories(name: str, cells: Cells, step: Step, text: bool, place: Place) -
     for key, told_name in zip(known[frequent].tolist(), names, strict=True):
         if _hash(name, told_name) != key or own.get(key, told_name) != told_name:
             raise ProtocolError(f"the parties do not agree on the categories of column {name!r}.")
-    found = sorted((_read(one, text) for one in names), key=lambda one: (one is None, one if one is not None else 0))
-    pooled = bool((~frequent).any())
-    return Categories(text, found, pooled, step.flag and len(found) + pooled > 1)
+    found = {_read(one, text): int(rows) for one, rows in zip(names, total[frequent].tolist(), strict=True)}
+    order = sorted(found, key=lambda one: (one is None, one if one is not None else 0))
+    return {one: found[one] for one in order}, int(total[~frequent].sum())
 
 
 def _written(category: str | float | None) -> bytes:

@@ -21,6 +21,7 @@ from coterie.data.table import columns_of, party_error
 from coterie.engines import Engine, Run
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.families import family_of
+from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Conversation, Limits
 from coterie.session.preparation import MOST_HERE, Place, fitted
@@ -110,20 +111,33 @@ def prepare_here(
         if split != "features":
             return Preparing(preparation, [preparation.apply(table) for table in tables], Bill(carrying).state())
         return Preparing(*_pooled(tables, preparation.parts(columns_of(tables))), Bill(carrying).state())
+    secure = wants_secure_sums(secure_sums, split, len(tables), engine.apart)
+    return _prepare(tables, preparation, split, carrying, secure)
+
+
+def _prepare(
+    tables: Sequence[Table], preparation: Preparation, split: str, network: Network, secure: bool
+) -> Preparing:
+    bill = Bill(network)
     if split == "features":
         _refuse_unknown(tables, preparation)
         parts = [_alone(table, preparation) for table in tables]
-        return Preparing(*_pooled(tables, parts), Bill(carrying).state())
-    secure = wants_secure_sums(secure_sums, split, len(tables), engine.apart)
+        return Preparing(*_pooled(tables, parts), bill.state())
     tables = with_common_columns(tables)
     for table in tables:
         check_alone(table, preparation)
     places = [Place(k, len(tables), secure) for k in range(len(tables))]
     talks = [fitted(table, preparation, place) for table, place in zip(tables, places, strict=True)]
-    bill = Bill(carrying)
-    transport = InProcess(carrying, bill, [table.name for table in tables], secure_sums=secure)
+    transport = InProcess(network, bill, [table.name for table in tables], secure_sums=secure)
     found = transport.converse(talks, PURPOSE)[0]
     return Preparing(found, [found.apply(table) for table in tables], bill.state())
+
+
+def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
+    """Whether these recipes give those numbers for the data, up to rounding."""
+    tables = gather(data, split, None if isinstance(data, list) else 1, prepare=prepared)
+    network = make_network(None, split, len(tables), 0)
+    return _prepare(tables, Preparation.from_settings(recipes), split, network, False).prepared.like(prepared)
 
 
 def _alone(table: Table, preparation: Preparation) -> Prepared:

@@ -70,7 +70,8 @@ def remote_tables(
     ], classes
 
 
-def _table(source: Source, index: int) -> Table:
+def source_table(source: Source, index: int) -> Table:
+    """What a source holds, read and checked alone."""
     given = source()
     table = (
         given if isinstance(given, Table) else read(given, name=None if isinstance(given, str) else f"party {index}")
@@ -80,7 +81,7 @@ def _table(source: Source, index: int) -> Table:
 
 def summary_of(source: Source, index: int, classification: bool) -> _Known:
     """What is known of a source's table, told where it is."""
-    table = _table(source, index)
+    table = source_table(source, index)
     labels = None if table.y is None else np.unique(table.y)
     if labels is not None and labels.dtype.kind in "biuf" and not classification:
         labels = np.ones(1, labels.dtype)
@@ -91,7 +92,7 @@ def summary_of(source: Source, index: int, classification: bool) -> _Known:
 def _fetched(source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str) -> Table:
     """The real table of one party, prepared as if all were here."""
     tables = [one.placeholder(small=split != "features") for one in known]
-    own = _table(source, index)
+    own = source_table(source, index)
     tables[index] = own if own.ids is None else replace(own, ids=np.full(own.n, known[index].ids))
     return prepare(tables)[0][index]
 

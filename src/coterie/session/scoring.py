@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import log_softmax, xlogy
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, product
+from coterie.arrays import Design, FloatArray, product
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.evaluation import Bin, Evaluation
@@ -26,6 +26,7 @@ from coterie.losses import Loss
 from coterie.problem import Problem
 from coterie.session.curves import Curve, curves
 from coterie.session.quantiles import quantiles
+from coterie.survival import CoxHere, RiskSets, concordance_counts
 from coterie.words import Sum, Talk
 
 T = TypeVar("T")
@@ -77,9 +78,9 @@ def raw_scores(model: Any, table: Table) -> FloatArray:
 
 def check_problem(problem: Problem) -> None:
     """Refuse problems whose models are not evaluated here."""
-    if problem.family not in ("linear", "multiclass"):
+    if problem.family not in ("linear", "multiclass", "survival"):
         raise InvalidProblem(
-            "evaluate is for linear models and for multinomial; this is a model of another kind. Score what its "
+            "evaluate is for linear models, multinomial and cox; this is a model of another kind. Score what its "
             "`predict` says."
         )
 
@@ -92,11 +93,26 @@ def measured(
     y = table.y.astype(float)
     s = np.ones(table.n) if table.weights is None else table.weights.astype(float)
     limits = {"minimum": minimum, "room": room}
+    if model.problem.family == "survival":
+        return (yield from _of_survival(scores, y, s))
     if scores.ndim == 2:
         return (yield from _of_classes(model, scores, y.astype(np.intp), s, limits))
     if model.problem.loss.kind == "classification":
         return (yield from _of_two(model, scores, y, s, limits, table.offset is not None))
     return (yield from _of_numbers(model.problem.loss, scores, y, s, limits, table.offset))
+
+
+# -- survival ----------------------------------------------------------------------------------------------------------
+
+
+def _of_survival(u: FloatArray, y: FloatArray, s: FloatArray) -> Talk[Evaluation]:
+    """Every party's strata are its own, as in the fit: pairs and risk sets are of one party."""
+    risk, design = RiskSets(y, s), Design(np.empty((len(u), 0)))
+    losses = [CoxHere(np.empty(0), design, risk, part).losses - risk.saturated for part in (u, 0.0 * u)]
+    told = yield Sum(np.concatenate([[len(u), s.sum(), risk.deaths.sum(), *losses], concordance_counts(y, u, s)]))
+    rows, n, events, lost, null, lower, equal, every = told.tolist()
+    found = {"concordance": _ratio(lower + 0.5 * equal, every), "events": events, **_deviances(2 * lost, 2 * null)}
+    return Evaluation("", int(rows), n, found)
 
 
 # -- two classes -------------------------------------------------------------------------------------------------------

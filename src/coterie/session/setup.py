@@ -136,13 +136,16 @@ def check_offset(problem: Problem, found: bool) -> None:
         raise InvalidData("the data has an offset, but the model has none. Leave it out.")
 
 
-def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool) -> bool:
-    """Whether sums are secure: as asked for, else between three or more organisations, split by samples."""
+def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool, only_sums: bool = False) -> bool:
+    """Whether sums are secure: as asked for, else between three or more organisations that hold rows.
+
+    Split by users they can be if users say nothing but sums (`Family.only_sums`).
+    """
     if asked is not None and not isinstance(asked, bool | np.bool_):
         raise InvalidProblem(f"secure_sums is True, False or None, not {asked!r}.")
-    if asked and split == "users":
+    if asked and split == "users" and not only_sums:
         raise InvalidProblem("secure sums are for one model: users tell neighbours theirs. Leave secure_sums out.")
-    return bool(asked) if asked is not None else apart and split == "samples" and parties > 2
+    return bool(asked) if asked is not None else apart and (split == "samples" or only_sums) and parties > 2
 
 
 def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:
@@ -266,7 +269,8 @@ def choose_method(
                 "problem. Name one, or change a policy."
             )
         if not liked:
-            raise InvalidProblem(f"there is no method yet for this problem on data split by {split}.")
+            personal = " There it is a personal one: co.Personal(beta=10)." if split == "users" else ""
+            raise InvalidProblem(f"there is no method for this problem on data split by {split}.{personal}")
         name = max(liked, key=lambda known: liked[known][0])
         explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from coterie.errors import count
 from coterie.progress import format_bits
 from coterie.report.figures import STRIP, network
-from coterie.report.html import count, details, figure_block, paragraph, section, share, table
+from coterie.report.html import details, figure_block, paragraph, section, share, table
 from coterie.report.words import plain, shortened, text
 from coterie.result import Result
 

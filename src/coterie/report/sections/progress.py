@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from coterie.errors import count
 from coterie.progress import format_bits
 from coterie.report.figures import gap_against, straighter_in_log
-from coterie.report.html import choice, count, figure_block, paragraph, section, swatch, table
+from coterie.report.html import choice, figure_block, paragraph, section, swatch, table
 from coterie.report.words import text
 from coterie.result import Result
 

@@ -22,7 +22,7 @@ def render(result: Result) -> str:
     recipes = settings.get("prepare")
     known = (
         *problem_facts(result),
-        *([("Preparation", text(str(Preparation.of(recipes))))] if recipes else []),
+        *([("Preparation", text(str(Preparation.from_settings(recipes))))] if recipes else []),
         ("Method", described(settings["method"])),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),

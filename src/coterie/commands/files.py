@@ -1,0 +1,94 @@
+"""The files of a command, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import coterie as co
+from coterie.errors import InvalidData, InvalidInput, UnknownName
+
+
+def has_named_columns(path: Path) -> bool:
+    """Whether labels of such a file are a column that has to be named."""
+    return bool({".csv", ".parquet"} & {ending.lower() for ending in path.suffixes})
+
+
+def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
+    """The columns of survival times, which take the place of a target; refused where they do not belong."""
+    given = [f"--{role}" for role, column in named.items() if column is not None]
+    if not wanted and given:
+        raise InvalidInput(f"{given[0]} is for survival times: add --loss cox, or leave it out.")
+    if wanted and (target is not None or named["time"] is None or named["event"] is None):
+        raise InvalidInput("--loss cox takes --time COLUMN and --event COLUMN in place of --target.")
+    return named
+
+
+def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
+    """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
+    nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)
+    return tuple(map(str, range(columns))) if nameless else None
+
+
+def tables(
+    paths: list[Path], split: str, columns: str | Sequence[str] | None = None, **roles: Any
+) -> co.Table | list[co.Table]:
+    """One party's file as it is, several as a list; the roles are those of `read`.
+
+    Split by features, one of the files has labels, and what stands beside them.
+    """
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+    target, id = roles.get("target"), roles.get("id")
+    if len(paths) == 1:
+        return co.read(paths[0], columns=wanted, **roles)
+    if split != "features":
+        found = [co.read(path, columns=wanted, **roles) for path in paths]
+        widest = max(table.d for table in found)
+        names = [numbered(path, widest) for path in paths]
+        return [
+            table if own is None else co.read(path, columns=own)
+            for path, table, own in zip(paths, found, names, strict=True)
+        ]
+    found, refusals = [], []
+    for path in paths:
+        try:
+            found.append(co.read(path, **roles))
+        except InvalidData as refusal:
+            refusals.append(refusal)
+            found.append(co.read(path, id=id, prepare=roles.get("prepare")))
+    if target is not None and len(refusals) == len(paths):
+        raise refusals[0]
+    if wanted is not None:
+        found = _only(found, list(wanted))
+    return found if id is None else co.align(found)[0]
+
+
+def by_user(
+    paths: list[Path], target: str | None, users: str | None, columns: str | Sequence[str] | None
+) -> list[co.Table]:
+    """One table per user: the rows of one file by a column that names them, or one file each."""
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+    if users is None and len(paths) == 1:
+        raise InvalidData(
+            "one file holds the rows of all users: name the column with the user of each row with --users."
+        )
+    if users is None:
+        return [co.read(path, target=target, columns=wanted) for path in paths]
+    if len(paths) > 1:
+        raise InvalidData("--users takes one file with the rows of all users; without --users, each file is one user.")
+    whole = co.read(paths[0], target=target, id=users, columns=wanted, name="data")
+    assert whole.ids is not None
+    return co.data.split(replace(whole, ids=None), "users", whole.ids)
+
+
+def _only(parts: list[co.Table], wanted: list[str]) -> list[co.Table]:
+    """Of every party the wanted columns, each of which somebody must have."""
+    everything = [name for part in parts for name in part.columns or ()]
+    for name in wanted:
+        if name not in everything:
+            raise UnknownName("column", name, everything)
+    import numpy as np
+
+    return [part.take_columns(np.flatnonzero(np.isin(part.columns or (), wanted))) for part in parts]

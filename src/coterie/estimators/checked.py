@@ -1,0 +1,36 @@
+"""What scikit-learn says about bad columns, with their names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+SHOWN = 3
+
+
+def checked(estimator: Any, X: Any, *y: Any, **how: Any) -> Any:
+    """`validate_data`; where it refuses values of a frame, the error also says which columns they are in."""
+    try:
+        return validate_data(estimator, X, *y, **how)
+    except ValueError as error:
+        told = _bad_columns(X)
+        if not told:
+            raise
+        raise type(error)(f"{error}\n{told}") from None
+
+
+def _bad_columns(X: Any) -> str:
+    """The columns of a frame that hold text, or values that are not finite."""
+    found = []
+    for name in getattr(X, "columns", ()):
+        values = np.asarray(X[name])
+        if values.dtype.kind not in "biuf":
+            found.append(f"column {str(name)!r} holds {values.dtype}, not numbers")
+            continue
+        odd = np.flatnonzero(~np.isfinite(values.astype(float)))
+        if odd.size:
+            found.append(f"column {str(name)!r} has {odd.size} not finite (first at row {odd[0]})")
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return "; ".join(found[:SHOWN]) + more + "." if found else ""

@@ -1,0 +1,126 @@
+"""Proportional hazards, on rows held by several parties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.arrays import FloatArray, product
+from coterie.data.remote import Rows
+from coterie.errors import InvalidData
+from coterie.estimators.distributed import Distributed, explained, is_rows
+from coterie.models.survival import Baseline
+from coterie.penalties import PENALTIES, Penalty
+from coterie.problem import Problem
+from coterie.survival import EVENT, TIME, concordance_counts, survival_labels
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class CoxRegressor(Distributed):
+    """Certified proportional hazards: least −log partial likelihood / n + alpha · penalty(w), with Breslow's ties.
+
+    Data is split by samples, and every agent is a stratum of its own: by default there is one agent.
+
+    Parameters
+    ----------
+    penalty : "l2", "l1", "elasticnet", "nonnegative" or "none"
+        or a `Penalty`, which has its own parameters.
+    alpha : float
+        How strong the penalty is.
+    l1_ratio : float
+        The share of the l1 part in "elasticnet".
+
+    Attributes
+    ----------
+    coef_ : logarithms of hazard ratios
+    baseline_ : the baseline hazards, a `Baseline` for each agent; not for rows of a cluster, which stay there
+    """
+
+    penalty: str | Penalty = field(default="l2", kw_only=False)
+    alpha: float = 1e-3
+    l1_ratio: float = 0.5
+    split: ClassVar[str] = "samples"
+    _pieces: ClassVar[int] = 1
+    _reading: ClassVar[Mapping[str, Any]] = {"multi_output": True, "y_numeric": True}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = tags.target_tags.positive_only = True
+        return tags
+
+    def fit(
+        self, X: Any, y: Any = None, event: Any = None, entry: Any = None, strata: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Fit the model; rows of weight zero are left out.
+
+        y       times; or a row of (time, event), as `co.survival_labels` makes them; or a structured array of events
+                and times, as scikit-survival has them. On a cluster, names of columns.
+        event   whether each time is that of an event; without it, all are
+        entry   after what time each row was under observation (left truncation)
+        strata  the stratum of each row, which has a baseline hazard of its own
+        """
+        self.baseline_: tuple[Baseline, ...] | None = None
+        if y is None or is_rows(X):
+            super().fit(X, y, sample_weight)
+            return self
+        super().fit(X, _labels(y, event, entry, strata), sample_weight)
+        rerun = self.result_.rerun
+        if rerun is not None:
+            self.baseline_ = tuple(self.result_.model.baseline(agent.data) for agent in rerun[1].agents)
+        return self
+
+    def _problem(self) -> Problem:
+        wanted = {one.name for one in fields(PENALTIES[self.penalty])} if isinstance(self.penalty, str) else set()
+        given: dict[str, Any] = {"strength": self.alpha, "l1_ratio": self.l1_ratio}
+        return Problem("cox", self.penalty, **{name: value for name, value in given.items() if name in wanted})
+
+    def _of_rows(self, rows: Rows) -> Rows:
+        if isinstance(rows.target, str):
+            raise InvalidData("rows of a cluster need columns of times and events: y=['days', 'died'].")
+        return rows
+
+    def _take(self, models: Any, dtype: Any, one: bool) -> None:
+        self.coef_ = models[0].coef_
+
+    def predict(self, X: Any) -> FloatArray:
+        """X·coef_, the logarithm of the hazard up to a constant: the larger, the sooner."""
+        return product(self._checked(X), self.coef_)
+
+    def predict_survival(self, X: Any, times: Any, agent: int = 0, stratum: float | None = None) -> FloatArray:
+        """The probability of no event until each time, a row for each row: with the baseline of that agent."""
+        scores = self.predict(X)
+        if self.baseline_ is None:
+            raise InvalidData("the baseline hazards are where the rows are. Use result_.model.baseline there.")
+        return self.baseline_[agent].survival(scores, times, stratum)
+
+    def score(self, X: Any, y: Any, event: Any = None, entry: Any = None, strata: Any = None) -> float:
+        """The concordance: of the pairs of which it is known who had an event first, the share that scores order so."""
+        lower, equal, every = concordance_counts(_labels(y, event, entry, strata), self.predict(X))
+        return float((lower + 0.5 * equal) / every) if every else float("nan")
+
+
+def _labels(y: Any, event: Any, entry: Any, strata: Any) -> npt.NDArray[Any]:
+    """Labels as `solve` takes them."""
+    array = np.asarray(y)
+    if array.dtype.kind not in "biufcV":
+        raise InvalidData(f"Unknown label type: y holds {array.dtype}. Give times as numbers, e.g. of days.")
+    if array.dtype.kind == "c":
+        return array  # which is refused as any other complex data is
+    if array.dtype.names is not None:
+        kinds = {array.dtype[name].kind == "b": name for name in array.dtype.names}
+        if len(array.dtype.names) != 2 or set(kinds) != {True, False}:
+            raise InvalidData("a structured y has two fields, the event (boolean) and the time.")
+        array = survival_labels(array[kinds[False]], array[kinds[True]])
+    if array.ndim != 2:
+        observed = np.ones(array.shape) if event is None else event
+        return survival_labels(array, observed, entry, strata)
+    if event is not None:
+        raise InvalidData("the events are in y and in event=. Give them once.")
+    if entry is None and strata is None:
+        return array
+    return survival_labels(array[:, TIME], array[:, EVENT], entry, strata)

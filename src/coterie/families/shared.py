@@ -1,0 +1,105 @@
+"""A common linear model and deviations of every user from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray
+from coterie.certificate import Participant, Point
+from coterie.errors import InvalidInput, InvalidProblem
+from coterie.families.family import SHOWN, Classes, Shown
+from coterie.families.linear import LinearFamily
+from coterie.models import SharedModel
+from coterie.networks import Network
+from coterie.personal import Shared
+from coterie.problem import Problem
+from coterie.rounds import Outcome
+
+
+class SharedFamily(LinearFamily):
+    """A linear model on the columns of all and on those of each user."""
+
+    name = "shared"
+    called = "common model with deviations"
+    beside = ("weights",)
+    graph_is_data = True
+    only_sums = True
+
+    def check_split(self, problem: Problem, split: str) -> None:
+        if split != "users":
+            raise InvalidProblem(
+                f"a common model with deviations has users, but the data is split by {split}. Use split='users' with "
+                "(X, y, users), or a list with one entry per user; or co.Problem for one model."
+            )
+
+    def words(self, problem: Problem) -> str:
+        assert isinstance(problem, Shared)
+        return f"{super().words(problem)}, deviations of users at {problem.mu:g}, of intercepts at {problem.nu:g}"
+
+    def fitted(self, problem: Problem, data: str) -> str:
+        return f"A common model, and deviations of every user from it ({self.words(problem)}), were fitted to {data}."
+
+    def described(self, settings: dict[str, Any]) -> str:
+        own = settings["shared"]
+        return f"{super().described(settings)}, users deviate at mu {own['mu']}, nu {own['nu']}"
+
+    def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
+        assert isinstance(problem, Shared)
+        named = super().call(problem)[1]
+        return "Shared", {**named, "mu": problem.mu, "nu": problem.nu, "intercept": problem.intercept}
+
+    def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        return [*super().parts(settings), ("Deviations", {"name": "squared", **settings["shared"]})]
+
+    def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """One coefficient a column."""
+        return (len(model.coef_),), (members[0].data.d,)
+
+    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+        if len(model.users) != len(members):
+            raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
+        sizes = [len(agent.labels) for agent in members]
+        if witness is not None and (
+            len(witness) != len(sizes) or any(len(v) not in (0, n) for v, n in zip(witness, sizes, strict=True))
+        ):
+            raise InvalidInput("the dual vectors do not belong to these users; use those of a run on the same data.")
+        ends = ([model.intercept_], model.offsets) if members[0].design.intercept else ([], None)
+        points = []
+        for index in range(len(members)):
+            own = np.append(model.deviations[index], [] if ends[1] is None else ends[1][index])
+            w = np.concatenate([own, model.coef_, ends[0]])
+            points.append(Point(w, None if witness is None or len(witness[index]) == 0 else witness[index]))
+        return points
+
+    def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> SharedModel:  # type: ignore[override]
+        """The common model, and the deviations of these users."""
+        assert isinstance(problem, Shared)
+        d, first = members[0].data.d, members[0].data
+        parts = np.array([np.split(point.w, 2) for point in outcome.points])
+        own, common = parts[:, 0], parts[0, 1]
+        intercept = float(common[d]) if problem.intercept else 0.0
+        offsets = own[:, d].copy() if problem.intercept else np.zeros(len(members))
+        users = tuple(agent.data.name for agent in members)
+        deviations = np.ascontiguousarray(own[:, :d])
+        return SharedModel(common[:d].copy(), intercept, deviations, offsets, users, problem, classes, first.columns)
+
+    def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
+        """The users that deviate most."""
+        sizes = np.sqrt(np.square(model.deviations).sum(axis=1) + np.square(model.offsets))
+        order = np.argsort(-sizes, kind="stable")[:SHOWN]
+        bars = [(model.users[k], float(sizes[k])) for k in order.tolist() if sizes[k] > 0]
+        which = f"The {SHOWN} users that deviate most" if len(sizes) > SHOWN else "How far every user deviates"
+        explanation = f"{which} from the common model: the length of what its coefficients and its intercept differ by."
+        if not bars:
+            explanation = "No user deviates: this is one model for all."
+        return Shown("deviations", explanation, ("user", "length of its deviation"), bars)
+
+    def facts(self, model: Any, network: Network) -> dict[str, str]:
+        return {**super().facts(model, network), "Users": f"{len(model.users):,}"}
+
+    def problem_of(self, model: Any, settings: dict[str, Any]) -> Problem:
+        return Shared.from_settings(settings)

@@ -1,0 +1,102 @@
+"""A preparation between organisations: the party's own columns, with numbers that come from sums over all parties.
+
+Split by samples, the parties first compare what they hold (raw columns), and then add up. Split by features, each
+prepares its columns alone, and the others hear how many there are then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from coterie.data import Table, validated
+from coterie.data.prepared import Prepared
+from coterie.data.recipes import Preparation
+from coterie.data.summary import TableSummary
+from coterie.data.table import party_error
+from coterie.families import family_of
+from coterie.families.family import by_rows
+from coterie.peers.policy import Account
+from coterie.peers.session import Session, check_totals, prepare_table, transport_of
+from coterie.problem import Problem
+from coterie.session.preparation import Place, fitted
+from coterie.session.preparing import PURPOSE, check_alone, prepared_alone
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A party's table as the fits take it, and what all know of the tables."""
+
+    table: Table
+    parts: list[TableSummary]
+    classes: npt.NDArray[Any] | None
+    account: Account
+    """Counts what this party says."""
+    held: list[TableSummary]
+    """What the parties hold, before columns were prepared: policies count that."""
+    prepared: Prepared | None = None
+    sent: dict[str, Any] | None = None
+    """The state of a bill: what the preparation cost."""
+
+
+def prepare_own(session: Session, table: Table) -> Ready:
+    """Compare what the parties hold, and prepare the columns if the study says so."""
+    study, own = session.study, session.own
+    problem, recipes = study.make_problem(), study.make_preparation()
+    prepared = None
+    if recipes is not None and study.split == "features":
+        prepared = prepared_alone(table, recipes)
+        table = prepared.apply(table)
+    table, parts, classes = prepare_table(session, table, problem)
+    account = Account(own.party, own.policy.allowance(study, parts, session.me))
+    if recipes is None or prepared is not None:
+        return Ready(table, parts, classes, account, parts, prepared)
+    transport = transport_of(session)
+    transport.account = account
+    place = Place(session.me, len(parts), study.has_secure_sums)
+    prepared = transport.converse([fitted(table, recipes, place)], PURPOSE)[0]
+    check_totals(session, transport)
+    table, wide = _applied(prepared, table, parts)
+    return Ready(table, wide, classes, account, parts, prepared, transport.bill.state())
+
+
+def prepare_again(
+    session: Session, table: Table, problem: Problem, prepared: Prepared | None
+) -> tuple[Table, list[TableSummary], npt.NDArray[Any] | None]:
+    """What `prepare_table` gives, with columns prepared as they were for the model."""
+    by_columns = session.study.split == "features"
+    if prepared is not None and by_columns:
+        table = prepared.apply(table)
+    table, parts, classes = prepare_table(session, table, problem)
+    if prepared is not None and not by_columns:
+        table, parts = _applied(prepared, table, parts)
+    return table, parts, classes
+
+
+def _applied(prepared: Prepared, table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
+    """The prepared table, and what is known of everybody's: prepared columns are dense, and all have the same."""
+    table = by_rows(prepared.apply(table))
+    if table.y is not None and table.y.dtype == np.float32:
+        table = replace(table, y=table.y.astype(np.float64))
+    wide = [
+        msgspec.structs.replace(part, columns=table.d, nonzeros=part.rows * table.d, single=False) for part in parts
+    ]
+    return table, wide
+
+
+def check_raw(table: Table, recipes: Preparation, problem: Problem, split: str) -> Table:
+    """The party's raw table, checked as far as one can alone; nothing has been sent."""
+    if not table.d and split == "samples":
+        raise party_error(table.name, "there are no columns to prepare. Give a file with the names of the columns.")
+    check_alone(table, recipes, split)
+    family = family_of(problem)
+    bare = replace(table, X=np.empty((table.n, 0)), columns=None, texts=None)
+    checked = validated(bare, classification=family.classification(problem))
+    family.check_beside(checked)
+    family.check_labels(checked, problem)
+    return replace(checked, X=table.X, columns=table.columns, texts=table.texts)

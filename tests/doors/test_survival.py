@@ -1,0 +1,242 @@
+"""Survival as users meet it: files, the shell, studies, the estimator, baselines, concordance, reports."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.chaos.parties import write_study
+from typer.testing import CliRunner
+
+import coterie as co
+from coterie.cli import app
+from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
+from coterie.peers.agent import read_own
+from coterie.peers.study import load_party
+from coterie.survival import concordance_counts
+
+RNG = np.random.default_rng(8)
+SHELL = CliRunner()
+SURVIVAL = ["--time", "days", "--event", "died"]
+
+
+def patients(n):
+    age, dose = RNG.normal(60, 10, n).round(1), RNG.integers(0, 2, n)
+    days = np.ceil(RNG.exponential(np.exp((60 - age) * 0.04 + dose * 0.6)) * 300)
+    sex = np.array(["f", "m"])[RNG.integers(0, 2, n)]
+    died = (RNG.random(n) < 0.7).astype(int)
+    since = np.floor(days * RNG.random(n) * 0.3)
+    return pd.DataFrame({"age": age, "dose": dose, "sex": sex, "days": days, "died": died, "since": since})
+
+
+FRAMES = [patients(n) for n in (50, 60, 70)]
+ROLES = {"time": "days", "event": "died", "entry": "since", "strata": "sex"}
+TABLES = [co.read(frame, name=f"h{k}", **ROLES) for k, frame in enumerate(FRAMES)]
+X, DAYS, DIED = FRAMES[2][["age", "dose"]].to_numpy(float), FRAMES[2]["days"].to_numpy(), FRAMES[2]["died"].to_numpy()
+
+
+LABELS = co.survival_labels(DAYS, DIED)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("survival")
+    for k, frame in enumerate(FRAMES):
+        frame.to_csv(folder / f"h{k}.csv", index=False)
+    return [str(folder / f"h{k}.csv") for k in range(3)]
+
+
+def shell(*arguments):
+    return SHELL.invoke(app, [*map(str, arguments)])
+
+
+def refusal(*arguments):
+    refused = shell(*arguments)
+    assert refused.exit_code != 0
+    return str(refused.exception)
+
+
+# -- files and frames --------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_named_by_what_they_are():
+    table = TABLES[0]
+    assert table.columns == ("age", "dose")
+    codes = (FRAMES[0]["sex"] == "m").astype(float)
+    np.testing.assert_array_equal(table.y, np.column_stack([FRAMES[0][["days", "died", "since"]], codes]))
+    plain = co.read(FRAMES[0][["age", "days", "died"]], time="days", event="died")
+    assert plain.y.shape == (50, 2)
+    for wrong in ({"time": "days"}, {"time": "days", "event": "died", "target": "age"}, {"event": "died"}):
+        with pytest.raises(InvalidInput, match="survival needs a column for time and one for event"):
+            co.read(FRAMES[0], **wrong)
+    with pytest.raises(InvalidData, match="party 'north': event holds"):
+        co.read(FRAMES[0], time="days", event="sex", name="north")
+    with pytest.raises(InvalidData, match="Name the columns of time and event"):
+        co.solve(co.Problem("cox"), [co.read(FRAMES[0][["age", "dose"]])])
+
+
+def test_a_party_of_a_study_names_its_columns(tmp_path):
+    write_study(
+        tmp_path, ("north", "south"), problem={"loss": "cox", "penalty": "l2", "strength": 0.1}, split="samples"
+    )
+    file = tmp_path / "north" / "party.toml"
+    text = file.read_text()
+    file.write_text(text.replace('target = "y"', 'time = "days"\nevent = "died"\nentry = "since"\nstrata = "sex"'))
+    FRAMES[0].to_csv(tmp_path / "north" / "data.csv", index=False)
+    np.testing.assert_array_equal(read_own(*load_party(file)).y, TABLES[0].y)
+    file.write_text(text.replace('target = "y"', 'target = "days"\ncolumns = ["age"]'))
+    with pytest.raises(InvalidData, match="party 'north': the labels are one value a row; survival needs more"):
+        read_own(*load_party(file))
+
+
+# -- the shell ---------------------------------------------------------------------------------------------------------
+
+
+def test_fit_verify_evaluate_and_baseline(files, tmp_path):
+    more = [*SURVIVAL, "--entry", "since", "--strata", "sex"]
+    fitted = shell("fit", *files, "--loss", "cox", *more, "--inference", "robust", "-o", tmp_path / "fit", "--json")
+    assert fitted.exit_code == 0, fitted.output
+    result = co.solve(co.Problem("cox"), TABLES)
+    model = co.models.load_model(tmp_path / "fit" / "model.npz")
+    np.testing.assert_array_equal(model.coef_, result.model.coef_)
+    found = co.Inference.load(tmp_path / "fit" / "inference.json")
+    assert found.table()[0]["exp(coef)"] == pytest.approx(np.exp(model.coef_[0]))
+    page = (tmp_path / "fit" / "report.html").read_text()
+    assert "hazard ratio" in page
+    assert 'id="survival"' in page
+    assert "Concordance 0." in page
+    kept = tmp_path / "fit" / "certificate.json", tmp_path / "fit" / "model.npz"
+    assert shell("verify", *kept, *files, *more).exit_code == 0
+    assert "in place of --target" in refusal("verify", *kept, *files, "--target", "days")
+    scored = json.loads(shell("evaluate", kept[1], *files, *more, "--json").output)
+    assert scored["scores"]["concordance"] == co.evaluate(result, TABLES).scores["concordance"]
+    baseline = shell("baseline", kept[1], files[1], *more, "-o", tmp_path / "own.csv")
+    assert baseline.exit_code == 0, baseline.output
+    curve = pd.read_csv(tmp_path / "own.csv")
+    assert list(curve)[:3] == ["stratum", "time", "at_risk"]
+    assert len(curve) == len(model.baseline(TABLES[1]).table())
+    assert "name the columns" in refusal("baseline", kept[1], files[1])
+
+
+def test_mistakes_at_the_shell_name_the_fix(files, tmp_path):
+    out = ["-o", tmp_path / "fit"]
+    for arguments, words in [
+        (["--loss", "cox", "--target", "days"], "--loss cox takes --time COLUMN and --event COLUMN"),
+        (["--loss", "cox", "--time", "days"], "--loss cox takes --time COLUMN and --event COLUMN"),
+        ([*SURVIVAL], "--time is for survival times: add --loss cox"),
+        (["--loss", "cox", "--time", "days", "--event", "age", "--columns", "dose"], "has the event"),
+    ]:
+        assert words in refusal("fit", files[0], *arguments, *out)
+
+
+# -- concordance -------------------------------------------------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(0, 25))
+@settings(max_examples=60, deadline=None)
+def test_concordance_counts_pairs(seed, n):
+    rng = np.random.default_rng(seed)
+    time = rng.integers(1, 8, n).astype(float)
+    entry = np.floor(time * rng.random(n) * rng.integers(0, 2, n)) - 1.0
+    y = co.survival_labels(time, rng.random(n) < 0.6, entry, rng.integers(0, 2, n))
+    u, s = rng.integers(0, 4, n).astype(float), rng.uniform(0.5, 2.0, n)
+    lower = equal = every = 0.0
+    for i in np.flatnonzero(y[:, 1] > 0):
+        for j in range(n):
+            later = time[j] > time[i] or (time[j] == time[i] and y[j, 1] == 0)
+            if later and y[j, 3] == y[i, 3] and entry[j] < time[i]:
+                pair = s[i] * s[j]
+                every += pair
+                lower += pair * (u[i] > u[j])
+                equal += pair * (u[i] == u[j])
+    np.testing.assert_allclose(concordance_counts(y, u, s), [lower, equal, every], atol=1e-9)
+
+
+def test_evaluation_is_the_same_at_several_parties():
+    model = co.solve(co.Problem("cox"), TABLES).model
+    found = co.evaluate(model, TABLES, per_party=True)
+    counts = sum(concordance_counts(table.y, table.X @ model.coef_) for table in TABLES)
+    assert found.scores["concordance"] == pytest.approx((counts[0] + counts[1] / 2) / counts[2])
+    assert found.scores["deviance"] < found.scores["null_deviance"]
+    assert set(found.parties) == {"h0", "h1", "h2"}
+    assert found.rows == 180
+
+
+# -- baselines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_baseline_is_breslows():
+    model = co.solve(co.Problem("cox"), (X, LABELS)).model
+    found = model.baseline((X, LABELS))
+    scores = X @ model.coef_
+    times = np.unique(DAYS[DIED == 1])
+    steps = [(DIED[t == DAYS].sum()) / np.exp(scores - scores.mean())[t <= DAYS].sum() for t in times]
+    (curve,) = found.curves
+    np.testing.assert_allclose(curve.times, times)
+    np.testing.assert_allclose(curve.hazard, np.cumsum(steps))
+    np.testing.assert_allclose(curve.at_risk, [(t <= DAYS).sum() for t in times])
+    expected = np.exp(-np.exp(scores[:2] - scores.mean())[:, None] * np.cumsum(steps)[[4, 9]])
+    np.testing.assert_allclose(found.survival(scores[:2], times[[4, 9]]), expected)
+    assert (found.survival(scores[:2], [0.0]) == 1).all()
+    # Rows that count n times have the same curve; martingale residuals add up to 0.
+    assert (np.exp(scores - scores.mean()) * curve.at(DAYS)).sum() == pytest.approx(DIED.sum())
+
+
+def test_strata_have_baselines_of_their_own():
+    model = co.solve(co.Problem("cox"), TABLES).model
+    found = model.baseline(TABLES[0])
+    assert [curve.stratum for curve in found.curves] == [0.0, 1.0]
+    men = FRAMES[0]["sex"] == "m"
+    alone = model.baseline((TABLES[0].X[men], TABLES[0].y[men]))
+    shift = np.exp(alone.reference - found.reference)
+    np.testing.assert_allclose(found.curves[1].hazard, alone.curves[0].hazard / shift)
+    with pytest.raises(UnknownName, match="stratum"):
+        found.survival([0.0], [1.0])
+    with pytest.raises(InvalidData, match="no times and events"):
+        model.baseline((X, DAYS))
+
+
+# -- the estimator -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@parametrize_with_checks([co.CoxRegressor()])
+def test_scikit_learn_approves(estimator, check):
+    check(estimator)
+
+
+def test_the_estimator_takes_labels_as_people_have_them():
+    first = co.CoxRegressor("none", tol=1e-9).fit(X, DAYS, DIED)
+    structured = np.array([*zip(DIED == 1, DAYS, strict=True)], [("event", bool), ("time", float)])
+    for y in (LABELS, structured):
+        np.testing.assert_array_equal(clone(first).fit(X, y).coef_, first.coef_)
+    twin = co.solve(co.Problem("cox"), (X, LABELS), tol=1e-9)
+    np.testing.assert_array_equal(first.coef_, twin.model.coef_)
+    assert first.score(X, DAYS, DIED) == pytest.approx(co.evaluate(twin, (X, LABELS)).scores["concordance"])
+    curves = first.predict_survival(X[:3], [10.0, 500.0])
+    assert curves.shape == (3, 2)
+    assert (np.diff(curves, axis=1) < 0).all()
+    assert first.certificate_.gap < 1e-6
+    with pytest.raises(InvalidData, match="Give them once"):
+        co.CoxRegressor().fit(X, structured, event=DIED)
+    with pytest.raises(InvalidData, match="two fields"):
+        co.CoxRegressor().fit(X, np.array([(1.0, 2.0)] * len(X), [("a", float), ("b", float)]))
+
+
+def test_strata_and_entry_reach_the_fit():
+    frame, table = FRAMES[0], TABLES[0]
+    fitted = co.CoxRegressor("l1", alpha=0.01).fit(
+        table.X, frame["days"], event=frame["died"], entry=frame["since"], strata=frame["sex"]
+    )
+    twin = co.solve(co.Problem("cox", "l1", 0.01), table)
+    np.testing.assert_array_equal(fitted.coef_, twin.model.coef_)
+    assert len(fitted.baseline_) == 1
+    assert len(fitted.baseline_[0].curves) == 2
+    with pytest.raises(InvalidProblem, match="strength"):
+        co.CoxRegressor("l2", alpha=-1.0).fit(X, DAYS, DIED)
