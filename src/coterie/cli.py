@@ -24,12 +24,14 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from coterie import __version__, commands
-from coterie.commands.exit_codes import EXIT_CODES, REFUSED, VERIFICATION_FAILED
+from coterie.commands.exit_codes import EXIT_CODES, REFUSED, USAGE, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.commands.shell_words import in_shell_words
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
 from coterie.statuses import Status
 
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""What every wrong flag, argument or command is; its home differs between versions of typer."""
 HELPERS = ("files", "options", "output", "shell_words")
 """Files in `commands/` that are no command."""
 
@@ -90,7 +92,15 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 def main() -> None:
     """Run the command line; errors that name their fix are printed without a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    sys.exit(_guarded(app))
+    sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
+
+
+def _usage_as_json() -> Any:
+    """Run the command; a wrong command line is an answer in JSON, too."""
+    try:
+        return app(standalone_mode=False)
+    except USAGE_ERROR as error:
+        return _complain(error.format_message(), USAGE)
 
 
 def _guarded(command: Callable[[], Any]) -> Any:

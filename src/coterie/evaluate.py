@@ -90,7 +90,7 @@ def evaluate(
     found: Evaluation = next(total for total, _ in outcome.answers if total is not None)
     own = zip(tables, outcome.answers, strict=True)
     parties = {table.name: headline_scores(one) for table, (_, one) in own if one is not None}
-    return replace(found, about=about(model, found, len(tables)), parties=parties, bill=outcome.bill)
+    return of_model(model, replace(found, parties=parties, bill=outcome.bill), len(tables))
 
 
 def _prepared_there(source: Source, index: int, model: Any) -> Table:
@@ -100,11 +100,12 @@ def _prepared_there(source: Source, index: int, model: Any) -> Table:
     return prepared
 
 
-def about(model: Any, found: Evaluation, parties: int) -> str:
-    """What was evaluated, in words."""
+def of_model(model: Any, found: Evaluation, parties: int) -> Evaluation:
+    """The scores, saying which model they are of, and how many rows."""
     where = "1 party" if parties == 1 else f"{parties} parties"
     weighted = "" if found.weight == found.rows else f" (weights add up to {found.weight:.6g})"
-    return f"{model.problem.loss.name} model on {found.rows:,} rows of {where}{weighted}"
+    about = f"{model.problem.loss.name} model on {found.rows:,} rows of {where}{weighted}"
+    return replace(found, about=about, model=model.digest())
 
 
 def headline_scores(found: Evaluation) -> dict[str, float]:

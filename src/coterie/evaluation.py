@@ -84,6 +84,8 @@ class Evaluation:
     """False and true positive rates by class; of two classes, of the second one."""
     parties: dict[str, dict[str, float]] = field(default_factory=dict)
     """The scores of single parties on their rows, of those that tell them."""
+    model: str = ""
+    """The digest of the model, so that scores of another one are not taken for those of this one."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 

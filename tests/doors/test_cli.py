@@ -460,3 +460,13 @@ def test_a_closed_pipe_ends_quietly(line):
     shell = f"set -o pipefail; {sys.executable} -m coterie {line} | true"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "line", ["ft --json", "fit --json", "fit rows.csv --los squared --json", "fit rows.csv --agents two --json"]
+)
+def test_a_wrong_command_line_is_answered_in_json(run, line):
+    code, out, err = run(*line.split())
+    answer = json.loads(out)
+    assert (code, err, answer["name"], answer["exit_code"]) == (2, "", "usage", 2)
+    assert answer["error"]

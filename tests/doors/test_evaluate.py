@@ -424,6 +424,9 @@ def test_a_report_is_written_again(files):
     again = shell("report", answer, "--json")
     assert json.loads(again.output)["evaluation"]["scores"] == json.loads(told.output)["evaluation"]["scores"]
     assert "Held-out rows" in (answer / "report.html").read_text()
+    shell("fit", files / "south.csv", *options, "-o", answer)
+    assert "evaluation" not in json.loads(shell("report", answer, "--json").output)
+    assert "Held-out rows" not in (answer / "report.html").read_text()
 
 
 def test_a_share_is_held_out(files):

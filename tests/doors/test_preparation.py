@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -20,6 +21,7 @@ import coterie as co
 from coterie import cli
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import recipe_of
+from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.session.preparation import Place, extremes, side_by_side
 
@@ -276,6 +278,30 @@ def test_text_at_one_party_and_numbers_at_another_are_the_same_categories():
         co.solve(RIDGE, parts, prepare="standardise")
 
 
+@pytest.mark.parametrize("kind", ["pandas", "nullable", "categories", "polars", "arrow", "rows"])
+def test_frames_of_all_kinds_are_read_alike(kind):
+    frame = FRAME.assign(ok=FRAME["age"] > 50, gone=None)
+    made = {
+        "pandas": lambda: frame,
+        "nullable": lambda: frame.astype({"bmi": "Float64", "visits": "Int64", "city": "string", "ok": "boolean"}),
+        "categories": lambda: frame.astype({"city": "category"}),
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "arrow": lambda: pa.Table.from_pandas(frame),
+        "rows": lambda: pa.Table.from_pandas(frame.assign(y=Y)),
+    }[kind]()
+    recipes = co.Preparation("impute", text="one-hot")
+    rows = Rows(None, target="y", prepare=recipes)
+    table = table_of(made, rows) if kind == "rows" else co.read(made, prepare=recipes)
+    assert table.columns == tuple(frame.columns)
+    assert table.texts == {"city": ("Bern", "Lyon", "Oslo", "Rom", "Ulm")}
+    np.testing.assert_array_equal(table.X[:, 2], FRAME["bmi"])
+    np.testing.assert_array_equal(np.array(table.texts["city"])[table.X[:, 4].astype(int)], FRAME["city"])
+    np.testing.assert_array_equal(table.X[:, 5], FRAME["age"] > 50)
+    assert np.isnan(table.X[:, 6]).all()
+    with pytest.raises(InvalidData, match=r"'day' holds 240 values of type .*, neither numbers nor text"):
+        co.read(frame.assign(day=pd.Timestamp("2026-01-01")), prepare=recipes)
+
+
 def test_rare_names_are_not_told():
     """Of a category that is too rare, others learn a hash and a count; the model does not name it."""
     frame = pd.DataFrame({"x": np.arange(60.0), "name": ["a"] * 30 + ["b"] * 28 + ["secret", "hidden"]})
@@ -349,6 +375,23 @@ def test_the_file_of_a_model_has_its_preparation(tmp_path):
     assert not co.verify(again.certificate, other, PARTS).holds
     with pytest.raises(ValueError, match="its preparation is damaged"):
         Prepared.restored({"columns": 3})
+
+
+def test_survival_models_take_raw_columns():
+    rng = np.random.default_rng(4)
+    times = co.survival_labels(np.ceil(rng.exponential(20, len(Y))), rng.random(len(Y)) < 0.7)
+    problem, columns = co.Problem("cox", "l2", 0.01), ["age", "bmi", "city"]
+    parts = [(FRAME[columns].iloc[rows], times[rows]) for rows in (slice(0, 100), slice(100, None))]
+    result = co.solve(problem, parts, prepare=["impute, standardise", "one-hot(12)"], tol=1e-9)
+    pooled = ColumnTransformer(
+        [("n", make_pipeline(SimpleImputer(), StandardScaler()), columns[:2]), ("c", HOT, ["city"])]
+    ).fit(FRAME)
+    by_hand = [(pooled.transform(frame), y) for frame, y in parts]
+    expected = co.solve(problem, by_hand, tol=1e-9)
+    np.testing.assert_allclose(result.model.coef_, expected.model.coef_, atol=1e-8)
+    found, known = result.model.baseline(parts[0]), expected.model.baseline(by_hand[0])
+    np.testing.assert_allclose(found.curves[0].hazard, known.curves[0].hazard, rtol=1e-6)
+    assert co.verify(result.certificate, result.model, parts).holds
 
 
 def test_numbers_that_do_not_follow_from_the_data_are_found():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 
 import coterie as co
 from coterie.commands.exit_codes import BUG
-from coterie.commands.options import Config, Json, Raw
+from coterie.commands.options import Config, Json, Raw, Without
 from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, count
 from coterie.statuses import Status
@@ -33,6 +33,7 @@ def agent(
     raw: Raw = False,
     show: Annotated[bool, typer.Option("--show", help="Show what would be sent, and to whom, and exit.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Agree to what would be sent, without a question.")] = False,
+    without: Without = None,
     chaos: Annotated[
         str | None, typer.Option(help="Failures to rehearse, e.g. delay=0.05,drop=0.02,disconnect=0.01,kill=2; or on.")
     ] = None,
@@ -47,16 +48,16 @@ def agent(
     if len(found) > 1 and predict is not None:
         raise InvalidInput("predict with one party.toml at each party: `coterie agent party.toml --predict new.csv`.")
     if show:
-        _show_pages(found, as_json)
+        _show_pages(found, as_json, without or [])
         return
     if len(found) > 1:
-        raise typer.Exit(rehearsal(found, shaken, as_json))
+        raise typer.Exit(rehearsal(found, shaken, as_json, without=without or []))
     if predict is not None:
         from coterie.commands.predict import predict_with_parties
 
-        predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw)
+        predict_with_parties(found[0], predict, output, as_json, shaken, raw=raw, without=without or [])
         return
-    raise typer.Exit(_fit(found[0], shaken, as_json, yes))
+    raise typer.Exit(_fit(found[0], shaken, as_json, yes, without or []))
 
 
 def party_files(files: list[Path]) -> list[Path]:
@@ -78,7 +79,7 @@ def saying(party: str) -> Callable[[str], None]:
     return say
 
 
-def _show_pages(files: list[Path], as_json: bool) -> None:
+def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
     """What each of these parties would send; nothing is sent."""
     from coterie.peers.agent import read_own
     from coterie.peers.disclosure import disclosure
@@ -86,7 +87,7 @@ def _show_pages(files: list[Path], as_json: bool) -> None:
 
     pages = []
     for file in files:
-        own, study = load_party(file)
+        own, study = load_party(file, without)
         page = disclosure(study, own.party, read_own(own, study))
         pages.append({"party": own.party, "run_id": study.run_id, "disclosure": page})
         if not as_json:
@@ -95,11 +96,11 @@ def _show_pages(files: list[Path], as_json: bool) -> None:
         print_json(pages[0] if len(pages) == 1 else {"parties": pages})
 
 
-def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
+def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -> int:
     from coterie.peers.agent import fit_together
     from coterie.peers.study import load_party
 
-    own, study = load_party(file)
+    own, study = load_party(file, without)
     table = ask_for_consent(file, own, study, yes, show=not as_json)
     stop_wished = _stop_wished(study, own.party)
     try:
@@ -107,6 +108,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
     except KeyboardInterrupt:
         saying(own.party)("stopped by hand; start again to continue from the newest checkpoint")
         return Status.INTERRUPTED.exit_code
+    cost = _cost(file, result, without)
     path = None if study.path is None or result.error else co.Path.load(own.output / "path")
     saved = own.output / "inference.json"
     inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
@@ -114,12 +116,25 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool) -> int:
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
         told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
         told |= {} if path is None else {"path_total": vars(path.total)}
+        told |= {} if cost is None else {"cost": cost}
         print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
     else:
         for one in filter(None, (path, inference)):
             console().print(str(one), markup=False, soft_wrap=True)
         _show(result, own.output)
+        if cost is not None:
+            console().print(cost, markup=False, soft_wrap=True)
     return result.status.exit_code
+
+
+def _cost(file: Path, result: co.Result, without: list[str]) -> str | None:
+    """What it costs that parties were left out."""
+    if not without:
+        return None
+    from coterie.peers.departure import cost_of_refit
+    from coterie.peers.study import load_party
+
+    return cost_of_refit(load_party(file)[0].output, result, without)
 
 
 def ask_for_consent(
@@ -147,7 +162,7 @@ def _agrees(file: Path) -> bool:
     return typer.confirm("Agree to send this?")
 
 
-def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agent") -> int:
+def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agent", without: Sequence[str] = ()) -> int:
     """That command at all of these parties, in a process each on this machine; its exit code."""
     from coterie.peers.rehearsal import rehearse
 
@@ -156,7 +171,7 @@ def rehearsal(files: list[Path], chaos: Any, as_json: bool, command: str = "agen
     def say(party: str, line: str) -> None:
         err.print(_line(party, line), markup=False, soft_wrap=True)
 
-    found, cause = rehearse(files, chaos, command, say)
+    found, cause = rehearse(files, chaos, command, say, without)
     code = 0 if cause is None else int(found[cause]["exit_code"])
     code = BUG if code < 0 else code  # killed by a signal
     if as_json:
@@ -182,7 +197,8 @@ def _end(one: dict[str, Any]) -> str:
         size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
         chosen = f"strength {one['strength']:.5g} chosen, " if "strength" in one else ""
         spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
-        return f"{one['status']}: {one['proves']}\n  {spent}"
+        cost = f"\n  {one['cost']}" if "cost" in one else ""
+        return f"{one['status']}: {one['proves']}\n  {spent}{cost}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
 

@@ -371,3 +371,9 @@ def _whole_numbers(written: str) -> tuple[int, ...]:
         return tuple(int(part) for part in written.split(","))
     except ValueError:
         raise typer.BadParameter(f"--groups needs one whole number per column, e.g. 0,0,1,1, not {written!r}") from None
+
+
+Without = Annotated[
+    list[str] | None,
+    typer.Option("--without", help="Party that is gone for good: go on without its columns. Can be repeated."),
+]

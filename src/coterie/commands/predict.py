@@ -15,7 +15,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import saying
 from coterie.commands.files import numbered
-from coterie.commands.options import Config, Exposure, Json, Offset, Raw
+from coterie.commands.options import Config, Exposure, Json, Offset, Raw, Without
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
@@ -35,6 +35,7 @@ def predict(
         list[str] | None, typer.Option("--keep", help="Column to copy to the output. Can be repeated.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Output CSV file (default: print).")] = None,
+    without: Without = None,
     raw: Raw = False,
     as_json: Json = False,
     config: Config = None,
@@ -48,11 +49,16 @@ def predict(
             if offset is not None or exposure is not None:
                 raise InvalidInput("with a party.toml, that file names the column: offset, or exposure.")
             kept = [*([] if id is None else [id]), *(keep or ())]
-            predict_with_parties(model, data, output, as_json, raw=raw, proba=proba, score=score, keep=kept)
+            beside: dict[str, Any] = {"proba": proba, "score": score, "keep": kept, "without": without or []}
+            predict_with_parties(model, data, output, as_json, raw=raw, **beside)
             return
+        if without:
+            raise InvalidInput("split by samples, every party has the whole model; leave --without out.")
         model = own.output / "model.npz"  # the whole model: nobody else is needed
         if offset is None and exposure is None:
             offset, exposure = own.offset, own.exposure
+    if without:
+        raise InvalidInput("--without is for a study: give your party.toml in place of the model.")
     fitted = co.models.load_model(model)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
@@ -136,14 +142,22 @@ def predict_with_parties(
     proba: bool = False,
     score: bool = False,
     keep: Sequence[str] = (),
+    without: Sequence[str] = (),
 ) -> None:
     """Predict with all parties' parts of the model; the party with the labels gets the answer."""
+    from coterie.peers.departure import predict_without
     from coterie.peers.scores import predict_together
     from coterie.peers.study import load_party
 
-    own, study = load_party(file)
+    own, study = load_party(file, without)
     copied = co.data.read_cells(data, [name for name in keep if name != study.id])
-    together = predict_together(own, study, data, chaos=chaos, say=saying(own.party))
+    cost = None
+    if without:
+        before, _ = load_party(file)
+        told_by: dict[str, Any] = {"chaos": chaos, "say": saying(own.party)}
+        together, cost = predict_without(own, study, before, data, without, **told_by)
+    else:
+        together = predict_together(own, study, data, chaos=chaos, say=saying(own.party))
     fitted, table, scores = together.model, together.table, together.scores
     ids = [None] * table.n if table.ids is None else table.ids.tolist()
     told: dict[str, Any] = {"party": own.party, "ids": ids if scores is not None or table.ids is not None else []}
@@ -162,6 +176,9 @@ def predict_with_parties(
             text = f"{len(predictions)} predictions written to {output}."
         if len(found) > 1:
             told["columns"] = {name: cells for name, cells in found.items() if name != "prediction"}
+    if cost is not None:
+        told["cost"] = cost
+        console(stderr=True).print(cost, markup=False, soft_wrap=True)
     if as_json:
         print_json({**told, "predictions": predictions, "output": str(output) if output else None})
     else:

@@ -34,6 +34,8 @@ def report(
         result = co.Result.load(answer)
         tested = answer / "evaluation.json"
         scores = co.Evaluation.load(tested) if tested.is_file() else None
+        if scores is not None and scores.model != result.certificate.model_digest:
+            scores = None  # of a model that was here before
         if figures is not None:
             co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
         saved = answer / "inference.json"

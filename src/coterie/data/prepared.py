@@ -51,11 +51,15 @@ class Cells:
     def counted(self, text: bool) -> tuple[list[str | float | None], npt.NDArray[np.intp]]:
         """The different categories here, as text or as numbers, None for missing ones; and which one each row has."""
         gone = self.missing
-        found, place = np.unique(self.values[~gone], return_inverse=True)
+        known = self.values[~gone]
         names: list[str | float | None]
         if self.texts is not None:
-            names = [one if text else _number(one) for one in (self.texts[int(k)] for k in found)]
+            codes = known.astype(np.intp)
+            there = np.bincount(codes, minlength=len(self.texts)) > 0
+            place = (np.cumsum(there) - 1)[codes]
+            names = [one if text else _number(one) for one in np.array(self.texts, object)[there]]
         else:
+            found, place = np.unique(known, return_inverse=True)
             names = [spelt(value) if text else value for value in found.tolist()]
         which = np.full(len(gone), len(names), np.intp)
         which[~gone] = place
@@ -87,7 +91,7 @@ def cells_of(table: Table) -> list[Cells]:
         )
     found = []
     for j, name in enumerate(column_names(table)):
-        values = X[:, j].astype(np.float64)
+        values = X[:, j].astype(np.float64, copy=False)
         if wrong := int(np.isinf(values).sum()):
             raise party_error(
                 table.name, f"column {name!r} has {wrong} infinite value{'s' * (wrong > 1)}. Correct them."

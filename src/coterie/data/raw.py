@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import narwhals as nw
@@ -33,7 +34,9 @@ def raw_series(series: Series, party: str, column: str) -> Raw:
         return values, None
     if isinstance(kind, nw.Categorical | nw.Enum):
         series = series.cast(nw.String)
-    if isinstance(series.dtype, nw.String | nw.Object | nw.Unknown):
+    if isinstance(series.dtype, nw.String):
+        return raw_texts(series.to_list())
+    if isinstance(series.dtype, nw.Object | nw.Unknown):
         return raw_objects(np.array(series.to_list(), object), party, column)
     raise party_error(
         party,
@@ -55,6 +58,15 @@ def raw_objects(values: npt.NDArray[Any], party: str, column: str) -> Raw:
     if not any(isinstance(value, str) for value in known):
         cells[~gone] = np.array(known, float)
         return cells, None
-    texts, places = np.unique([v if isinstance(v, str) else spelt(v) for v in known], return_inverse=True)
-    cells[~gone] = places
-    return cells, tuple(texts.tolist())
+    cells[~gone], texts = raw_texts([value if isinstance(value, str) else spelt(value) for value in known])
+    return cells, texts
+
+
+def raw_texts(values: Sequence[Any]) -> Raw:
+    """Texts as places in the sorted list of them; what is no text is missing."""
+    first: dict[Any, int] = {}
+    codes = np.fromiter((first.setdefault(value, len(first)) for value in values), np.intp, len(values))
+    texts = sorted(text for text in first if isinstance(text, str))
+    place = np.full(len(first), np.nan)
+    place[[first[text] for text in texts]] = np.arange(len(texts))
+    return place[codes] if len(values) else np.empty(0), tuple(texts) or None

@@ -33,11 +33,10 @@ class SurvivalModel(LinearModel):
 
     def baseline(self, data: Any) -> Baseline:
         """Breslow's estimate of the baseline hazard of one party's rows, (X, y) or a `Table`, which stays there."""
-        table = read(data)
+        table = read(data, prepare=self.preparation)
         if table.y is None or np.ndim(table.y) != 2:
             raise InvalidData("the rows have no times and events. Give labels as co.survival_labels makes them.")
-        raw = table.X if self.preparation is None else self.preparation.apply(table, warn=True).X
-        table = validated(replace(table, X=raw, columns=None), classification=None)
+        table = validated(replace(self.prepared(table), columns=None), classification=None)
         assert table.y is not None
         scores = self.with_offset(product(table.X, self.coef_), table.offset)
         risk = RiskSets(table.y.astype(float), table.weights)

@@ -120,7 +120,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     if study.split == "features":
         lines += ["", "Sent to predict:"]
         lines += [
-            "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up"
+            "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up",
+            "  - with --without, the same of the rows that were fitted, and its own penalty, added up",
         ]
     lines += [
         "",

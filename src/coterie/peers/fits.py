@@ -65,7 +65,10 @@ class Fits:
     def begin(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Fits:
         """Match rows, compare what the parties hold, and agree on methods."""
         study, own = session.study, session.own
-        ready = prepare_own(session, matched(session, table))
+        common = matched(session, table)
+        if common.n < table.n:
+            say(f"{table.n - common.n} of {table.n} rows here are not at every party, and take no part")
+        ready = prepare_own(session, common)
         table, parts = ready.table, ready.parts
         say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
         allowed = agree_on_methods(session, parts, ready.held)

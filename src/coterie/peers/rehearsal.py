@@ -28,16 +28,17 @@ LAST_WORDS = 3.0
 
 
 def rehearse(
-    files: Sequence[Path], chaos: Chaos | None, command: str, say: Say
+    files: Sequence[Path], chaos: Chaos | None, command: str, say: Say, without: Sequence[str] = ()
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
-    """Start `coterie COMMAND FILE` for each file, and wait for all.
+    """Start `coterie COMMAND FILE` for each file but those of parties that are left out, and wait for all.
 
     Returns what each printed as JSON, by party, with its `exit_code`; and the party that failed first, if one did.
     """
-    loaded = {file: load_party(file) for file in files}
+    everybody = {file: load_party(file) for file in files}
+    loaded = {file: known for file, known in everybody.items() if known[0].party not in without}
     parties = {own.party: file for file, (own, _) in loaded.items()}
     deadline = max(study.deadline for _, study in loaded.values())
-    running = {party: _Process(party, file, chaos, command, say) for party, file in parties.items()}
+    running = {party: _Process(party, file, chaos, command, say, without) for party, file in parties.items()}
     try:
         if chaos is not None and chaos.kill:
             _kill_some(running, chaos, say)
@@ -92,12 +93,13 @@ def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:
 class _Process:
     """A party's agent, and its output as it comes."""
 
-    def __init__(self, party: str, file: Path, chaos: Chaos | None, command: str, say: Say):
+    def __init__(self, party: str, file: Path, chaos: Chaos | None, command: str, say: Say, without: Sequence[str]):
         self.party, self._say, self.stopped = party, say, False
         shaken = ["--chaos", str(chaos)] if chaos is not None else []
         # Who has the files of all parties here has agreed for all of them.
         agreed = [] if command == "verify" else ["--yes"]
-        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *agreed, *shaken]
+        left_out = [word for name in without for word in ("--without", name)]
+        self._command = [sys.executable, "-m", "coterie", command, str(file), "--json", *agreed, *shaken, *left_out]
         self._start()
 
     def _start(self) -> None:

@@ -6,6 +6,7 @@ split by samples     each party has the whole model, and predicts alone; how goo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from coterie.arrays import FloatArray
 from coterie.data import Table
 from coterie.data.summary import check_together, refuse_unequal_rows
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
-from coterie.evaluate import about, headline_scores, with_labels
+from coterie.evaluate import headline_scores, of_model, with_labels
 from coterie.evaluation import Evaluation
 from coterie.models import LinearModel, load_model
 from coterie.peers.agent import read_new
@@ -50,9 +51,18 @@ class Predictions:
 
 
 def predict_together(
-    own: PartyFile, study: Study, data: Path, *, chaos: Chaos | None = None, say: Say = lambda text: None
+    own: PartyFile,
+    study: Study,
+    data: Path,
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    beside: Callable[[Session], None] = lambda session: None,
 ) -> Predictions:
-    """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only."""
+    """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only.
+
+    `beside` is what else all parties do when they have met.
+    """
     if study.split != "features":
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
     model, table = _model(own), read_new(own, study, data, labelled=False)
@@ -60,6 +70,7 @@ def predict_together(
     _refuse_others(own, study, model, table, data)
 
     def work(session: Session) -> Predictions:
+        beside(session)
         here = matched(session, table)
         scores = _at_the_labels(session, model, here)
         session.all_gather(True, "written", bool)
@@ -131,7 +142,7 @@ def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
         own = headline_scores(alone(measured(model, table, scores)))
     told = session.all_gather(own, "scores", dict[str, float] | None)  # type: ignore[arg-type]
     parties = {name: one for name, one in zip(study.names, told, strict=True) if one is not None}
-    return replace(found, about=about(model, found, len(study.names)), parties=parties, bill=transport.bill)
+    return of_model(model, replace(found, parties=parties, bill=transport.bill), len(study.names))
 
 
 def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None:
@@ -141,19 +152,24 @@ def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None
     if scores is None:
         return None
     found = alone(measured(model, with_labels([here], model)[0], scores))
-    return replace(found, about=about(model, found, len(session.study.names)))
+    return of_model(model, found, len(session.study.names))
 
 
 def _at_the_labels(session: Session, model: Any, here: Table) -> FloatArray | None:
     """The scores of these rows, at the party that names a target."""
+    return parts_summed(session, raw_scores(model, here) + model.intercept_, here.n)
+
+
+def parts_summed(session: Session, mine: FloatArray, rows: int) -> FloatArray | None:
+    """The sum of everybody's numbers about so many rows, at the party that names a target."""
     own = session.own
     holders = session.all_gather(own.target is not None, "labels", bool)
     if sum(holders) != 1:
         raise InvalidInput(f"{sum(holders)} parties name a target; exactly one must: it gets the predictions.")
     if holders[session.me] != (own.target is not None):
         raise ProtocolError("the message about labels was changed on its way.")
-    refuse_unequal_rows(session.study.names, session.all_gather(here.n, "rows", int))
-    return _summed(session, raw_scores(model, here) + model.intercept_, holders.index(True))
+    refuse_unequal_rows(session.study.names, session.all_gather(rows, "rows", int))
+    return _summed(session, mine, holders.index(True))
 
 
 def _summed(session: Session, mine: FloatArray, holder: int) -> FloatArray | None:

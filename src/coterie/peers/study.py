@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -143,6 +143,29 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def names(self) -> list[str]:
         """The parties, in the order of the agents."""
         return [party.name for party in self.party]
+
+    def without(self, parties: Sequence[str]) -> Study:
+        """The study of those who are left when these parties are gone for good."""
+        gone = {self.names[self.index(party)] for party in parties}
+        left = tuple(party for party in self.party if party.name not in gone)
+        if len(left) < 2:
+            raise InvalidInput(
+                f"without {', '.join(parties)} there are no two parties left; one fits with `coterie fit`."
+            )
+        network = self.network
+        if isinstance(network, list):
+            network = [pair for pair in network if not gone & {*pair}]
+        dials = tuple(pair for pair in self.dials if not gone & {*pair})
+        reduced = msgspec.structs.replace(self, party=left, network=network, dials=dials)
+        try:
+            agents = reduced.make_network().agents
+        except InvalidInput as error:
+            raise InvalidInput(f"without {', '.join(parties)}, of the network is left: {error}") from error
+        if agents != len(left):
+            raise InvalidInput(
+                f"without {', '.join(parties)} the network of the study falls apart: give it other pairs."
+            )
+        return reduced
 
     def index(self, party: str) -> int:
         """Which agent that party is."""
@@ -363,8 +386,11 @@ def _check_method(path: str | Path, study: Study) -> None:
         raise InvalidInput(f"{path}: method {study.method!r} is for data split by {split}, not by {study.split}.")
 
 
-def load_party(path: str | Path) -> tuple[PartyFile, Study]:
-    """Read party.toml and its study, with all paths made absolute."""
+def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile, Study]:
+    """Read party.toml and its study, with all paths made absolute; perhaps without parties that are gone for good.
+
+    Without them, results are kept in a folder of their own, beside that of the whole study.
+    """
     path = Path(path)
     own = _decoded(path, PartyFile)
     base = path.resolve().parent
@@ -384,7 +410,14 @@ def load_party(path: str | Path) -> tuple[PartyFile, Study]:
             f'{path}: cluster names the column with the cluster of each row, for inference = "clustered" in the study.'
         )
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
-    return own, study
+    if not without:
+        return own, study
+    if own.party in without:
+        raise InvalidInput(f"{path} is the file of {own.party}, which is to be left out.")
+    study = study.without(without)
+    _check_dials(path, study)
+    folder = own.output.with_name(f"{own.output.name}-without-{'-'.join(sorted({*without}))}")
+    return msgspec.structs.replace(own, output=folder), study
 
 
 def _decoded(path: str | Path, kind: type[T]) -> T:

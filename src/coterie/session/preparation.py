@@ -18,6 +18,7 @@ import hashlib
 import math
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -124,7 +125,6 @@ def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> 
     mean = total / present
     squares = float((yield np.array([((values - mean) ** 2).sum()]))[0])
     deviation = math.sqrt(squares / present)
-    current = cells.values[:, None]
     known: _Moments | None = _Moments(np.array([mean]), np.array([squares / present]), present + missing)
     done: list[Fitted] = []
     for step in steps:
@@ -138,16 +138,21 @@ def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> 
         elif step.name == "polynomial":
             fit, known = Powers(int(step.number or 0)), None
         elif step.name == "spline":
-            fit, known = (yield from _spline(name, current[:, 0], step)), None
+            fit, known = (yield from _spline(name, _after(done, cells)[:, 0], step)), None
         else:
             if known is None and step.name == "standardise":
-                known = yield from _moments(current)
-            fit = known.scaled() if step.name == "standardise" and known else (yield from _min_max(current, place))
+                known = yield from _moments(_after(done, cells))
+            told = step.name == "standardise" and known
+            fit = told.scaled() if told else (yield from _min_max(_after(done, cells), place))
             known = None
         done.append(fit)
-        current = fit.apply(current)
     reach = FAR * deviation
     return Column(name, recipe, done, low=mean - reach, high=mean + reach)
+
+
+def _after(steps: Sequence[Fitted], cells: Cells) -> FloatArray:
+    """The columns that these steps make of the cells."""
+    return reduce(lambda values, step: step.apply(values), steps, cells.values[:, None])
 
 
 _ENCODE = "Use one-hot for it, or leave it out."

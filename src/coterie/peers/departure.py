@@ -1,0 +1,107 @@
+"""Going on without a party that is gone for good: what the others can still say, and what it costs.
+
+    coterie predict party.toml new.csv --without laboratory     with the parts of the model that are left
+    coterie agent party.toml --without laboratory               a new fit without its columns
+
+A party's part of a model has what its columns add to the intercept. Left out, they are where they were on average when
+the model was fitted; columns that are not centred (sparse ones, and those of a model without an intercept) are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from coterie.certificate import Certificate
+from coterie.errors import InvalidInput
+from coterie.evaluate import with_labels
+from coterie.models import load_model
+from coterie.peers.agent import read_new
+from coterie.peers.chaos import Chaos
+from coterie.peers.scores import Predictions, parts_summed, predict_together
+from coterie.peers.session import Say, Session, matched
+from coterie.peers.study import PartyFile, Study
+from coterie.result import Result
+from coterie.session.scoring import raw_scores
+
+
+def cost_of_refit(before: Path, result: Result, gone: Sequence[str]) -> str | None:
+    """What the objective without their columns is more than with them, if that fit is still here."""
+    if result.error is not None or not (before / "certificate.json").is_file():
+        return None
+    old = Certificate.load(before / "certificate.json")
+    rows = [document.participants[0].rows for document in (old, result.certificate)]
+    return _compared(gone, result.certificate.primal, old.primal, rows)
+
+
+def predict_without(
+    own: PartyFile,
+    study: Study,
+    before: PartyFile,
+    data: Path,
+    gone: Sequence[str],
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+) -> tuple[Predictions, str | None]:
+    """Predictions without those parties: of the model that was fitted without them, if there is one, or of what is left
+    of the old one; and, at the party with the labels, what that costs in objective."""
+    fitted = (own.output / "model.npz").is_file()
+    holder = own if fitted else msgspec.structs.replace(own, output=before.output)
+    costs: list[str] = []
+
+    def beside(session: Session) -> None:
+        if len({*session.all_gather(fitted, "fitted without", bool)}) > 1:
+            names = " ".join(f"--without {name}" for name in gone)
+            raise InvalidInput(
+                f"some parties have fitted again and others not: `coterie agent party.toml {names}` at all."
+            )
+        if fitted:
+            costs.append(_from_files(before.output, own.output, gone) or "")
+            return
+        objective, rows = _objective(session, holder, study)
+        if objective is not None:
+            old = Certificate.load(before.output / "certificate.json")
+            costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
+
+    found = predict_together(holder, study, data, chaos=chaos, say=say, beside=beside)
+    return found, (costs[0] or None) if costs and found.scores is not None else None
+
+
+def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | None, int]:
+    """P of the parts that are left, on the rows that they were fitted to, at the party with the labels."""
+    model: Any = load_model(own.output / "model.npz")
+    table = matched(session, read_new(own, study, own.data, labelled=True))
+    penalty = model.problem.penalty.value(model.coef_)
+    told = parts_summed(session, np.append(raw_scores(model, table) + model.intercept_, penalty), table.n)
+    if told is None:
+        return None, table.n
+    here = with_labels([table], model)[0]
+    assert here.y is not None
+    total = float(here.n) if here.weights is None else float(here.weights.sum())
+    losses = model.problem.loss.value(told[:-1], here.y.astype(float), here.weights)
+    return float(model.problem.primal(losses, total, float(told[-1]))), here.n
+
+
+def _from_files(before: Path, after: Path, gone: Sequence[str]) -> str | None:
+    old, new = (folder / "certificate.json" for folder in (before, after))
+    if not (old.is_file() and new.is_file()):
+        return None
+    documents = [Certificate.load(old), Certificate.load(new)]
+    rows = [document.participants[0].rows for document in documents]
+    return _compared(gone, documents[1].primal, documents[0].primal, rows)
+
+
+def _compared(gone: Sequence[str], now: float, old: float, rows: Sequence[int]) -> str:
+    change = now - old
+    share = f" ({abs(change / old):.1%})" if old else ""
+    more = "more" if change >= 0 else "less"
+    other = "" if rows[0] == rows[1] else f"; of {rows[1]} rows now and {rows[0]} then"
+    return (
+        f"Without {', '.join(gone)} the objective is {now:.6g}, {abs(change):.3g}{share} {more} than the {old:.6g} "
+        f"with all columns{other}."
+    )
