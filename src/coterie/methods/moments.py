@@ -81,13 +81,12 @@ def _dense_moment(
                 A = A - centre
                 A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
             shares = sign * scale[some]
-            with np.errstate(over="ignore", invalid="ignore"):
-                if (shares == 1).all():
-                    A = A.astype(kind, copy=False)
-                else:
-                    A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
-                # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
-                total += A.T @ A
+            if (shares == 1).all():
+                A = A.astype(kind, copy=False)
+            else:
+                A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
+            # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
+            total += A.T @ A
         return total
 
     for sign in (1.0, -1.0):
@@ -96,8 +95,9 @@ def _dense_moment(
             continue
         # Pieces for several threads, each longer than wide: their sums are matrices, too.
         count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
-        for part in spread(partial(of_rows, sign=sign), np.array_split(rows, count), len(rows) * d / count):
-            (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in spread(partial(of_rows, sign=sign), np.array_split(rows, count), len(rows) * d / count):
+                (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
     lengths = moment.diagonal()
     if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
         return _dense_moment(X, columns, scale, centre, single=False)
