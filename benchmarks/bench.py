@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import measures
 from benchmarks.measures import QUICK, Row, Settings
 from benchmarks.page import figure, page
-from benchmarks.problems import PROBLEMS, WIDE, available
+from benchmarks.problems import COLUMNS, PROBLEMS, WIDE, available
 
 ROOT = Path(__file__).parents[1]
 CAP = {True: 60, False: 150}
@@ -60,6 +60,9 @@ VERTICAL = [
     *(("ridge, 3000 × 500", 64, where) for where in ("ring", "grid", "expander", "complete")),
     (f"logistic l2, {A1A}", 8, "ring"),
     (f"hinge l1, {A1A}", 8, "expander"),
+    *((name, 16, "ring") for name in COLUMNS if "3000" in name),
+    *((name, 16, "ring") for name in (f"hinge l1, {A1A}", f"hinge l2, {A1A}", "quantile l1, 1500 × 60")),
+    *((name, 4, "star") for name in COLUMNS if "100000" in name),
 ]
 """Columns apart: problem, agents, graph."""
 QUICK_ONES = (*DENSE, f"logistic l2, {A1A}", f"hinge l2, {A1A}")
@@ -97,7 +100,7 @@ def cells() -> list[Cell]:
     for name, agents, where in VERTICAL:
         if available(name):
             go = partial(measures.vertical, name, agents, where)
-            quick = where == "ring" or (where == "expander" and agents == 64)
+            quick = (where == "ring" and agents != 16) or (where == "expander" and agents == 64)
             found.append(Cell(f"vertical: {name}, {agents} agents, {where}", lambda s, out, go=go: go(s), quick))
     for d in (300, 1000):
         go = partial(measures.low_rank, d)

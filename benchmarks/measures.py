@@ -29,6 +29,7 @@ import coterie as co
 from benchmarks.baselines import run as run_baseline
 from benchmarks.baselines.cola import Cola
 from benchmarks.baselines.decentralised import Extra, Subgradient, Tracking
+from benchmarks.baselines.dual_extra import DualExtra
 from benchmarks.peers import PEERS, Peer, missing
 from benchmarks.problems import Case
 from benchmarks.problems import case as make_case
@@ -412,15 +413,17 @@ def vertical(name: str, agents: int, where: str, settings: Settings) -> Iterator
                                   acceleration="none", **apart),
         ),
     ]  # fmt: skip
-    if case.problem.loss.name == "squared":
-        contestants.append(
-            (
-                "CoLA",
-                lambda limit: run_baseline(
-                    Cola(), case, graph, best, TARGETS, settings.rounds, settings.contestant, limit=limit
-                ),
-            )
+    others: list[Any] = [Cola()] if case.problem.loss.smooth else []
+    others += [DualExtra()] if case.problem.penalty.name == "l2" else []
+    contestants += [
+        (
+            one.name,
+            lambda limit, one=one: run_baseline(
+                one, case, graph, best, TARGETS, settings.rounds, settings.contestant, limit=limit
+            ),
         )
+        for one in others
+    ]
     yield from _rows("vertical", f"{name}, {agents} agents, {where}", contestants)
 
 

@@ -328,8 +328,10 @@ at which its objective is as near to the optimum.
 
 ### Columns apart
 
-CoLA lets everybody know the labels and solves its local problems exactly; `graph-cp` with Theorem 1's steps is the
-paper's form, two exchanges a round.
+CoLA lets everybody know the labels and solves its local problems exactly; EXTRA is run on the dual, beside l2;
+`graph-cp` with Theorem 1's steps is the paper's form, two exchanges a round. In one process "auto" may move the columns
+(`blocks`); `lbfgs` leaves them where they are. Correlated columns: one shared factor with ρ = .999, a spectrum k⁻², and
+x … x⁴ at every party.
 
 {vertical}
 

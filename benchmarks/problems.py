@@ -16,7 +16,7 @@ from coterie.data import Table
 from coterie.data.table import canonical_csr
 from papers import datasets
 
-__all__ = ["PROBLEMS", "WIDE", "Case", "available", "case", "wide"]
+__all__ = ["COLUMNS", "PROBLEMS", "WIDE", "Case", "available", "case", "wide"]
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,51 @@ WIDE = {f"logistic {penalty}, 100000 × 100000, 30 ones a row": partial(_wide, p
 """As many columns as rows, most of them rare."""
 
 
+@cache
+def correlated(kind: str, rows: int = 3000, parties: int = 16) -> tuple[Any, np.ndarray]:
+    """Four columns a party that are nearly dependent, across parties or inside each, and scores."""
+    rng, d = np.random.default_rng(0), 4 * parties
+    if kind == "one factor":
+        X = np.sqrt(0.999) * rng.standard_normal((rows, 1)) + np.sqrt(0.001) * rng.standard_normal((rows, d))
+    elif kind == "spectrum":
+        left, right = (np.linalg.qr(rng.standard_normal((size, d)))[0] for size in (rows, d))
+        X = np.sqrt(rows * d) * (left * np.arange(1.0, d + 1) ** -2) @ right.T
+    else:
+        X = (rng.uniform(0, 2, (rows, parties, 1)) ** np.arange(1, 5)).reshape(rows, d)
+    scores = X @ rng.standard_normal(d)
+    return X, (scores - scores.mean()) / scores.std() + 0.3 * rng.standard_normal(rows)
+
+
+def _correlated(kind: str, loss: str) -> tuple[co.Problem, Any, np.ndarray]:
+    X, scores = correlated(kind)
+    return co.Problem(loss, "l2", 1e-3), X, scores if loss == "squared" else np.where(scores > 0, 1.0, -1.0)
+
+
+def _many_rows(loss: str, penalty: str) -> tuple[co.Problem, Any, np.ndarray]:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((100_000, 20))
+    scores = X @ rng.standard_normal(20) + rng.logistic(size=len(X))
+    return co.Problem(loss, penalty, 1e-3), X, scores if loss == "absolute" else np.where(scores > 0, 1.0, -1.0)
+
+
+COLUMNS = {
+    f"{kind}, {loss} l2, 3000 × 64": partial(_correlated, kind, loss)
+    for kind in ("one factor", "spectrum", "powers")
+    for loss in ("squared", "logistic")
+} | {
+    f"{loss} {penalty}, 100000 × 20": partial(_many_rows, loss, penalty)
+    for loss, penalty in (("logistic", "l2"), ("logistic", "l1"), ("hinge", "l2"), ("absolute", "l1"))
+}
+"""For columns apart: correlated ones (ρ = .999, a spectrum k⁻², x … x⁴ at one party), and few columns of many rows."""
+
+
 def available(name: str) -> bool:
     """Whether its data is here: all but the dense ones and the text need the folder that `COTERIE_DATA` names."""
-    return bool(os.environ.get("COTERIE_DATA")) or any(part in name for part in ("3000", "1500 ×", "text"))
+    return bool(os.environ.get("COTERIE_DATA")) or any(
+        part in name for part in ("3000", "1500 ×", "text", "100000 × 20")
+    )
 
 
 def case(name: str, agents: int = 8) -> Case:
     """That problem, for so many agents."""
-    return Case(name, *(PROBLEMS | WIDE)[name](), agents)
+    return Case(name, *(PROBLEMS | WIDE | COLUMNS)[name](), agents)

@@ -319,6 +319,14 @@ def test_on_every_engine_the_same(engine):
         assert one == pytest.approx(other)
 
 
+@pytest.mark.slow
+def test_a_ray_dataset_of_fewer_blocks_than_agents_leaves_some_empty():
+    pytest.importorskip("ray")
+    from coterie.engines.ray import _Part
+
+    assert _Part([], co.Rows(None, target="ill"))().n == 0
+
+
 # -- the grid ----------------------------------------------------------------------------------------------------------
 
 

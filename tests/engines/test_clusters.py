@@ -353,6 +353,35 @@ def test_a_ray_dataset_is_fitted_where_it_lies(on_ray):
     np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine", [pytest.param("ray", marks=needs("ray")), pytest.param("spark", marks=needs("spark"))]
+)
+def test_raw_columns_of_a_frame_are_prepared_where_they_lie(engine, request):
+    import pandas as pd
+
+    runner = request.getfixturevalue(f"on_{engine}")
+    fit("cocoa", runner)
+    towns = np.array(list("abc") * 16)
+    frame = pd.DataFrame({"x": cluster_cases.X[:, 0], "town": towns, "y": cluster_cases.NUMBERS})
+    frame.loc[::5, "x"] = np.nan
+    recipes = ["impute, standardise", "one-hot"]
+    if engine == "ray":
+        import ray
+
+        rows = co.Rows(ray.data.from_pandas(frame), target="y")
+    else:
+        from pyspark.sql import SparkSession
+
+        made = SparkSession.builder.getOrCreate().createDataFrame(frame.to_dict("records"))
+        rows = co.Rows(made.coalesce(2), target="y", columns=["x", "town"])
+    found = co.solve(frame_problem(), rows, engine=runner, agents=2, prepare=recipes, tol=1e-9)
+    pooled = co.solve(frame_problem(), (frame[["x", "town"]], frame["y"]), agents=2, prepare=recipes, tol=1e-9)
+    assert found.model.columns == pooled.model.columns
+    np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-6)
+    assert found.bill.per_purpose["preparation"] == pooled.bill.per_purpose["preparation"]
+
+
 # -- somebody is killed ------------------------------------------------------------------------------------------------
 
 

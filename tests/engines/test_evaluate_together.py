@@ -17,6 +17,7 @@ import coterie as co
 from coterie.cli import app
 from coterie.errors import InvalidData, InvalidInput, Refused
 from coterie.peers.agent import read_own
+from coterie.peers.description import describe_together
 from coterie.peers.disclosure import disclosure
 from coterie.peers.scores import evaluate_together, predict_together
 from coterie.peers.study import load_party
@@ -117,6 +118,35 @@ def test_a_share_of_the_rows_is_held_out(tmp_path):
     file.write_text(file.read_text().replace("test = 0.2", "test = 2.0"))
     with pytest.raises(InvalidInput, match="a share of the rows between 0 and 1"):
         load_party(file)
+
+
+def test_raw_columns_of_a_study_that_prepares_them(tmp_path):
+    """Missing values and text: described, fitted to 80 % of the rows, and evaluated on the others."""
+    random = np.random.default_rng(3)
+    write_study(tmp_path, **STUDY)
+    study = tmp_path / "study.toml"
+    study.write_text(study.read_text() + '\n[prepare]\nnumbers = "impute, standardise"\ntext = "one-hot(5)"\n')
+    for name in NAMES:
+        lines = ["age,city,y"]
+        for _ in range(100):
+            age, city = random.normal(50, 10), random.choice(["Oslo", "Rome"])
+            lines.append(f"{'' if random.random() < 0.1 else age},{city},{int(age + 10 * random.normal() > 50)}")
+        (tmp_path / name / "data.csv").write_text("\n".join(lines))
+        file = tmp_path / name / "party.toml"
+        file.write_text("test = 0.2\n" + file.read_text())
+    described = together(tmp_path, work=describe_together)
+    assert described[0]["city"].categories.keys() == {"Oslo", "Rome"}
+    assert described[0]["age"].missing > 0
+    results = together(tmp_path)
+    found = together(tmp_path, work=evaluate_together)
+    assert found[0].rows == 60
+    assert found[0].scores == found[2].scores
+    model, held = results[0].model, []
+    for name in NAMES:
+        own, agreed = load_party(tmp_path / name / "party.toml")
+        raw = co.read(own.data, target="y", prepare=model.preparation)
+        held += co.data.hold_out([raw], 0.2, by="samples", seed=agreed.seed)[1]
+    assert found[0].scores["brier"] == pytest.approx(co.evaluate(model, held).scores["brier"])
 
 
 def test_columns_at_several_parties(tmp_path):

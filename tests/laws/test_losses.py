@@ -22,7 +22,7 @@ PARAMETERS = {
     "quantile": [{}, {"level": 0.9}, {"level": 0.05}],
 }
 CASES = [(name, parameters) for name in LOSSES for parameters in PARAMETERS.get(name, [{}])]
-SHIFTED = [("poisson", {"offset": 1.5}), ("logistic", {"offset": -2.0}), ("hinge", {"offset": 0.5})]
+SHIFTED = [("poisson", {"offset": 1.5}), ("hinge", {"offset": 0.5})]
 STEPS = [1e-12, 1e-4, 0.3, 1.0, 7.0, 1e4, 1e12]
 HUGE = np.array([0.0, 1e-9, -1e-9, 0.5, 1.0, -1.0, 1e4, -1e4])
 

@@ -120,7 +120,7 @@ def test_no_gap_is_smaller_than_the_truth(chunk):
 
 @pytest.mark.parametrize("chunk", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_no_gap_is_smaller_than_the_truth_beside_offsets(chunk):
-    each = [40, 5 * EACH, 5 * EACH]
+    each = [20, 5 * EACH, 5 * EACH]
     seeds = range(sum(each[:chunk]), sum(each[: chunk + 1]))
     found = [hit for seed in seeds if (hit := violation(seed, with_offsets=True)) is not None]
     assert not found, max(found)

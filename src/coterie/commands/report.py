@@ -40,7 +40,7 @@ def report(
             co.report.save_figures(result, answer / "figures", figures, evaluation=scores)
         saved = answer / "inference.json"
         found = co.Inference.load(saved) if saved.is_file() else None
-        path = co.Path.load(answer / "path") if (answer / "path" / "path.json").is_file() else None
+        path = _path_of(result, answer / "path")
         sections = [] if path is None else [co.report.path_section(path)]
         sections += [] if found is None else [co.report.inference_section(found)]
         written = co.report.write_report(result, page, notes=note or (), sections=sections, evaluation=scores)
@@ -60,3 +60,12 @@ def report(
     spent = answer / TIMINGS
     timings = json.loads(spent.read_text()) if spent.is_file() else None
     show_comparison(results, {}, co.report.write_comparison(results, page, timings), as_json, timings)
+
+
+def _path_of(result: co.Result, folder: Path) -> co.Path | None:
+    """The path that this model was chosen from, if it lies there, and not that of another model."""
+    if not (folder / "path.json").is_file():
+        return None
+    found = co.Path.load(folder)
+    models = [one.certificate.model_digest for one in found.results]
+    return found if result.certificate.model_digest in models else None

@@ -157,7 +157,8 @@ class _Part:
         import pyarrow as pa
         import ray
 
-        return table_of(pa.concat_tables(ray.get(self.blocks)), self.rows)
+        # A Dataset of few blocks leaves some agents without any.
+        return table_of(pa.concat_tables(ray.get(self.blocks)) if self.blocks else pa.table({}), self.rows)
 
 
 class _Worker:
