@@ -24,7 +24,7 @@ TUNING = _Tuning()
 
 
 def gain() -> float:
-    """How many epochs a unit must save, as a factor."""
+    """The share of the condition number that one unit for all columns may leave at most."""
     return TUNING.gain
 
 
