@@ -106,6 +106,16 @@ def test_parameters_are_chosen_at_the_users(run):
     assert "Method local" in alone
 
 
+def test_linear_models_are_chosen_at_the_users(run):
+    code, out, err = run("train.csv", *ASKED, "--method", "shared", "--test", "test.csv", "--json", "--save", "fitted")
+    told = json.loads(out)
+    assert code == told["exit_code"] == 0, err
+    assert {trial["choice"] for trial in told["trials"]} == {"pooled", "levels", "shared", "alone"}
+    assert told["accuracy"]["test"]["mean"] > 0.8
+    assert set(told["parameters"]) == {"mu", "nu"}
+    assert isinstance(co.models.load_model("fitted/model.npz"), co.SharedModel)
+
+
 def test_one_file_per_user_and_settings_from_a_file(run, tmp_path):
     for user, rows in pd.read_csv("train.csv").groupby("phone"):
         if user in ("p00", "p01", "p02"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,7 +54,15 @@ def users(
         str | None, typer.Option(help="Weight of the agreement between neighbours. With --cv, also a list.")
     ] = None,
     lam: Annotated[str | None, typer.Option(help="Density of the learned graph. With --cv, also a list.")] = None,
-    method: Annotated[str, among(*names_in("methods", "dada"), *names_in("methods", "personal_baselines"))] = "dada",
+    method: Annotated[
+        str,
+        among(
+            *names_in("methods", "dada"),
+            *names_in("methods", "personal_baselines"),
+            "shared",
+            also=', or "auto": chosen by cross-validation',
+        ),
+    ] = "dada",
     network: Annotated[
         str, among("learned", *names_in("networks"), also=", or a file of edges: which users are similar")
     ] = "learned",
@@ -111,9 +119,11 @@ def users(
             "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
             **_suiting(method), **options,
         }  # fmt: skip
-        if cv is not None:
+        if method in ("auto", "shared"):
+            result, trials = _chosen_fit(problem, train, {**how, **PATIENT}, cv)
+        elif cv is not None:
             problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)
-        result = co.solve(problem, train, **how)
+        result = result or co.solve(problem, train, **how)
         fitted = result.model
         if not chosen.speaks:
             raise typer.Exit(result.status.exit_code)
@@ -130,6 +140,22 @@ def users(
     else:
         _show(rows, fitted, result, trials, output, everybody)
     raise typer.Exit(code)
+
+
+def _chosen_fit(
+    problem: co.Personal, train: Sequence[co.Table], how: dict[str, Any], cv: int | None
+) -> tuple[co.Result, list[Trial]]:
+    """The model that does best on rows kept back, of linear ones and, for auto, of boosted ones; and what was tried."""
+    import numpy as np
+
+    from coterie.estimators.choice import BOOSTED, LINEAR, choose
+
+    classes = np.unique(np.concatenate([table.y for table in train if table.y is not None]))
+    wanted = LINEAR if how["method"] == "shared" else (*LINEAR, *BOOSTED)
+    chosen = choose(train, classes, folds=cv or 3, personal=problem, wanted=wanted, how=how)
+    settings = {name: how[name] for name in ("split", "engine", "tol", "max_rounds", "seed", "progress")}
+    result = co.solve(chosen.candidate.problem, list(train), **{**settings, **chosen.candidate.how})
+    return replace(result, explanation=f"{result.explanation} {chosen}"), chosen.trials
 
 
 def _saved(path: Path) -> co.models.UserModel:
@@ -188,8 +214,8 @@ def _tell(
             **({} if result is None else summary(result)),
             "users": list(rows),
             "accuracy": _spreads(rows),
-            "parameters": _chosen(model),
-            "trials": list(trials),
+            "parameters": {name: str(x) if x == float("inf") else x for name, x in _chosen(model).items()},
+            "trials": [{name: str(x) if x == float("inf") else x for name, x in trial.items()} for trial in trials],
             "output": str(output) if output else None,
         }
     )
