@@ -162,7 +162,7 @@ def _graph_steps(tables: Any, problem: co.Personal) -> None:
     """h with the local models, κ = 10, δ = 0.1, from the empty graph; the optimum by many more exact steps."""
     local = co.solve(problem, tables, split="users", method="local", tol=1e-4, max_rounds=500).model.coef_.toarray()
     for graph_step, revisit, rounds in (("exact", False, 100), ("exact", True, 100), ("gradient", False, 200)):
-        how = {"graph_step": graph_step, "revisit": revisit, "sample": 10, "likeness": "models"}
+        how = {"graph_step": graph_step, "graph_factor": 1.0, "revisit": revisit, "sample": 10, "likeness": "models"}
         values, price, *_ = graph_learning(tables, problem.but(lam=1.0), local, rounds, **how)
         optimum, _ = best_graph(price, 1.0, problem.delta)
         start = values[0]

@@ -25,7 +25,8 @@ EXACT = "Dada learned, (3) solved exactly"
 LINEAR_LEARNED = "perso-linear learned"
 PUBLISHED = {"step": "frank-wolfe"}
 PUBLISHED_GRAPH = {
-    "graph_step": "gradient", "likeness": "models", "schedule": "paper", "alternations": 3, "revisit": False,
+    "graph_step": "gradient", "graph_factor": 1.0, "likeness": "models", "schedule": "paper", "alternations": 3,
+    "revisit": False,
 }  # fmt: skip
 METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     FIXED: ("dada", PUBLISHED),

@@ -75,7 +75,14 @@ class Figure6(Study):
 
         def errors_and_bits(panel: str, kappa: int, seed: int) -> tuple[FloatArray, FloatArray, Bill]:
             members = introduced_agents(tables, problem, seed)
-            how = {"graph_step": STEPS[panel], "sample": kappa, "likeness": "models", "revisit": False, "cache": False}
+            how = {
+                "graph_step": STEPS[panel],
+                "graph_factor": 1.0,
+                "sample": kappa,
+                "likeness": "models",
+                "revisit": False,
+                "cache": False,
+            }
             errors, bits = [], []
             for W, bill in learned_graphs(members, alone, **how):
                 errors.append((h_value(W, price, problem.lam, problem.delta) - optimum) / (at_zero - optimum))

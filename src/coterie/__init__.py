@@ -51,6 +51,7 @@ if typing.TYPE_CHECKING:
         LowRankClassifier,
         LowRankRegressor,
         PersonalizedClassifier,
+        PersonalizedRegressor,
     )
     from coterie.evaluate import evaluate
     from coterie.evaluation import Evaluation
@@ -111,6 +112,7 @@ __all__ = [
     "Personal",
     "PersonalModel",
     "PersonalizedClassifier",
+    "PersonalizedRegressor",
     "Plan",
     "Point",
     "Preparation",
@@ -148,7 +150,7 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
-    "PersonalizedClassifier",
+    "PersonalizedClassifier PersonalizedRegressor",
     "describe": "describe",
     "description": "Description",
     "evaluate": "evaluate",

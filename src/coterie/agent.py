@@ -12,8 +12,8 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
+from coterie.here import Cohort, Here, SoftmaxHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
-from coterie.kernels.softmax import log_softmax_rows
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
@@ -41,6 +41,16 @@ def numbers_held(agents: Sequence[Agent]) -> int:
     """How many numbers an agent holds, on average: whether its work is worth a thread."""
     held = (X.nnz if is_sparse(X) else X.size for X in (agent.data.X for agent in agents) if not is_tensor(X))
     return int(sum(held)) // max(len(agents), 1)
+
+
+def form_cohort(agents: Sequence[Agent]) -> None:
+    """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
+    first, tables = agents[0], [agent.data for agent in agents]
+    usual = first.split == "samples" and first.family == "linear" and all(agent.loss is first.loss for agent in agents)
+    if usual and all(t.weights is None for t in tables) and Cohort.fits([t.X for t in tables]):
+        cohort = Cohort([t.X for t in tables], [agent.exact_labels for agent in agents], first.loss)
+        for place, agent in enumerate(agents):
+            agent.scratch["cohort"] = cohort, place
 
 
 @dataclass(frozen=True)
@@ -82,118 +92,6 @@ class Facts:
     """Split by samples, Σ s x² of every column as it is stored."""
     slope: FloatArray | None = None
     """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
-
-
-def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:
-    """√(Σ s x²)."""
-    return math.sqrt(values.dot(values if weights is None else values * weights))
-
-
-class Here:
-    """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
-
-    def __init__(
-        self,
-        w: FloatArray,
-        design: Design,
-        loss: Loss,
-        y: FloatArray,
-        weights: FloatArray | None,
-        scores: FloatArray | None = None,
-    ):
-        self.w, self.y, self.scores = w, y, design.forward(w) if scores is None else scores
-        self._design, self._loss, self._weights = design, loss, weights
-        self._losses: float | None = None
-        self._slopes: FloatArray | None = None
-        self._adjoint: FloatArray | None = None
-        self._slopes_norm: float | None = None
-
-    @property
-    def losses(self) -> float:
-        """Σ s ℓ."""
-        if self._losses is None:
-            self._losses = self._loss.value(self.scores, self.y, self._weights)
-        return self._losses
-
-    @property
-    def slopes(self) -> FloatArray:
-        """ℓ' of every row."""
-        if self._slopes is None:
-            self._slopes = self._loss.gradient(self.scores, self.y)
-        return self._slopes
-
-    @property
-    def slopes_norm(self) -> float:
-        """√(Σ s ℓ'²)."""
-        if self._slopes_norm is None:
-            self._slopes_norm = weighted_norm(self.slopes, self._weights)
-        return self._slopes_norm
-
-    @property
-    def adjoint(self) -> FloatArray:
-        """X̃ᵀ(s∘ℓ')."""
-        if self._adjoint is None:
-            self._adjoint = self._design.adjoint(self.slopes if self._weights is None else self.slopes * self._weights)
-        return self._adjoint
-
-
-class SoftmaxHere:
-    """Several classes: ℓ(u; y) = log Σ e^{u_c} − u_y, p = softmax(u), ∇ℓ = p − e_y, ∇²ℓ = diag(p) − ppᵀ."""
-
-    def __init__(self, w: FloatArray, design: StackedDesign, y: FloatArray, weights: FloatArray | None):
-        self.w, self.design, self.weights = w, design, weights
-        self.y = y.astype(np.intp)
-        self.scores = design.forward(w)
-
-    @cached_property
-    def logs(self) -> FloatArray:
-        """log p."""
-        return _log_softmax(self.scores)
-
-    @cached_property
-    def p(self) -> FloatArray:
-        """The probabilities of all classes."""
-        return np.exp(self.logs)
-
-    @cached_property
-    def losses(self) -> float:
-        """Σ s ℓ."""
-        return self._summed(self.logs)
-
-    @cached_property
-    def slopes(self) -> FloatArray:
-        """p − e_y of every row."""
-        slopes = self.p.copy()
-        slopes[np.arange(len(self.y)), self.y] -= 1.0
-        return slopes
-
-    @cached_property
-    def adjoint(self) -> FloatArray:
-        """X̃ᵀ(s∘∇ℓ)."""
-        return self.design.adjoint(self.weighted(self.slopes))
-
-    def losses_at(self, scores: FloatArray) -> float:
-        """Σ s ℓ at other scores."""
-        return self._summed(_log_softmax(scores))
-
-    def bent(self, image: FloatArray) -> FloatArray:
-        """s∘∇²ℓ times a change of the scores."""
-        return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))
-
-    def weighted(self, v: FloatArray) -> FloatArray:
-        """s∘v, a row of numbers per sample."""
-        return v if self.weights is None else v * self.weights[:, None]
-
-    def _summed(self, logs: FloatArray) -> float:
-        taken = logs[np.arange(len(self.y)), self.y].astype(float, copy=False)
-        return -float(taken.sum() if self.weights is None else taken @ self.weights)
-
-
-def _log_softmax(scores: FloatArray) -> FloatArray:
-    logs = np.empty(scores.shape)
-    compute: Any = log_softmax_rows
-    compute(scores, logs)
-    return logs
 
 
 def _never() -> bool:
@@ -342,13 +240,18 @@ class Agent:
         place = "here" if design is self.design else "here, centred"
         known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
-            if isinstance(design, StackedDesign):
+            lasting = w.flags.owndata and not w.flags.writeable
+            if lasting and (together := self.scratch.get("cohort")) is not None:
+                known = together[0].member(together[1], w, design)
+            if known is not None and known.w is w:
+                pass
+            elif isinstance(design, StackedDesign):
                 known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
             elif self.problem.family == "survival":
                 known = CoxHere(w, design, self.risk)
             else:
                 known = Here(w, design, self.loss, self.exact_labels, self.data.weights)
-            if w.flags.owndata and not w.flags.writeable:
+            if lasting:
                 self.scratch[place] = known
         return known
 

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
 from coterie.kernels.products import add_by_columns, add_by_rows, widened_columns, widened_rows, widened_squares
+from coterie.threads import spread
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -153,6 +154,8 @@ def product(matrix: Matrix, vector: FloatArray) -> FloatArray:
 WIDENED_ROWS = 4096
 SUMMED_ROWS = 2048
 """Dense rows are added up in blocks of so many, so that the rounding of a sum grows with the blocks, not the rows."""
+PIECE, PIECES = 1 << 20, 16
+"""Numbers from which on dense rows are worked on in pieces, by several threads, and how many pieces at most."""
 ROUNDING = 1e-10
 """A column whose squares about its mean are below this share of those of the mean is taken to be constant."""
 
@@ -186,13 +189,32 @@ class Design:
         """X w."""
         if not self._dense:
             return self._sparse_product(w, self.X.shape[0], self._by_rows)
-        if not self._differs(w):
-            return product(self.X, w)
-        if not self.X.flags.c_contiguous:
+        widened = self._differs(w)
+        if widened and not self.X.flags.c_contiguous:
             return np.concatenate([product(block, w) for block in self._widened_blocks(w)])
-        scores, multiply = np.empty(self.shape[0]), cast(Any, widened_rows)
-        multiply(self.X, np.ascontiguousarray(w), scores)
+        pieces = self._pieces()
+        if not widened and len(pieces) == 1:
+            return product(self.X, w)
+        scores: FloatArray = np.empty(self.shape[0], np.result_type(self.dtype, w.dtype))
+        multiply, w = cast(Any, widened_rows), np.ascontiguousarray(w)
+
+        def fill(rows: slice) -> None:
+            if widened:
+                multiply(self.X[rows], w, scores[rows])
+            else:
+                scores[rows] = product(self.X[rows], w)
+
+        spread(fill, pieces, self.X.size / len(pieces))
         return scores
+
+    def _pieces(self) -> list[slice]:
+        """Dense rows that several threads may work on at the same time; which ones depends on nothing but the data."""
+        n = self.shape[0]
+        count = min(self.X.size // PIECE, PIECES)
+        if count < 2 or not self.X.flags.c_contiguous:
+            return [slice(0, n)]
+        rows = -(-n // (count * SUMMED_ROWS)) * SUMMED_ROWS
+        return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
 
     def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
         """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""
@@ -218,26 +240,32 @@ class Design:
         """Xᵀ v, of dense rows block by block."""
         if not self._dense:
             return self._sparse_product(v, self.X.shape[1], not self._by_rows)
-        if self._differs(v):
-            return self._widened_sum(v)
-        blocks = self.shape[0] // SUMMED_ROWS
-        if blocks < 2 or not self.X.flags.c_contiguous or self.dtype != np.float64:
-            return product(self.X.T, v)
-        whole = blocks * SUMMED_ROWS
-        stacked = self.X[:whole].reshape(blocks, SUMMED_ROWS, -1)
-        result: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))
-        return result + product(self.X[whole:].T, v[whole:])
+        pieces = self._pieces()
+        if len(pieces) == 1:
+            return self._sum_of(self.X, v)
+        first, *others = spread(lambda rows: self._sum_of(self.X[rows], v[rows]), pieces, self.X.size / len(pieces))
+        for other in others:
+            first += other
+        return first
 
-    def _widened_sum(self, v: FloatArray) -> FloatArray:
-        """Xᵀ v for rows in single precision, in double."""
-        result: FloatArray = np.zeros(self.X.shape[1])
-        if self.X.flags.c_contiguous:
-            add: Any = widened_columns
-            add(self.X, np.ascontiguousarray(v), WIDENED_ROWS, result)
+    def _sum_of(self, X: FloatArray, v: FloatArray) -> FloatArray:
+        """Xᵀ v for some of the rows, which rows in single precision may be widened for."""
+        if self._differs(v):
+            result: FloatArray = np.zeros(X.shape[1])
+            if X.flags.c_contiguous:
+                add: Any = widened_columns
+                add(X, np.ascontiguousarray(v), WIDENED_ROWS, result)
+                return result
+            for start, block in zip(range(0, len(X), WIDENED_ROWS), self._widened_blocks(v), strict=True):
+                result += product(block.T, v[start : start + len(block)])
             return result
-        for start, block in zip(range(0, self.shape[0], WIDENED_ROWS), self._widened_blocks(v), strict=True):
-            result += product(block.T, v[start : start + len(block)])
-        return result
+        blocks = len(X) // SUMMED_ROWS
+        if blocks < 2 or not X.flags.c_contiguous or self.dtype != np.float64:
+            return product(X.T, v)
+        whole = blocks * SUMMED_ROWS
+        stacked = X[:whole].reshape(blocks, SUMMED_ROWS, -1)
+        total: FloatArray = (v[:whole].reshape(blocks, 1, SUMMED_ROWS) @ stacked).sum(axis=(0, 1))
+        return total + product(X[whole:].T, v[whole:])
 
     def _differs(self, vector: FloatArray) -> bool:
         return self._dense and self.dtype.itemsize < vector.dtype.itemsize and self.shape[0] > 0
@@ -253,7 +281,7 @@ class Design:
         if self._roundings is None:
             n, d = self.shape
             if self._dense:
-                blocks = SUMMED_ROWS + n // SUMMED_ROWS
+                blocks = SUMMED_ROWS + n // SUMMED_ROWS + PIECES
                 by_blocks = self.dtype != np.float64 or self.X.flags.c_contiguous
                 self._roundings = d + 2, (min(n, WIDENED_ROWS + blocks) if by_blocks else n) + 2
             else:

@@ -153,6 +153,9 @@ class Path:
             lines.append("".join(f"{c:>{width}}" for c, width in zip(cells, heads.values(), strict=True)) + marks)
         if self.scores is not None:
             lines.append(f"chosen ({self.rule}): strength {self.chosen_strength:.5g}, from {len(self.scores)} folds")
+            if len(self.strengths) > 1 and self.best_strength in (min(self.strengths), max(self.strengths)):
+                further = "weaker" if self.best_strength == min(self.strengths) else "stronger"
+                lines.append(f"The best strength is the last one on its side: try {further} ones, too.")
         return "\n".join(lines)
 
     # -- files ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from coterie.agent import Agent, Facts
+from coterie.agent import Agent, Facts, form_cohort
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
 from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce
@@ -201,7 +201,10 @@ def run(
 def introduced(agents: Sequence[Agent], transport: Transport, purpose: str) -> list[Agent]:
     """The agents after their first conversation: each knows the facts on which all agreed."""
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
-    return [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    if agents:
+        form_cohort(agents)
+    return agents
 
 
 class RunLoop:

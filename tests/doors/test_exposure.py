@@ -113,6 +113,8 @@ def test_an_exposure_from_the_shell(insurers):
     np.testing.assert_allclose(np.exp(found["score"]), found["prediction"])
     assert "--offset or --exposure" in run("predict", model, files[0], code=1)
     assert "deviance" in run("evaluate", model, *files, "--target", "claims", "--exposure", "years")
+    alone = run("fit", *files, "--target", "claims", "--split", "users", "--exposure", "years", code=1)
+    assert "models of every user take no offset" in alone
     assert "both say what is added" in run(*fit, "--offset", "log", "--exposure", "years", code=1)
     path = [
         "path",

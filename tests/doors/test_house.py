@@ -22,7 +22,7 @@ ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
     | {"stacked_design", "threads"},
-    {"losses", "penalties", "networks", "data", "predictors", "survival", "tasks"},
+    {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
     {"transport", "carriers"},

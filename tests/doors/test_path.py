@@ -239,6 +239,8 @@ def test_one_standard_error():
     assert printed[3].endswith("  best")
     assert printed[2].endswith("  1se")
     assert printed[-1] == "chosen (1se): strength 0.5, from 2 folds"
+    falling = replace(known, scores=scores[:, [0, 3, 1, 2]])
+    assert str(falling).endswith("try weaker ones, too.")
 
 
 def test_a_path_is_saved_and_loaded(tmp_path):

@@ -6,11 +6,15 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
+import sklearn
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
-from coterie.estimators import PersonalizedClassifier
+from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
+from coterie.estimators.choice import deal_by_class
 from coterie.estimators.personalized import cross_validated
 from coterie.models import load_model
 from coterie.predictors import Given, Stumps
@@ -31,10 +35,12 @@ def rows(seed=0, per_user=12):
 
 def fitted(**parameters):
     X, y, users = rows()
-    return PersonalizedClassifier(**{"count": 12, "alternations": 1, "max_rounds": 150, **parameters}).fit(X, y, users)
+    return PersonalizedClassifier(
+        **{"method": "dada", "count": 12, "alternations": 1, "max_rounds": 150, **parameters}
+    ).fit(X, y, users)
 
 
-@parametrize_with_checks([PersonalizedClassifier(max_rounds=2000)])
+@parametrize_with_checks([PersonalizedClassifier(method="dada", max_rounds=2000)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -113,7 +119,7 @@ def test_a_changed_model_or_certificate_does_not_hold():
 def test_cross_validation_keeps_to_training_rows_and_finds_what_matters():
     X, y, users = rows(5, 9)
     model = PersonalizedClassifier(
-        count=12, beta=[0.01, 10.0], mu=[1.0], lam=[0.1, 10.0], cv=3, alternations=1, max_rounds=120
+        method="dada", count=12, beta=[0.01, 10.0], mu=[1.0], lam=[0.1, 10.0], cv=3, alternations=1, max_rounds=120
     ).fit(X, y, users)
     assert [sorted(trial) for trial in model.trials_] == [["lam", "mu", "score"]] * 2 + [["beta", "score"]] * 2
     assert all(0 <= trial["score"] <= 1 for trial in model.trials_)
@@ -153,7 +159,7 @@ def test_drawings():
 def test_a_user_with_one_class_only_learns():
     X, y, users = rows()
     y = np.where(users == "u0", "likes", y)
-    model = PersonalizedClassifier(count=12, alternations=1, max_rounds=150).fit(X, y, users)
+    model = PersonalizedClassifier(method="dada", count=12, alternations=1, max_rounds=150).fit(X, y, users)
     assert np.mean(model.predict(X[users == "u0"], "u0") == "likes") == 1.0
 
 
@@ -172,7 +178,7 @@ def test_a_user_without_rows_takes_after_its_neighbours():
 
 
 def test_unknown_users():
-    model = fitted()
+    model = fitted(unknown="error")
     X, *_ = rows(6)
     with pytest.raises(co.CoterieError, match="unknown='neighbours'"):
         model.predict(X, "stranger")
@@ -244,7 +250,7 @@ def test_impossible_choices(parameters, labels, match):
     if labels == "one":
         y = np.where(np.arange(len(y)) == 7, "likes", "dislikes")
     with pytest.raises(co.CoterieError, match=match):
-        PersonalizedClassifier(count=12, max_rounds=5, **parameters).fit(X, y, users)
+        PersonalizedClassifier(method="dada", count=12, max_rounds=5, **parameters).fit(X, y, users)
 
 
 @pytest.mark.parametrize("columns", [2, 4])
@@ -271,3 +277,108 @@ def test_the_columns_of_a_frame_are_found_by_their_names():
     labels = np.where(X @ [1, 2, 3] > 0, 1, -1)
     model = co.solve(co.Personal(), (frame, labels, users), split="users", max_rounds=30).model
     np.testing.assert_array_equal(model.predict(frame, users), model.predict(frame[["c", "a", "b"]], users))
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+def levels(seed=0, users=4, per_user=16):
+    """One linear rule, and a level of its own for every user."""
+    rng = np.random.default_rng(seed)
+    own = np.repeat(np.arange(users), per_user)
+    X = rng.standard_normal((len(own), 3))
+    scores = X @ [1.0, -1.0, 0.5] + np.linspace(-3, 3, users)[own]
+    return X, np.where(scores > 0, "likes", "dislikes"), own, scores
+
+
+def test_the_default_chooses_by_rows_kept_back_and_says_so():
+    X, y, users, _ = levels()
+    model = PersonalizedClassifier(count=6).fit(X, y, users)
+    assert model.choice_ in ("levels", "shared")
+    tried = {trial["choice"] for trial in model.trials_}
+    assert {"pooled", "levels", "shared", "alone", "global", "local", "dada", "dada-linear"} == tried
+    best = {name: max(t["score"] for t in model.trials_ if t["choice"] == name) for name in tried}
+    assert best[model.choice_] > best["pooled"]
+    assert f"{model.choice_} was chosen by cross-validation" in model.result_.explanation
+    assert model.result_.status == "optimal"
+    assert all(trial["bits"] > 0 for trial in model.trials_ if trial["choice"] == "levels")
+    test = levels(1)
+    assert model.score(*test[:3]) > 0.9
+    probabilities = model.predict_proba(test[0], test[2])
+    assert (model.classes_[probabilities.argmax(axis=1)] == model.predict(test[0], test[2])).all()
+    assert co.verify(model.certificate_, model.model_, (X, y, users)).holds
+    with pytest.raises(AttributeError, match="method='dada'"):
+        model.graph_  # noqa: B018
+
+
+def test_camps_are_found_by_those_who_learn_from_similar_users():
+    X, y, users = rows(0, 30)
+    model = PersonalizedClassifier(count=12).fit(X, y, users)
+    pooled = max(trial["score"] for trial in model.trials_ if trial["choice"] == "pooled")
+    assert model.score(*rows(9, 40)) > pooled + 0.1
+
+
+def test_folds_are_dealt_class_by_class():
+    _, y, users, _ = levels()
+    tables = [co.Table(np.zeros((int((users == k).sum()), 1)), y[users == k], name=str(k)) for k in range(4)]
+    for table, fold in zip(tables, deal_by_class(tables, 4, 0, True), strict=True):
+        for label in np.unique(table.y):
+            counts = np.bincount(fold[table.y == label], minlength=4)
+            assert counts.max() - counts.min() <= 1
+        counts = np.bincount(fold, minlength=4)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_sparse_rows_get_linear_models():
+    X, y, users, _ = levels()
+    model = PersonalizedClassifier().fit(sp.csr_matrix(X), y, users)
+    dense = PersonalizedClassifier(method="shared").fit(X, y, users)
+    assert model.choice_ == dense.choice_
+    np.testing.assert_allclose(model.model_.deviations, dense.model_.deviations, atol=1e-6)
+    assert (model.predict(sp.csr_matrix(X), users) == dense.predict(X, users)).all()
+
+
+def test_searches_of_scikit_learn_route_users():
+    X, y, users, _ = levels()
+    folds = StratifiedKFold(2, shuffle=True, random_state=0)
+    with sklearn.config_context(enable_metadata_routing=True):
+        search = GridSearchCV(PersonalizedClassifier(method="shared"), {"penalty": ["l2", "l1"]}, cv=folds)
+        search.fit(X, y, users=users)
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+        assert search.best_score_ > 0.8
+        assert search.best_estimator_.predict(X, users=users).shape == y.shape
+    model = search.best_estimator_
+    with pytest.warns(UserWarning, match="enable_metadata_routing=True"):
+        assert np.isfinite(model.score(X, y))
+
+
+def test_new_users_have_the_common_model_or_that_of_neighbours():
+    X, y, users, _ = levels()
+    model = PersonalizedClassifier(method="shared").fit(X, y, users)
+    fitted = model.model_
+    common = X @ fitted.coef_ + fitted.intercept_
+    np.testing.assert_allclose(model.decision_function(X, "somebody"), common)
+    near = fitted.decision_function(X, "somebody", unknown="neighbours", neighbours={"somebody": ["3"]})
+    np.testing.assert_allclose(near, fitted.decision_function(X, "3"))
+    with pytest.raises(co.CoterieError, match="unknown='common'"):
+        model.set_params(unknown="error").predict(X, "somebody")
+
+
+def test_numbers_have_a_regressor():
+    X, _, users, scores = levels()
+    noise = 0.1 * np.random.default_rng(5).standard_normal(len(scores))
+    model = PersonalizedRegressor().fit(X, scores + noise, users)
+    assert model.choice_ in ("levels", "shared")
+    assert model.score(X, scores, users) > 0.99
+    assert max(model.score_per_user(X, scores, users).values()) <= 0.0
+    assert model.certificate_.relative_gap <= 1e-6
+    robust = PersonalizedRegressor("huber", penalty="l1").fit(sp.csr_matrix(X), scores + noise, users)
+    assert robust.score(X, scores, users) > 0.98
+
+
+def test_too_few_rows_for_folds_give_a_common_model():
+    X, y = np.array([[0.0], [1.0], [2.0]]), np.array(["a", "b", "b"])
+    model = PersonalizedClassifier().fit(X, y, ["u", "u", "v"])
+    assert (model.choice_, model.trials_) == ("shared", [])
+    with pytest.raises(co.CoterieError, match="needs two classes"):
+        PersonalizedClassifier().fit(X, ["a"] * 3, ["u", "u", "v"])

@@ -19,11 +19,11 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeature
 
 import coterie as co
 from coterie import cli
-from coterie.data.prepared import Prepared
+from coterie.data.prepared import Cells, Prepared
 from coterie.data.recipes import recipe_of
 from coterie.data.remote import Rows, table_of
-from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
-from coterie.session.preparation import Place, extremes, side_by_side
+from coterie.errors import InvalidData, InvalidInput, InvalidProblem, ProtocolError, UnknownName
+from coterie.session.preparation import Place, category_counts, extremes, side_by_side
 
 RIDGE = co.Problem("squared", "l2", 0.1, intercept=True)
 
@@ -308,6 +308,35 @@ def test_rare_names_are_not_told():
     model = co.solve(RIDGE, [(frame[:20], Y[:20]), (frame[20:], Y[20:60])], prepare="one-hot(5)").model
     assert model.columns == ("x", "name=a", "name=b", "name=(other)")
     assert "secret" not in json.dumps(model.preparation.state())
+
+
+def test_too_many_categories_and_too_long_ones():
+    ids = pd.DataFrame({"id": [f"person {k}" for k in range(1200)]})
+    y = np.arange(1200.0)
+    with pytest.raises(InvalidData, match=r"'id' has 1200 categories, more than 1000. Pool rare ones"):
+        co.solve(RIDGE, (ids, y), agents=3, prepare="one-hot")
+    with pytest.raises(InvalidData, match="'id' has a category of 5001 bytes"):
+        co.solve(RIDGE, (ids.assign(id="x" * 5000), y), agents=3, prepare="one-hot")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [[2.0, 1e9]],
+        [[1.0, 1.0]],
+        [[2.0, 1.0], [5.0, 6.0, 7.0]],
+        [[2.0, 0.0], None, None, [2.0, 3.0]],
+        [[2.0, 0.0], None, None, None, [1.0, 2.0]],
+    ],
+)
+def test_what_a_party_may_not_tell(answers):
+    """Sizes, hashes and names that cannot be are found before anything is made of them."""
+    talk = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Place(0, 2, False))
+    said = next(talk)
+    for answer in answers[:-1]:
+        said = talk.send(said if answer is None else np.array(answer))
+    with pytest.raises(ProtocolError, match=r"a party told sizes|do not agree on the categories"):
+        talk.send(np.array(answers[-1]))
 
 
 def test_what_is_far_from_the_fit():

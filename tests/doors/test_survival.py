@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +18,12 @@ from typer.testing import CliRunner
 
 import coterie as co
 from coterie.cli import app
+from coterie.data.remote import table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.peers.agent import read_own
 from coterie.peers.study import load_party
+from coterie.session.remote import remote_tables
+from coterie.session.tables import prepare_tables
 from coterie.survival import concordance_counts
 
 RNG = np.random.default_rng(8)
@@ -93,6 +98,29 @@ def test_a_party_of_a_study_names_its_columns(tmp_path):
     file.write_text(text.replace('target = "y"', 'target = "days"\ncolumns = ["age"]'))
     with pytest.raises(InvalidData, match="party 'north': the labels are one value a row; survival needs more"):
         read_own(*load_party(file))
+
+
+class Here:
+    """A cluster whose workers are this process."""
+
+    def ask(self, questions):
+        return [question() for question in questions]
+
+
+def test_rows_of_a_cluster_stay_there():
+    """What stands in for a table elsewhere passes the checks of survival labels, entries included."""
+    problem = co.Problem("cox")
+    prepare = partial(prepare_tables, problem=problem, split="samples")
+    sources = [partial(getattr, table, "__self__", table) for table in TABLES]
+    tables, _ = remote_tables(sources, Here(), prepare, "samples", False)
+    for stand_in, table in zip(tables, TABLES, strict=True):
+        assert stand_in.known_digest == prepare([table])[0][0].digest()
+        np.testing.assert_array_equal(stand_in.fetch().y, table.y)
+    batch = pa.Table.from_pandas(FRAMES[0][["age", "dose", "days", "died"]], preserve_index=False)
+    read = table_of(batch, co.Rows(None, target=["days", "died"]))
+    np.testing.assert_array_equal(read.y, FRAMES[0][["days", "died"]])
+    with pytest.raises(InvalidData, match="columns of times and events"):
+        co.CoxRegressor().fit(co.Rows(None, target="days"))
 
 
 # -- the shell ---------------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ CASES = {
     "learned graph": LEARNED | {"max_rounds": 45, "alternations": 2, "sample": 2},
     "as published": LEARNED
     | {"max_rounds": 50, "sample": 3, "step": "frank-wolfe", "graph_step": "gradient", "likeness": "models"}
+    | {"graph_factor": 1.0}
     | {"schedule": "paper", "revisit": False, "cache": False},
     "perso-linear": GIVEN | {"method": "perso-linear", "max_rounds": 10},
     "local": {"method": "local", "max_rounds": 10},

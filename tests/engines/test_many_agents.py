@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import coterie as co
+from coterie import here
 
 
 def peak_bytes(network, agents, rounds):
@@ -31,3 +32,41 @@ def test_memory_is_flat_over_rounds_and_small_for_an_agent(network, m):
     peak = peak_bytes(network, m, 3)
     assert peak <= m * 20_000 + 2 * 8 * m**2
     assert peak_bytes(network, m, 12) <= 1.05 * peak
+
+
+def small(agents, rows=10, columns=6):
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((agents * rows, columns)) + 1.0
+    return X, np.where(X @ rng.standard_normal(columns) + rng.logistic(size=len(X)) > 0, 1.0, -1.0)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+def test_small_agents_that_look_together_see_the_same_bits(loss, method, intercept, monkeypatch):
+    X, y = small(20)
+    problem = co.Problem(loss, "l2", 1e-2, intercept=intercept)
+    run = {"agents": 20, "method": method, "max_rounds": 8, "progress": False}
+    members = []
+    monkeypatch.setattr(
+        here.Cohort, "member", lambda *a, member=here.Cohort.member: members.append(member(*a)) or members[-1]
+    )
+    together = co.solve(problem, (X, y), **run)
+    assert any(members)
+    monkeypatch.setattr(here, "LEAST", 10**9)
+    members.clear()
+    alone = co.solve(problem, (X, y), **run)
+    assert not members
+    np.testing.assert_array_equal(together.model.coef_, alone.model.coef_)
+    np.testing.assert_array_equal(together.history.gap, alone.history.gap)
+    assert together.certificate.gap == alone.certificate.gap
+    assert together.bill.total.bits == alone.bill.total.bits
+
+
+def test_who_is_not_alike_looks_alone():
+    X, y = small(20)
+    uneven = [9, 11] * 10
+    for data, agents in (((X, y), uneven), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
+        result = co.solve(co.Problem("logistic", "l2", 1e-2), data, agents=agents)
+        assert result.status == "optimal"
+        assert not any("cohort" in agent.scratch for agent in result.rerun[1].agents)

@@ -13,7 +13,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import coterie as co
 from coterie import cli, threads
+from coterie.arrays import PIECE, Design
 from coterie.errors import InvalidInput, InvalidProblem, ProtocolError
+from coterie.methods.moments import second_moment
 from coterie.threads import WORTH, cores, one_blas_thread, spread
 
 AGENTS = 4
@@ -115,6 +117,31 @@ def test_small_problems_start_no_pool(monkeypatch, data):
     co.solve(co.Problem("logistic", "l2", 1e-3), (X, y), agents=AGENTS, threads=3)
     assert started == [2]
     assert not helpers()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_agent_works_on_several_threads_too(dtype, monkeypatch):
+    started, rng = watched(monkeypatch), np.random.default_rng(7)
+    X = rng.standard_normal((3 * PIECE // 32 + 5, 32), dtype=dtype)
+    y = np.where(X @ rng.standard_normal(32).astype(dtype) + rng.logistic(size=len(X)) > 0, 1.0, -1.0).astype(dtype)
+    one, two = (co.solve(co.Problem("logistic", "l2", 1e-3), [(X, y)], threads=count) for count in (1, 2))
+    assert started == [1]
+    np.testing.assert_array_equal(one.model.coef_, two.model.coef_)
+    assert one.certificate.gap == two.certificate.gap
+
+
+def test_products_in_pieces_are_those_of_all_rows():
+    rng = np.random.default_rng(8)
+    for dtype in (np.float32, np.float64):
+        X = rng.standard_normal((2 * PIECE // 20 + 7, 20)).astype(dtype)
+        w, v = rng.standard_normal(21), rng.standard_normal(len(X))
+        design = Design(X, intercept=True)
+        np.testing.assert_allclose(design.forward(w), X.astype(float) @ w[:-1] + w[-1], rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(design.adjoint(v)[:-1], v @ X.astype(float), rtol=1e-10, atol=1e-9)
+        assert design.adjoint(v)[-1] == pytest.approx(v.sum())
+        np.testing.assert_allclose(design.squares(), np.square(X.astype(float)).sum(axis=0), rtol=1e-12)
+        moment = X.astype(float).T @ (v[:, None] * X)
+        np.testing.assert_allclose(second_moment(Design(X), v), np.triu(moment), rtol=1e-9, atol=1e-6)
 
 
 def test_agents_are_at_work_at_the_same_time(data):

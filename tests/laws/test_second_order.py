@@ -704,9 +704,9 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
     y = np.where(A @ rng.standard_normal(A.shape[1]) + 3 * rng.standard_normal(400) > 0, 1.0, -1.0)
     precisions = []
 
-    def second_moment(*arguments, single=False):
+    def noted(*arguments, single=False):
         precisions.append(single)
-        return moments.second_moment(*arguments, single=single)
+        return second_moment(*arguments, single=single)
 
     def rounds():
         precisions.clear()
@@ -714,7 +714,7 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
         assert result.status == "optimal"
         return result.rounds
 
-    monkeypatch.setattr(newton, "second_moment", second_moment)
+    monkeypatch.setattr(moments, "second_moment", noted)
     few = rounds()
     assert precisions[:4] == [True] * 4  # in the first round nothing is known of H
     assert precisions[4:] == [not twins] * 4 * (few - 1)
@@ -735,7 +735,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
         counts.append(np.count_nonzero(scale) / len(scale))
         return second_moment(design, scale, *more, **how)
 
-    monkeypatch.setattr(newton, "second_moment", counted)
+    monkeypatch.setattr(moments, "second_moment", counted)
     monkeypatch.setattr(sampled_rows, "TUNING", replace(sampled_rows.TUNING, sampled_from=n * d))
     problem, run = co.Problem("logistic", penalty, 1e-3, intercept=True), {"agents": K, "method": "newton", "tol": 1e-9}
     result = co.solve(problem, (A, y), **run)

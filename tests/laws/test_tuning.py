@@ -219,10 +219,12 @@ def test_a_change_is_half_and_double():
 PLAIN = {
     "methods/curved_pairs.py: TRIALS": "steps that are tried together",
     "methods/dada.py: HEAD": "how a message begins",
+    "methods/deviations.py: SMALL": "how much is in memory twice",
     "methods/diffusion.py: SLOPES": "which compiled slope is which",
     "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",
     "methods/largest.py: STEPS": "how finely they are rounded",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
+    "methods/shared.py: STEPS": "steps that are tried together",
     "methods/softmax_newton.py: BLOCK": "how much is in memory at a time",
     "methods/cox_newton.py: ROUNDS": "when to say that there is no maximum",
     "methods/damped_newton.py: TRIALS": "steps that are tried together",

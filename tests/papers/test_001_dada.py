@@ -274,7 +274,7 @@ def test_graph_steps_reach_the_optimum_of_h():
 def test_published_graph_steps_keep_theorem_2():
     users, personal, kappa = 8, problem(lam=5.0, delta=1.0), 3
     _, (values, price, *_) = graph_run(
-        users, personal, 60, likeness="models", graph_step="gradient", sample=kappa, revisit=False
+        users, personal, 60, likeness="models", graph_step="gradient", graph_factor=1.0, sample=kappa, revisit=False
     )
     optimum, _ = best_graph(price, personal.lam, personal.delta)
     start = values[0]
@@ -283,6 +283,20 @@ def test_published_graph_steps_keep_theorem_2():
     bound = rho ** (users * np.arange(61)) * (start - optimum)
     assert (values - optimum <= bound * 1.05 + 1e-9).all()
     assert (np.diff(values) <= 1e-10).all()
+
+
+def test_graph_steps_that_suit_the_curvature_go_further():
+    """Steps of 1/L_κ leave most of the way; those of the curvature at hand go it, and h never rises."""
+    users, personal = 8, problem(lam=1.0, delta=0.1)
+    left = {}
+    for factor in (1.0, None):
+        _, (values, price, *_) = graph_run(
+            users, personal, 60, likeness="models", graph_step="gradient", graph_factor=factor, sample=3, revisit=False
+        )
+        optimum, _ = best_graph(price, personal.lam, personal.delta)
+        left[factor] = (values[-1] - optimum) / (values[0] - optimum)
+        assert (np.diff(values) <= 1e-10).all()
+    assert left[None] < 1e-3 < 0.02 < left[1.0]
 
 
 def test_at_most_so_many_neighbours():

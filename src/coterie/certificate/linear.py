@@ -35,10 +35,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from coterie.agent import Agent, Here, weighted_norm
+from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Beside, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
+from coterie.here import Here, weighted_norm
 from coterie.kernels.sides import sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk

@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from coterie.agent import Agent, Facts, SoftmaxHere
+from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import lengths_of_start, sum_of_inverses
 from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE, bound_of_samples, slope_with_error
+from coterie.here import SoftmaxHere
 from coterie.kernels.entropy import divergences
 from coterie.words import Sum, Talk
 

@@ -14,12 +14,13 @@ import math
 
 import numpy as np
 
-from coterie.agent import Agent, Here
+from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
 from coterie.certificate.linear import EPSILON, FEW, SAFE, by_samples
 from coterie.errors import NumericalError
+from coterie.here import Here
 from coterie.personal import Shared
 from coterie.words import Talk
 

@@ -233,6 +233,8 @@ def question(
     recipes = recipes_of(prepare)
     settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
+        if offset is not None or exposure is not None:
+            raise InvalidData("models of every user take no offset. Leave --offset and --exposure out.")
         parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)

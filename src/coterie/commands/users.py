@@ -19,7 +19,7 @@ from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 
 if TYPE_CHECKING:
-    from coterie.estimators.personalized import Trial
+    from coterie.estimators.choice import Trial
     from coterie.report.users import UserRow
 
 EXAMPLE = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coterie.estimators.linear import LinearClassifier, LinearRegressor
 from coterie.estimators.low_rank import LowRankClassifier, LowRankRegressor
-from coterie.estimators.personalized import PersonalizedClassifier
+from coterie.estimators.personalized import PersonalizedClassifier, PersonalizedRegressor
 from coterie.estimators.survival import CoxRegressor
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "LowRankClassifier",
     "LowRankRegressor",
     "PersonalizedClassifier",
+    "PersonalizedRegressor",
 ]

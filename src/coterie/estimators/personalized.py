@@ -1,24 +1,28 @@
-"""A classifier for every user, for scikit-learn."""
+"""A model for every user, for scikit-learn."""
 
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import r2_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from coterie.arrays import FloatArray, whole_number
+from coterie.arrays import FloatArray, is_sparse, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.checked import checked
+from coterie.estimators.choice import BOOSTED, LINEAR, choose
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
 from coterie.personal import Personal
@@ -31,22 +35,99 @@ GRIDS: dict[str, tuple[float, ...]] = {"beta": (1.0, 10.0, 100.0), "mu": (0.3, 1
 """What `cv` tries where a single number is given."""
 
 DEFAULT, ALONE = "dada", "local"
-"""The method where nothing else is asked for, and for a single user."""
-Trial = dict[str, float]
+"""The boosted method where nothing else is asked for, and for a single user."""
+AUTO = "auto"
+NOBODY = "\x00nobody"
+"""Whose rows are where nobody said whose they are: those of a user that was not fitted."""
+EXACT = {"tol": 1e-6, "max_rounds": 2000}
+"""Of the last fit of linear models, which takes a few rounds more."""
+Parameters = dict[str, float]
 """Parameters that were tried, and their `score`."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A boosted classifier for each user that borrows strength from similar users.
+class _Personalized(BaseEstimator):  # type: ignore[misc]
+    """What estimators of a model for every user share."""
 
-    `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. `network` is the
-    collaboration graph (users in sorted order), or "learned". With `cv=3`, β, μ and λ are chosen by cross-validation
-    at the users: each keeps back a third of its own rows at a time; a list in place of a number says what to try.
+    # In scikit-learn's routing of metadata, users are wanted wherever rows are.
+    __metadata_request__fit: ClassVar = {"users": True}
+    __metadata_request__predict: ClassVar = {"users": True}
+    __metadata_request__score: ClassVar = {"users": True}
+    _loss: ClassVar[str]
 
-    After `fit`: `model_`, `graph_` (networkx, nodes named by user, with `confidence` and `loss`), `users_`, `history_`,
-    `result_`, `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`, and, with `cv`, `trials_`. `unknown` says
-    what `predict` does for a user that was not fitted: "error", or "neighbours" for the average model.
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _fit_linear(self, tables: Sequence[Table], how: dict[str, Any], classes: Any, wanted: Sequence[str]) -> Result:
+        """Choose among those and what `_boosted` says, and fit the choice to all rows."""
+        penalty = {"penalty": self.penalty}
+        if self.l1_ratio is not None:
+            penalty["l1_ratio"] = self.l1_ratio
+        folds = 3 if self.cv is None else self.cv
+        chosen = choose(
+            tables,
+            classes,
+            folds=folds,
+            loss=self._loss,
+            penalty=penalty,
+            personal=self._boosted(),
+            wanted=wanted,
+            how=how,
+        )
+        candidate = chosen.candidate
+        settings = {name: how[name] for name in ("split", "engine", "seed", "tol", "max_rounds")}
+        exact = EXACT if candidate.problem.family == "shared" else {}
+        result: Result = solve(candidate.problem, tables, **{**settings, **exact, **candidate.how})
+        self.choice_, self.trials_ = candidate.choice, chosen.trials
+        return replace(result, explanation=f"{result.explanation} {chosen}")
+
+    def _boosted(self) -> Personal | None:
+        """The problem of boosted models, where they are candidates."""
+        return None
+
+    def _keep(self, result: Result) -> None:
+        self.result_, self.model_, self.certificate_ = result, result.model, result.certificate
+        self.bill_, self.history_, self.dual_gap_ = result.bill, result.history, result.certificate.gap
+        self.n_iter_ = result.rounds
+        self.users_ = np.array(self.model_.users)
+
+    def _scores(self, X: Any, users: Any) -> FloatArray:
+        check_is_fitted(self, "model_")
+        X = checked(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
+        if users is None and len(self.model_.users) > 1 and self.unknown == "common":
+            warnings.warn(
+                "nobody says whose these rows are, so they get the common model. Give users=; in searches of "
+                "scikit-learn call sklearn.set_config(enable_metadata_routing=True) before.",
+                UserWarning,
+                stacklevel=4,
+            )
+            users = np.full(X.shape[0], NOBODY)
+        scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
+        return scores
+
+    def _per_user(self, good: npt.NDArray[Any], users: Any) -> dict[str, float]:
+        labels = np.zeros(len(good), int).astype(str) if users is None else np.asarray(users).astype(str)
+        return {str(user): float(good[labels == user].mean()) for user in np.unique(labels)}
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[misc]
+    """A classifier for each user that borrows strength from others.
+
+    `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By default the model is
+    chosen by cross-validation at the users (`cv`, 3 folds, class by class) among one linear model for all, one with an
+    intercept of its own for everybody, a common one with deviations, linear models alone, and boosted ones: for all,
+    alone, and near those of similar users (`dada`, `perso-linear`); `choice_` and `trials_` say what was chosen, and
+    how all did. `method` names one instead: "shared", or a boosted one.
+
+    For boosted models, `network` is the collaboration graph (users in sorted order), or "learned". There, with `cv=3`,
+    β, μ and λ are chosen; a list in place of a number says what to try.
+
+    After `fit`: `model_`, `graph_` (networkx, nodes named by user; boosted models), `users_`, `history_`, `result_`,
+    `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`. `unknown` says what `predict` does for a user that was
+    not fitted: "common" (what all have in common), "neighbours" (likewise, or of those that are named), or "error".
     """
 
     predictors: Any = field(default="stumps", kw_only=False)
@@ -55,7 +136,9 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     mu: Any = 1.0
     lam: Any = 10.0
     network: Any = "learned"
-    method: str = DEFAULT
+    method: str = AUTO
+    penalty: str = "l2"
+    l1_ratio: float | None = None
     local_steps: int = 10
     sample: int = 10
     alternations: int = 3
@@ -63,8 +146,12 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     tol: float = 1e-2
     max_rounds: int = 500
     cv: int | None = None
-    unknown: str = "error"
+    unknown: str = "common"
     random_state: Any = None
+
+    __metadata_request__decision_function: ClassVar = {"users": True}
+    __metadata_request__predict_proba: ClassVar = {"users": True}
+    _loss: ClassVar[str] = "logistic"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -73,7 +160,7 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedClassifier:
         """Fit one model per user; `users` has one label per row."""
-        X, y = checked(self, X, y, dtype=np.float64)
+        X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr")
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         if len(self.classes_) > 2:
@@ -83,27 +170,39 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             )
         labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
         tables = gather((X, y, labels), "users", None)
-        beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
-        problem = Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam)
         how = {**self._how(), "network": self.network if len(tables) > 1 else "learned"}
+        if self.method in (AUTO, "shared"):
+            wanted = LINEAR if self.method == "shared" or is_sparse(X) else (*LINEAR, *BOOSTED)
+            if len(self.classes_) < 2:
+                raise InvalidInput(f"the labels have one class, {self.classes_[0]!r}. A classifier needs two classes.")
+            result = self._fit_linear(tables, how, self.classes_, wanted)
+        else:
+            result = self._fit_boosted(tables, how)
+        warn_unless_optimal(result, stacklevel=3)
+        self._keep(result)
+        self.beta_, self.mu_, self.lam_ = (getattr(self.model_.problem, name, None) for name in GRIDS)
+        return self
+
+    def _boosted(self) -> Personal:
+        beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
+        return Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam)
+
+    def _fit_boosted(self, tables: Sequence[Table], how: dict[str, Any]) -> Result:
+        problem = self._boosted()
         if len(tables) == 1 and self.method == DEFAULT:
             how["method"] = ALONE
         if self.cv is not None:
             grids = {name: _several(getattr(self, name), name) for name in GRIDS}
             problem, self.trials_ = cross_validated(problem, tables, grids, self.cv, **how)
-        result = solve(problem, tables, **how)
-        warn_unless_optimal(result, stacklevel=3)
-        self.result_, self.model_, self.certificate_ = result, result.model, result.certificate
-        self.bill_, self.history_, self.dual_gap_ = result.bill, result.history, result.certificate.gap
-        self.n_iter_ = result.rounds
-        self.users_ = np.array(self.model_.users)
-        self.beta_, self.mu_, self.lam_ = (getattr(self.model_.problem, name) for name in GRIDS)
-        return self
+        result: Result = solve(problem, tables, **how)
+        self.choice_ = self.method
+        return result
 
     def _how(self) -> dict[str, Any]:
         entry = _entry(self.method)
         wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
         options = {part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted}
+        entry(**options)  # refuses what makes no sense, also where it turns out that nobody needs it
         return {
             "split": "users",
             "method": self.method,
@@ -118,6 +217,8 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def graph_(self) -> nx.Graph:
         """The collaboration graph, with each user's confidence and loss on its own rows."""
         check_is_fitted(self, "model_")
+        if not hasattr(self.model_, "weights"):
+            raise AttributeError(f"{self.choice_!r} has no graph of who is alike; fit with method='dada'.")
         graph = nx.relabel_nodes(nx.from_scipy_sparse_array(self.model_.weights), dict(enumerate(self.model_.users)))
         for name, values in (("confidence", self.model_.confidence), ("loss", self.model_.losses)):
             nx.set_node_attributes(graph, dict(zip(self.model_.users, values.tolist(), strict=True)), name)
@@ -125,16 +226,19 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def decision_function(self, X: Any, users: Any = None) -> FloatArray:
         """The score of every row for its user: positive for the second class."""
-        check_is_fitted(self, "model_")
-        X = checked(self, X, dtype=np.float64, reset=False)
-        scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
-        return scores
+        return self._scores(X, users)
 
     def predict(self, X: Any, users: Any = None) -> npt.NDArray[Any]:
         """The class of every row, in the eyes of its user."""
-        scores = self.decision_function(X, users)
+        scores = self._scores(X, users)
         classes: npt.NDArray[Any] = self.classes_[(scores > 0).astype(int)]
         return classes
+
+    def predict_proba(self, X: Any, users: Any = None) -> FloatArray:
+        """The probabilities of the two classes: of a boosted model as boosting has them, σ(2 score)."""
+        scores = self._scores(X, users)
+        second = expit(scores if self.model_.problem.family == "shared" else 2.0 * scores)
+        return np.column_stack([1.0 - second, second])
 
     def score(self, X: Any, y: Any, users: Any = None) -> float:
         """The share of right answers, averaged over users."""
@@ -142,9 +246,60 @@ class PersonalizedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
     def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
         """The share of right answers of each user."""
-        right = self.predict(X, users) == np.asarray(y)
-        labels = np.zeros(len(right), int).astype(str) if users is None else np.asarray(users).astype(str)
-        return {str(user): float(right[labels == user].mean()) for user in np.unique(labels)}
+        return self._per_user(self.predict(X, users) == np.asarray(y), users)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc]
+    """A linear model for each user that borrows strength from all: least squares with deviations, or another loss.
+
+    `fit(X, y, users=)` takes the user of every row. The prices of deviations, and whether there are any, are chosen by
+    cross-validation at the users (`cv`, 3 folds) among one model for all, one with an intercept of its own for
+    everybody, a common one with deviations, and models alone; `choice_` and `trials_` say what was chosen, and how all
+    did.
+
+    After `fit`: `model_` (`coef_`, `intercept_`, `deviations`, `offsets`), `users_`, `result_`, `certificate_`,
+    `bill_`, `dual_gap_`, `history_`, `n_iter_`. `unknown` is as in `PersonalizedClassifier`.
+    """
+
+    loss: str = field(default="squared", kw_only=False)
+    penalty: str = "l2"
+    l1_ratio: float | None = None
+    engine: Any = "local"
+    tol: float = 1e-6
+    max_rounds: int = 2000
+    cv: int | None = None
+    unknown: str = "common"
+    random_state: Any = None
+
+    @property
+    def _loss(self) -> str:  # type: ignore[override]
+        return self.loss
+
+    def fit(self, X: Any, y: Any, users: Any = None) -> PersonalizedRegressor:
+        """Fit one model per user; `users` has one label per row."""
+        X, y = checked(self, X, y, dtype=np.float64, accept_sparse="csr", y_numeric=True)
+        labels = np.zeros(len(y), int) if users is None else column_or_1d(np.asarray(users))
+        tables = gather((X, y.astype(float), labels), "users", None)
+        how = {"split": "users", "engine": self.engine, "seed": seed_of(self.random_state)}
+        how |= {"tol": self.tol, "max_rounds": self.max_rounds}
+        result = self._fit_linear(tables, how, None, LINEAR)
+        warn_unless_optimal(result, stacklevel=3)
+        self._keep(result)
+        return self
+
+    def predict(self, X: Any, users: Any = None) -> FloatArray:
+        """The number of every row, in the eyes of its user."""
+        scores = self._scores(X, users)
+        return self.model_.problem.loss.response(scores)  # type: ignore[no-any-return]
+
+    def score(self, X: Any, y: Any, users: Any = None) -> float:
+        """R² over all rows."""
+        return float(r2_score(y, self.predict(X, users)))
+
+    def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
+        """Minus the mean square error of each user."""
+        return self._per_user(-np.square(self.predict(X, users) - np.asarray(y)), users)
 
 
 def cross_validated(
@@ -153,7 +308,7 @@ def cross_validated(
     grids: Mapping[str, Sequence[float]],
     folds: int = 3,
     **how: Any,
-) -> tuple[Personal, list[Trial]]:
+) -> tuple[Personal, list[Parameters]]:
     """The problem with the parameters that do best on rows kept back, and everything that was tried.
 
     Every user deals its own rows into folds and counts its own right answers; only the two counts would leave it. μ
@@ -172,7 +327,7 @@ def cross_validated(
     if not linear:
         stages.append((("beta",), [(beta,) for beta in grids["beta"]]))
     for names, candidates in stages:
-        found: list[Trial] = []
+        found: list[Parameters] = []
         if len(candidates) > 1:
             for values in candidates:
                 changed = problem.but(**dict(zip(names, values, strict=True)))
@@ -206,7 +361,7 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapp
 
 
 def _entry(method: str) -> type[Method]:
-    return METHODS[DEFAULT if method == "auto" else method]
+    return METHODS[DEFAULT if method in (AUTO, "shared") else method]
 
 
 def _first(value: Any, name: str, cv: int | None) -> float:

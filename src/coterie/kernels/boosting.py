@@ -210,6 +210,51 @@ def _weight(r: float, e: float, lam: float) -> float:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
+def _graph_value(price: Any, others: Any, own: float, lam: float, w: Any) -> float:
+    total, value = own, 0.0
+    for p in range(price.size):
+        total += w[p]
+        value += price[p] * w[p] - math.log(others[p] + w[p]) + lam * w[p] * w[p]
+    return value - math.log(total)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _adaptive_step(price: Any, others: Any, own: float, lam: float, now: Any, g: Any, steepest: float) -> Any:
+    """w ← max(0, w − g/L), with the curvature L at w, doubled up to `steepest` until h falls as L promises."""
+    total, largest = own, 0.0
+    for p in range(price.size):
+        total += now[p]
+        largest = max(largest, 1.0 / (others[p] + now[p]) ** 2)
+    curvature = 2.0 * lam + price.size / (total * total) + largest
+    before = _graph_value(price, others, own, lam, now)
+    w = np.empty(price.size)
+    while True:
+        curvature = min(curvature, steepest)
+        promised = before
+        for p in range(price.size):
+            w[p] = max(0.0, now[p] - g[p] / curvature)
+            step = w[p] - now[p]
+            promised += g[p] * step + 0.5 * curvature * step * step
+        if curvature >= steepest or _graph_value(price, others, own, lam, w) <= promised:
+            return w
+        curvature *= 2.0
+
+
+def graph_gradient_step(
+    price: Any, others: Any, own: float, lam: float, now: Any, delta: float, factor: float | None
+) -> Any:
+    """w ← max(0, w − factor ∇h(w)/L_κ),   L_κ = 2((κ + 1)/δ² + λ), all divided by μ                        (4), (5)
+
+    `own` and `others` are the degrees plus δ. Without a factor, the step suits the curvature where w is.
+    """
+    smoothness = 2 * ((price.size + 1) / delta**2 + lam)
+    slope = price - (1 / own + 1 / others) + 2 * lam * now
+    if factor is not None:
+        return np.maximum(0.0, now - slope / (smoothness / factor))
+    return _adaptive_step(price, others - now, own - now.sum(), lam, now, slope, smoothness)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def graph_block(price: Any, others: Any, own: float, lam: float) -> Any:
     """argmin over w ≥ 0 of Σ_l price_l w_l − log(own + Σ_l w_l) − Σ_l log(others_l + w_l) + λ ‖w‖².
 

@@ -82,6 +82,7 @@ def widened_squares(X: Any, rows: int, result: Any) -> None:
         part[:] = 0.0
         for i in range(start, min(start + rows, n)):
             for j in range(d):
-                part[j] += float(X[i, j]) * float(X[i, j])
+                x = np.float64(X[i, j])
+                part[j] += x * x
         for j in range(d):
             result[j] += part[j]

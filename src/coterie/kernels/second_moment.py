@@ -36,16 +36,18 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_dense_moment(X: Any, weights: Any, moment: Any) -> None:
-    """Add Σ_i s_i x_i x_iᵀ of a few dense rows to the upper triangle of `moment`."""
+def add_dense_moment(X: Any, weights: Any, triangle: Any) -> None:
+    """Add the upper triangle of Σ_i s_i x_i x_iᵀ, row by row, to the beginning of `triangle`: for a few dense rows."""
     n, d = X.shape
     for i in range(n):
         if weights[i] == 0.0:
             continue
+        place = 0
         for j in range(d):
             scaled = weights[i] * X[i, j]
             for k in range(j, d):
-                moment[j, k] += scaled * X[i, k]
+                triangle[place] += scaled * X[i, k]
+                place += 1
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

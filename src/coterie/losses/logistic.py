@@ -113,7 +113,5 @@ def _slopes(u: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _curvatures(u: FloatArray, y: FloatArray) -> FloatArray:
-    # e / (1 + e)²
-    tail = np.exp(-np.abs(u))
-    result: FloatArray = tail / np.square(1 + tail)
-    return result
+    share: FloatArray = expit(-np.abs(u))
+    return share * (1 - share)

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from coterie.agent import Agent, Here
+from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
+from coterie.here import Here
 from coterie.methods.moments import diagonal
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk

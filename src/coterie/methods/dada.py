@@ -26,16 +26,23 @@ are wrong on each other's rows: user k tries the model of l, which it is sent an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent, remembered
-from coterie.arrays import FloatArray, whole_number
+from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.kernels.boosting import descent_step, frank_wolfe_step, graph_block, log_sum, pairwise_step
+from coterie.kernels.boosting import (
+    descent_step,
+    frank_wolfe_step,
+    graph_block,
+    graph_gradient_step,
+    log_sum,
+    pairwise_step,
+)
 from coterie.kernels.rows import entry, with_entry
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
@@ -102,7 +109,9 @@ class Dada(Method[State]):
     local_steps: int = 1
     """How many pairwise steps a user takes in one wake-up."""
     graph_step: str = "exact"
-    """How a row of the graph moves: "exact", or "gradient" as published."""
+    """How a row of the graph moves: "exact", or "gradient"."""
+    graph_factor: float | None = None
+    """Gradient steps are this number times 1/L_κ, 1 as published; None: 1/L for the curvature L where the row is."""
     likeness: str = "trials"
     """What makes two users alike: "trials" on each other's rows, or their "models" as published."""
     schedule: str = "auto"
@@ -133,6 +142,8 @@ class Dada(Method[State]):
             value = getattr(self, name)
             if not (name == "nearest" and value is None):
                 whole_number(f"{self.name}: {name}", value)
+        if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
+            raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
@@ -147,6 +158,10 @@ class Dada(Method[State]):
     def adapted(self, problem: Problem) -> tuple[Method, Problem]:
         learn = isinstance(problem, Personal) and problem.learned
         return replace(self, learn=learn), problem
+
+    def settings(self) -> dict[str, Any]:
+        """Name and parameters; a factor that is not given is not named, as in older files."""
+        return {name: x for name, x in super().settings().items() if name != "graph_factor" or x is not None}
 
     # -- when what is done --------------------------------------------------------------------------------------------
 
@@ -257,10 +272,8 @@ class Dada(Method[State]):
         if self.graph_step == "exact":
             w = graph_block(price, messages[:, 0] - now + delta, state.x[0] - now.sum() + delta, lam)
         else:
-            # w ← max(0, w − ∇h(w)/L_κ),   L_κ = 2μ((κ + 1)/δ² + λ), both divided by μ                  (4), (5)
-            v = 1 / (state.x[0] + delta) + 1 / (messages[:, 0] + delta)
-            smoothness = 2 * ((peers.size + 1) / delta**2 + lam)
-            w = np.maximum(0.0, now - (price - v + 2 * lam * now) / smoothness)
+            degrees = messages[:, 0] + delta, state.x[0] + delta
+            w = graph_gradient_step(price, *degrees, lam, now, delta, self.graph_factor)
         if self.nearest is not None:
             w[self.too_far(state, peers, price, w)] = 0.0
         keys, values = state.peers, state.weights
@@ -281,17 +294,14 @@ class Dada(Method[State]):
         if self.likeness == "models":
             apart = models - state.x[HEAD:]
             # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
-            return (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart), np.zeros(
-                len(peers)
-            )
+            unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
+            return unlike, np.zeros(len(peers))
         scores = models @ margins(agent).T
         wrong = (
             (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1) if agent.data.n else np.full(len(peers), 0.5)
         )
-        told = [
-            entry(state.heard, state.views, peer, own) for peer, own in zip(peers.tolist(), wrong.tolist(), strict=True)
-        ]
-        return TUNING.trials * (wrong + np.array(told)), wrong
+        pairs = zip(peers.tolist(), wrong.tolist(), strict=True)
+        return TUNING.trials * (wrong + [entry(state.heard, state.views, peer, own) for peer, own in pairs]), wrong
 
     def too_far(
         self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray

@@ -20,6 +20,7 @@ import scipy.linalg
 
 from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, Matrix, is_sparse
+from coterie.errors import NumericalError
 from coterie.methods.moments import second_moment
 from coterie.personal import Shared
 from coterie.tuning import Tuning, tuned
@@ -34,6 +35,8 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
+SMALL = 1 << 20
+"""Numbers of which a second copy is kept."""
 
 
 class Own(NamedTuple):
@@ -58,6 +61,8 @@ class _Columns(NamedTuple):
     """Their places in the design."""
     K: FloatArray | None
     """A M⁻¹ Aᵀ, where there are fewer rows than columns."""
+    full: FloatArray | None
+    """A itself, if it is dense and small."""
 
     def forward(self, o: FloatArray) -> FloatArray:
         d = self.X.shape[1]
@@ -88,7 +93,9 @@ def columns_of(agent: Agent) -> _Columns:
     if n < len(own):
         K = np.asarray((X @ X.T).toarray() if is_sparse(X) else X @ X.T) / problem.mu
         K += 1.0 / problem.nu
-    return _Columns(X, own, places, K)
+    columns = _Columns(X, own, places, K, None)
+    small = K is None and not is_sparse(X) and n * len(own) <= SMALL
+    return columns._replace(full=np.ascontiguousarray(columns.dense())) if small else columns
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
@@ -133,15 +140,23 @@ def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
 def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:
     """(AᵀDA + M)⁻¹ b."""
     if A.K is None:
-        H = second_moment(agent.design, D, A.places)
-        H[np.diag_indices(len(H))] += A.own
-        result: FloatArray = scipy.linalg.solve(H, b, lower=False, assume_a="pos")
-        return result
+        H = second_moment(agent.design, D, A.places) if A.full is None else (A.full.T * D) @ A.full
+        H.flat[:: len(H) + 1] += A.own
+        return _positive(H, b)
     first, root = b / A.own, np.sqrt(D)
     inner = root[:, None] * A.K * root
     inner.flat[:: len(inner) + 1] += 1.0
-    middle = root * scipy.linalg.solve(inner, root * A.forward(first), assume_a="pos")
+    middle = root * _positive(inner, root * A.forward(first))
     return first - A.adjoint(middle) / A.own
+
+
+def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
+    """H⁻¹ b for a positive definite matrix, of which the upper triangle is read."""
+    _, x, failed = scipy.linalg.lapack.dposv(H, b, lower=0)
+    if failed:
+        raise NumericalError("the equations of a user's deviation are singular. Scale the columns, or raise mu.")
+    result: FloatArray = x
+    return result
 
 
 def reduced(agent: Agent, bends: FloatArray) -> FloatArray:

@@ -60,7 +60,7 @@ from coterie.losses.huber import Huber
 from coterie.losses.logistic import Logistic
 from coterie.losses.squared import Squared
 from coterie.losses.squared_hinge import SquaredHinge
-from coterie.methods.diffusion_rows import TUNING, by_rows, column_scale, least_bend, row_squares
+from coterie.methods.diffusion_rows import by_rows, column_scale, gain, least_bend, row_squares
 from coterie.methods.disclosure import LABELS_FIRST, SAME, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.mixing_filter import mixing_filter, response, safe_step, spectrum_of
@@ -175,7 +175,7 @@ class _Family(Method[S]):
             # One unit for all columns shortens the step where some are mostly 0: does it make good for it?
             least = yield Sum(agent.one_hot(least_bend(agent)))
             beta, rows = agent.problem.loss.smoothness, [float((weights * one).max()) for one in (squares, *scaled)]
-            if rows[1] + 1.0 < TUNING.gain * (beta * rows[0] + self._ridge(agent)) / float(least[least > 0].min()):
+            if rows[1] + 1.0 < gain() * (beta * rows[0] + self._ridge(agent)) / float(least[least > 0].min()):
                 return labels, weights, scaled[0], scale
         return labels, weights, squares, np.ones(len(scale))
 

@@ -23,6 +23,11 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 
 
+def gain() -> float:
+    """The share of the condition number that one unit for all columns may leave at most."""
+    return TUNING.gain
+
+
 @remembered
 def by_rows(agent: Agent, scaled: bool) -> Rows:
     """The data by rows: blocks of columns are stored by columns, and one sample would touch them all."""

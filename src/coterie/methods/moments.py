@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
+from coterie.threads import spread
 
 BLOCK = 1 << 17
 """Numbers of a dense X that are weighted at a time."""
@@ -29,13 +31,8 @@ def second_moment(
     rows are multiplied out in half the time.
     """
     n, width = design.shape
-    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
-    plain = columns is None and not (design.intercept or isinstance(design, CentredDesign) or is_sparse(design.X))
-    if plain and n * width * width <= FEW:
-        small, multiply = np.zeros((width, width)), cast(Any, add_dense_moment)
-        multiply(design.X, scale, small)
-        return small
     chosen = np.arange(width) if columns is None else columns
+    scale = np.ones(n) if weights is None else weights.astype(float, copy=False)
     here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
     d, centre = len(here), design.centre[here] if isinstance(design, CentredDesign) else None
     sums = design.adjoint(scale)[here] if d < len(chosen) or centre is not None else np.empty(0)
@@ -73,11 +70,9 @@ def _dense_moment(
     d = X.shape[1] if columns is None else len(columns)
     moment = np.zeros((d, d))
     kind: Any = np.float32 if single else float
-    for sign in (1.0, -1.0):
-        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
-        if not rows.size or not d:
-            continue
-        height = max(BLOCK // d, 2 * d)
+
+    def of_rows(rows: npt.NDArray[np.intp], sign: float) -> FloatArray:
+        total, height = np.zeros((d, d)), max(BLOCK // d, 2 * d)
         for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
             some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
@@ -86,13 +81,23 @@ def _dense_moment(
                 A = A - centre
                 A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
             shares = sign * scale[some]
-            with np.errstate(over="ignore", invalid="ignore"):
-                if (shares == 1).all():
-                    A = A.astype(kind, copy=False)
-                else:
-                    A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
-                # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
-                (np.add if sign > 0 else np.subtract)(moment, A.T @ A, out=moment)
+            if (shares == 1).all():
+                A = A.astype(kind, copy=False)
+            else:
+                A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
+            # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
+            total += A.T @ A
+        return total
+
+    for sign in (1.0, -1.0):
+        rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
+        if not rows.size or not d:
+            continue
+        # Pieces for several threads, each longer than wide: their sums are matrices, too.
+        count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in spread(partial(of_rows, sign=sign), np.array_split(rows, count), len(rows) * d / count):
+                (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
     lengths = moment.diagonal()
     if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
         return _dense_moment(X, columns, scale, centre, single=False)
@@ -119,6 +124,21 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     if design.intercept:
         squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
     return squares
+
+
+def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+    """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
+    n, width = design.shape
+    if n * width * width > FEW or type(design.X) is not np.ndarray or type(design) is not Design or design.intercept:
+        return packed(second_moment(design, weights, single=single), *more)
+    triangle = width * (width + 1) // 2
+    message = np.zeros(triangle + sum(part.size for part in more))
+    add: Any = add_dense_moment
+    add(design.X, weights, message)
+    for part in more:
+        message[triangle : triangle + part.size] = part
+        triangle += part.size
+    return message
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:

@@ -29,17 +29,18 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from coterie.agent import Agent, Here
+from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
+from coterie.here import Here
 from coterie.losses import Loss
 from coterie.losses.loss import Step
 from coterie.methods import conjugate_gradients, working_set
 from coterie.methods.costs import Outlook, Sizes, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
-from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.moments import moment_message, unpacked
 from coterie.methods.quadratic import minimiser, proven
 from coterie.methods.sampled_rows import MNIST, first_sample, next_sample, thinned
 from coterie.networks import Network
@@ -211,7 +212,7 @@ class Newton(Method[State]):
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.loss, state.w, agent.at(state.w, agent.centred)
         floor = state.floor * loss.curvature_scale(here.scores, here.y)
-        curvature = agent.weighted(_raised(loss, loss.curvature(here.scores, here.y), floor))
+        curvature = agent.weighted(_raised(loss, here.curvature, floor))
         if state.every > 1:
             curvature = thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
@@ -246,9 +247,8 @@ class Newton(Method[State]):
 
     def _full(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         change = curvature - state.curvature if state.letter.size else curvature
-        more = here.adjoint, np.array([here.losses])
-        # The matrix has no name here: it would be kept until the others have answered.
-        total = yield Sum(packed(second_moment(agent.centred, change, single=state.single), *more))
+        # The message has no name here: it would be kept until the others have answered.
+        total = yield Sum(moment_message(agent.centred, change, state.single, here.adjoint, np.array([here.losses])))
         w, n, width = state.w, agent.total, len(state.w)
 
         def aimed() -> Aim:

@@ -48,9 +48,18 @@ def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:
 
 
 def searched(
-    method: QuasiNewton, agent: Agent, state: State, t: int, look: Callable[[FloatArray], Along]
+    method: QuasiNewton,
+    agent: Agent,
+    state: State,
+    t: int,
+    look: Callable[[FloatArray], Along],
+    steps: FloatArray = TRIALS,
+    boldly: bool = False,
 ) -> Talk[State]:
-    """The State after a round; `look` says what an agent sees of its rows along a way."""
+    """The State after a round; `look` says what an agent sees of its rows along a way.
+
+    Of the first round's step nothing is known, so that it is looked for, unless values are dear: `boldly` tries 1.
+    """
 
     def aimed() -> Way:
         return _alone(method.way(agent, state, [Diagonal(state.base)], t, _as_it_is))
@@ -58,13 +67,13 @@ def searched(
     way = shared_result(state.slope, aimed)
     along = look(way.p)
     down, rounding = way.steep + way.chord, ROUNDING * abs(state.value)
-    step, heard, looked = 1.0, NOTHING, not len(way.memory.S)
+    step, heard, looked = 1.0, NOTHING, not (boldly or len(way.memory.S))
     if not looked:
         heard = yield Sum(along.at(1.0))
         value = _primal(agent, float(heard[-1]), state.w + way.p)
         looked = not value - state.value <= SUFFICIENT * down + rounding
     if looked:
-        trials = TRIALS[TRIALS <= 1.0] if way.chord or has_threshold(agent) else TRIALS
+        trials = steps[steps <= 1.0] if way.chord or has_threshold(agent) else steps
         losses = yield Sum(along.values(trials))
         step = shared_result(losses, _best_step, agent, state, way, trials, losses)
         heard = yield Sum(along.at(step))

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.agent import SoftmaxHere
 from coterie.arrays import FloatArray, is_sparse
+from coterie.here import SoftmaxHere
 from coterie.methods.damped_newton import DampedNewton
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.moments import diagonal, second_moment

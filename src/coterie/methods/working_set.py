@@ -26,8 +26,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, Here
+from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
+from coterie.here import Here
 from coterie.methods.low_rank_model import Model, violation
 from coterie.methods.moments import diagonal, packed, second_moment, unpacked
 from coterie.methods.quadratic import minimiser

@@ -279,15 +279,25 @@ def category_counts(
     here, which = cells.counted(text)
     counts = np.bincount(which, minlength=len(here))[: len(here)]
     written = [_written(one) for one in here]
+    if long := next((one for one in written if len(one) > LONGEST), None):
+        start = f"{long[1:40].decode(errors='ignore')}..."
+        raise InvalidData(
+            f"column {name!r} has a category of {len(long)} bytes, {start!r}. Shorten it, or leave it out."
+        )
     hashes = np.array([_hash(name, one) for one in written], float)
     if len(set(hashes.tolist())) < len(here):
         raise InvalidData(f"two categories of column {name!r} have the same hash. Rename one.")
     # Who has how many, and then which.
     sizes = _whole_numbers((yield _slot(place.index, place.count, len(here))), MOST_HERE)
+    disagreement = ProtocolError(f"the parties do not agree on the categories of column {name!r}.")
+    if sizes[place.index] != len(here):
+        raise disagreement
     owners = np.repeat(np.arange(place.count), sizes)
     mine = np.zeros(len(owners))
     mine[owners == place.index] = np.sort(hashes)
     told = yield mine
+    if not np.array_equal(told[owners == place.index], np.sort(hashes)):
+        raise disagreement
     known, first = np.unique(told, return_index=True)
     rows = np.zeros(len(known))
     rows[np.searchsorted(known, hashes)] = counts
@@ -305,11 +315,13 @@ def category_counts(
         for key, owner in zip(known[frequent].tolist(), owners[first][frequent].tolist(), strict=True)
     ]
     lengths = _whole_numbers((yield np.array([len(one) for one in tells], float)), LONGEST)
+    if any(one and len(one) != length for one, length in zip(tells, lengths.tolist(), strict=True)):
+        raise disagreement
     packed = yield _packed(tells, lengths)
     names = _unpacked(packed, lengths)
     for key, told_name in zip(known[frequent].tolist(), names, strict=True):
         if _hash(name, told_name) != key or own.get(key, told_name) != told_name:
-            raise ProtocolError(f"the parties do not agree on the categories of column {name!r}.")
+            raise disagreement
     found = {_read(one, text): int(rows) for one, rows in zip(names, total[frequent].tolist(), strict=True)}
     order = sorted(found, key=lambda one: (one is None, one if one is not None else 0))
     return {one: found[one] for one in order}, int(total[~frequent].sum())
