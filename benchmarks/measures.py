@@ -404,7 +404,7 @@ def vertical(name: str, agents: int, where: str, settings: Settings) -> Iterator
     contestants = [
         ("Coterie (auto)", lambda limit: counted(case, settings, best, limit, **apart)),
         *(
-            (name, lambda limit, name=name: counted(case, settings, best, limit, method=name, **apart))
+            (f"Coterie ({name})", lambda limit, name=name: counted(case, settings, best, limit, method=name, **apart))
             for name in ("lbfgs", "blocks", "tree", "graph-cp")
         ),
         (

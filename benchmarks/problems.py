@@ -128,6 +128,7 @@ def correlated(kind: str, rows: int = 3000, parties: int = 16) -> tuple[Any, np.
         X = np.sqrt(rows * d) * (left * np.arange(1.0, d + 1) ** -2) @ right.T
     else:
         X = (rng.uniform(0, 2, (rows, parties, 1)) ** np.arange(1, 5)).reshape(rows, d)
+    X = X - X.mean(axis=0)
     scores = X @ rng.standard_normal(d)
     return X, (scores - scores.mean()) / scores.std() + 0.3 * rng.standard_normal(rows)
 
