@@ -133,7 +133,7 @@ def test_one_file_per_user_and_settings_from_a_file(run, tmp_path):
         ([], "there is nothing to fit"),
         (["--model", "fitted/model.npz"], "there are no rows to test the model on"),
         (["train.csv", *ASKED, "--beta", "1,10"], "--beta 1,10 has several values: add --cv 3"),
-        (["train.csv", *ASKED, "-o", "users.xls"], "no kind of table called '.xls'. Did you mean '.csv'?"),
+        (["train.csv", *ASKED, "-o", "users.xls"], "no kind of table called '.xls'. Known: .csv, .parquet"),
         (["train.csv", "--target", "likes"], "--users"),
         (["--model", "fitted/model.npz", "--users", "phone", "--target", "a", "--test", "test.csv"], "column 'a'"),
         (["--model", "fitted/model.npz", *ASKED, "--test", "strangers.csv"], "user 'stranger' was not among the 24"),
