@@ -31,7 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import measures
+from benchmarks import measures, softmax
 from benchmarks.measures import QUICK, Row, Settings
 from benchmarks.page import figure, page
 from benchmarks.problems import COLUMNS, PROBLEMS, WIDE, available
@@ -97,6 +97,15 @@ def cells() -> list[Cell]:
     for name in WIDE:
         go = partial(measures.wide, name)
         found.append(Cell(f"wide: {name}", lambda s, out, go=go: go(s), True))
+    for name in softmax.PROBLEMS:
+        go = partial(softmax.measured, name)
+        found.append(
+            Cell(
+                f"softmax: {name}",
+                lambda s, out, go=go: go(1 if "MNIST" in go.args[0] else s.turns),
+                "MNIST" not in name,
+            )
+        )
     for name, agents, where in VERTICAL:
         if available(name):
             go = partial(measures.vertical, name, agents, where)

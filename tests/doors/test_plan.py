@@ -129,7 +129,7 @@ def test_the_command(tmp_path):
         "3",
     ]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "rounds" in text
+    assert "1 round " in text
     assert "total" in text
     found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     assert found["rounds"] >= 1

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    exact: float = tuned(1e-10, "The relative gap at which it ends.", "rounding: what float64 data proves")
+    exact: float = tuned(1e-13, "The relative gap at which it ends.", "rounding: what float64 data proves")
     patience: int = tuned(3, "Rounds without a smaller gap after which it ends.", "rounding: gaps of rounding jump")
     rounds: int = tuned(200, "Maximum number of rounds.", "measured: 5 to 40 suffice")
 

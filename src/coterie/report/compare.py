@@ -84,7 +84,7 @@ def _cards(results: Mapping[str, Result], best: Best, timings: Timings | None) -
     for measure, (words, _, _) in MEASURES.items():
         names = best[measure]
         if names:
-            who = ", ".join(f"{swatch(name.split(' ')[0])}{text(name)}" for name in names)
+            who = "<br>".join(f"{swatch(name.split(' ')[0])}{text(name)}" for name in names)
             tie = " (a tie)" if len(names) > 1 else ""
             least = min(names, key=lambda name: MEASURES[measure][1](results[name]))
             figure = written(measure, least, results[least], timings)
