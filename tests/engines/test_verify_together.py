@@ -202,7 +202,7 @@ def test_a_file_that_is_not_there_is_refused_before_anybody_is_called(tmp_path):
     assert "certificate.json cannot be read (No such file or directory)" in str(refused.exception)
     refused = here("predict", tmp_path / "bea" / "party.toml", tmp_path / "bea" / "data.csv")
     assert isinstance(refused.exception, InvalidInput)
-    assert "model.npz cannot be read" in str(refused.exception)
+    assert "model.npz does not exist" in str(refused.exception)
 
 
 def test_who_verifies_alone_is_told_how(fitted):
