@@ -1,9 +1,8 @@
 """Values that no refactoring may change: what a run is known by, what it sends, and what its certificate says of it.
 
 The numbers were recorded before the set-up of a run was shared by all ways to run; those of "personal-l2" changed when
-its settings stopped calling the ball an l1 ball, and those of "features-intercept" when diffusion began to bring columns
-to one unit, with one more sum. Coefficients are not among them:
-their last bits depend on the machine.
+its settings stopped calling the ball an l1 ball, and those of "features-intercept" when diffusion began to bring
+columns to one unit, with one more sum. Coefficients are not among them: their last bits depend on the machine.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, method):
 def test_secure_sums_give_the_same_model():
     problem, data = co.Shared(mu=0.02), (X, SIGNS, USERS)
     plain, secure = (co.solve(problem, data, secure_sums=wanted, **EXACT) for wanted in (False, True))
-    assert secure.model.deviations == pytest.approx(plain.model.deviations, abs=1e-8)
+    assert secure.model.deviations == pytest.approx(plain.model.deviations, abs=1e-7)
     assert secure.certificate.relative_gap <= 1e-11
 
 

@@ -25,8 +25,8 @@ from coterie.acceleration.halpern import restarts
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate import Point
+from coterie.methods import chambolle_pock
 from coterie.methods.chambolle_pock import (
-    TUNING,
     dual_step,
     first_dual_step,
     own_norms,
@@ -105,7 +105,7 @@ class Tree(Method[State]):
         whiten = bool((yield Sum(np.array([float(products(agent) is not None)])))[0])
         norms = own_norms(agent, whiten)
         kappa = yield from pooled_norm(agent, norms**-0.5, whiten)
-        if whiten and kappa > TUNING.alike * agent.count:
+        if whiten and kappa > chambolle_pock.TUNING.alike * agent.count:
             whiten, norms = False, own_norms(agent, False)
             kappa = yield from pooled_norm(agent, norms**-0.5)
         norms *= kappa or 1.0
