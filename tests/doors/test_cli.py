@@ -126,7 +126,7 @@ def test_json_everywhere(run, patients):
         ["predict", "answer/model.npz", "patients.csv"],
         ["verify", "answer/certificate.json", "answer/model.npz", "patients.csv", *FIT[:4]],
         ["report", "answer"],
-        ["compare", "patients.csv", *FIT, "-m", "newton", "-m", "proximal-2", "-o", "both"],
+        ["compare", "patients.csv", *FIT, "-m", "newton", "-m", "proximal-2", "--turns", "1", "-o", "both"],
         ["report", "both"],
         ["doctor", "--quick"],
         ["demo", "-o", "demo"],
@@ -282,7 +282,7 @@ def test_compare_names_the_winners(run, patients, tmp_path):
 
 
 def test_compare_takes_all_that_can(run, patients):
-    code, out, _ = run("compare", "patients.csv", *FIT, "--tol", "1e-2", "--json")
+    code, out, _ = run("compare", "patients.csv", *FIT, "--tol", "1e-2", "--turns", "1", "--json")
     assert code == 0
     answer = json.loads(out)
     assert {"consensus", "newton"} <= {entry["method"] for entry in answer["methods"]}

@@ -306,7 +306,7 @@ class Workers(Local):
         return super().run(replace(run, agents=list(map(with_data, run.agents))))
 
 
-@pytest.mark.parametrize("loss", ["logistic", "multinomial"])
+@pytest.mark.parametrize("loss", ["logistic", pytest.param("multinomial", marks=pytest.mark.slow)])
 def test_data_at_workers_is_dealt_and_scored_there(loss):
     y = np.where(Y > 0, "yes", "no") if loss == "logistic" else np.digitize(Y, [-1.0, 1.0])
     parts = [(X[:70], y[:70]), (X[70:], y[70:])]

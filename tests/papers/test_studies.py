@@ -55,8 +55,14 @@ KNOWN_NOT_TO_HOLD = {
 """Beginnings of the claims that the quick sizes do not bear out; each study says why."""
 
 
+LONG = ("001 fig9", "001 fig10")
+"""Also long in their quick sizes: they show on other data, or other users, what figure 6 does."""
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", list(STUDIES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in STUDIES]
+)
 def test_quick_study(name, tmp_path):
     study = STUDIES[name]()
     began = time.process_time()
