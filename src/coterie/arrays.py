@@ -174,6 +174,7 @@ class Design:
         self._by_rows = not self._dense and X.format == "csr"
         self._parts: tuple[npt.NDArray[Any], ...] | None = None
         self._roundings: tuple[int, int] | None = None
+        self._cuts: list[slice] | None = None
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
@@ -209,12 +210,13 @@ class Design:
 
     def _pieces(self) -> list[slice]:
         """Dense rows that several threads may work on at the same time; which ones depends on nothing but the data."""
-        n = self.shape[0]
-        count = min(self.X.size // PIECE, PIECES)
-        if count < 2 or not self.X.flags.c_contiguous:
-            return [slice(0, n)]
-        rows = -(-n // (count * SUMMED_ROWS)) * SUMMED_ROWS
-        return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
+        if self._cuts is None:
+            n, count = self.shape[0], min(self.X.size // PIECE, PIECES)
+            rows = max(n, 1)
+            if count > 1 and self.X.flags.c_contiguous:
+                rows = -(-n // (count * SUMMED_ROWS)) * SUMMED_ROWS
+            self._cuts = [slice(start, min(start + rows, n)) for start in range(0, max(n, 1), rows)]
+        return self._cuts
 
     def _sparse_product(self, vector: FloatArray, length: int, by_rows: bool) -> FloatArray:
         """X or Xᵀ times that vector, without what scipy does before it begins: a short product takes less than that."""

@@ -8,15 +8,17 @@ threads until the end of `cores`. The number of threads changes how long it take
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
+from functools import lru_cache
 from threading import Lock
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -129,6 +131,15 @@ _limits: list[Any] = []
 _door = Lock()
 
 
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """The libraries of linear algebra in this process: to look for them takes as long as a small fit.
+
+    They come with imports, so they are looked for again once more modules are there than before.
+    """
+    return ThreadpoolController()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Hold linear algebra to one thread: with several, the digits of a product depend on how many there are.
@@ -136,7 +147,7 @@ def one_blas_thread() -> Iterator[None]:
     The limit is the process's: the first who asks for it sets it, and the last who needs it lifts it.
     """
     with _door:
-        _limits.append(_limits[0] if _limits else threadpool_limits(1, "blas"))
+        _limits.append(_limits[0] if _limits else _libraries(len(sys.modules)).limit(limits=1, user_api="blas"))
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
-from coterie.commands.options import Config, Deadline, Json, among
+from coterie.commands.options import Config, Consent, Deadline, Json, OutputFile, SecureSums, among
 from coterie.commands.output import console, print_json
 
 EXAMPLE = "Examples: coterie describe north.csv south.csv --target ill · coterie describe party.toml (at every party)"
@@ -41,14 +41,9 @@ def describe(
     per_party: Annotated[bool, typer.Option("--per-party", help="Description of every party, too.")] = False,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
-    secure_sums: Annotated[
-        bool | None,
-        typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output JSON file.")] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Consent to what would be sent between organisations, without a question.")
-    ] = False,
+    secure_sums: SecureSums = None,
+    output: OutputFile = None,
+    yes: Consent = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:

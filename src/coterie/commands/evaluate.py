@@ -13,6 +13,7 @@ from coterie.commands.agent import ask_for_consent, party_files, rehearsal, sayi
 from coterie.commands.files import numbered, survival_roles, tables
 from coterie.commands.options import (
     Config,
+    Consent,
     Deadline,
     Entry,
     Event,
@@ -20,6 +21,8 @@ from coterie.commands.options import (
     Id,
     Json,
     Offset,
+    OutputFile,
+    SecureSums,
     Strata,
     Target,
     Time,
@@ -62,14 +65,9 @@ def evaluate(
     ] = 1,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,
-    secure_sums: Annotated[
-        bool | None,
-        typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Output JSON file.")] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Consent to what would be sent between organisations, without a question.")
-    ] = False,
+    secure_sums: SecureSums = None,
+    output: OutputFile = None,
+    yes: Consent = False,
     as_json: Json = False,
     config: Config = None,
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.options import (
+    Checkpoint,
     Config,
     Figures,
     Folds,
@@ -50,9 +51,7 @@ def fit(
     strengths: Strengths = None,
     rule: Rule = "best",
     method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
-    ] = None,
+    checkpoint: Checkpoint = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for model, certificate and report.")
     ] = Path("coterie-fit"),

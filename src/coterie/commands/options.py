@@ -107,6 +107,15 @@ Deadline = Annotated[
     float | None,
     typer.Option(help="Seconds without a message after which another process counts as lost (default 30)."),
 ]
+SecureSums = Annotated[
+    bool | None,
+    typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
+]
+Consent = Annotated[
+    bool, typer.Option("--yes", help="Consent to what would be sent between organisations, without a question.")
+]
+OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="Output JSON file.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")]
 Figures = Annotated[
     str | None,
     typer.Option(
@@ -204,10 +213,7 @@ def question(
     max_seconds: Annotated[float | None, typer.Option(help="Maximum number of seconds.")] = None,
     max_bits: Annotated[float | None, typer.Option(help="Maximum number of bits sent.")] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    secure_sums: Annotated[
-        bool | None,
-        typer.Option(help="Exact sums, masked between organisations. There the default, with 3 parties or more."),
-    ] = None,
+    secure_sums: SecureSums = None,
 ) -> Question:
     """The problem and the data that these options describe."""
     given: dict[str, Any] = {"strength": strength, "l1_ratio": l1_ratio, "threshold": threshold, "level": level}

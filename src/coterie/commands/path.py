@@ -10,6 +10,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.options import (
+    Checkpoint,
     Config,
     Figures,
     Folds,
@@ -35,9 +36,7 @@ def path(
     cv: Folds = None,
     rule: Rule = "best",
     method: Annotated[str, among("auto", *names_in("methods"))] = "auto",
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Checkpoint folder. The same command continues a stopped run.")
-    ] = None,
+    checkpoint: Checkpoint = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder: path.json, a folder per strength, and report.")
     ] = Path("coterie-path"),

@@ -96,7 +96,8 @@ def _dense_moment(
         # Pieces for several threads, each longer than wide: their sums are matrices, too.
         count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in spread(partial(of_rows, sign=sign), np.array_split(rows, count), len(rows) * d / count):
+            pieces = np.array_split(rows, count) if count > 1 else [rows]
+            for part in spread(partial(of_rows, sign=sign), pieces, len(rows) * d / count):
                 (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
     lengths = moment.diagonal()
     if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
