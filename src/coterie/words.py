@@ -79,6 +79,17 @@ Talk: TypeAlias = Generator[Word, Any, T]
 """A conversation: yields words, is sent replies, and returns a T."""
 
 
+def alone(talk: Talk[T]) -> T:
+    """The end of a conversation of sums that one agent holds with nobody else: a sum is what it said itself."""
+    reply: Any = None
+    try:
+        while True:
+            reply = talk.send(reply).x  # type: ignore[union-attr]
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 def __getattr__(name: str) -> Any:
     if name == "Letter":
         warnings.warn("coterie.words.Letter is now Publication.", DeprecationWarning, stacklevel=2)

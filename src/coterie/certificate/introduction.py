@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, shared_result
 from coterie.errors import InvalidData
-from coterie.words import Sum, Talk
-
-T = TypeVar("T")
+from coterie.words import Sum, Talk, alone
 
 ROUNDING = 1e-10
 """Below this share of all squares, those about the mean are taken for rounding errors: the columns are constant."""
@@ -150,7 +148,7 @@ def _of_labels(agent: Agent) -> tuple[FloatArray, float]:
     total = float(ones.sum())
     constant = 0.0
     if agent.problem.intercept:
-        constant = _alone(best_constant(agent, total, float(ones @ y) / total))
+        constant = alone(best_constant(agent, total, float(ones @ y) / total))
     start = _start(agent, constant)
     slopes = agent.loss.gradient(np.full(len(y), start), y)
     unit = _unit(agent, _value(agent, constant) / total, -agent.conjugate_at_zero / total, constant)
@@ -231,17 +229,6 @@ def _slope(agent: Agent, constant: float) -> float:
 def _beside_offsets(agent: Agent) -> bool:
     """Whether a constant has to be found beside offsets."""
     return agent.problem.offset and agent.problem.intercept and not agent.moves_labels
-
-
-def _alone(talk: Talk[T]) -> T:
-    """The end of a conversation of sums in which nobody else has anything to say."""
-    reply = None
-    try:
-        while True:
-            reply = talk.send(reply).x  # type: ignore[union-attr]
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 def _value(agent: Agent, constant: float) -> float:

@@ -12,7 +12,7 @@ The end is a gap of rounding, proven there, because nobody at this agent knows t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,7 @@ from coterie.methods.newton import Newton
 from coterie.penalties.group import Group
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
-from coterie.words import Talk
-
-T = TypeVar("T")
+from coterie.words import alone
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,14 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     table = Table(np.hstack([own, columns]), y, agent.data.weights, offset=offset)
     problem = _joined(agent.problem, groups).changed(offset=offset is not None)
     whole = Agent(0, 1, table, problem, "samples", should_stop=agent.should_stop)
-    whole = replace(whole, facts=_alone(introduce(whole)))
+    whole = replace(whole, facts=alone(introduce(whole)))
     method = _method_for(agent.problem)
-    state = _alone(method.start(whole))
+    state = alone(method.start(whole))
     best, gap, waited = method.point(whole, state), np.inf, 0
     for t in range(1, TUNING.rounds + 1):
-        state = _alone(method.round(whole, state, t))
+        state = alone(method.round(whole, state, t))
         point = method.point(whole, state)
-        bound = _alone(certify(whole, point))
+        bound = alone(certify(whole, point))
         waited = 0 if bound.gap < gap else waited + 1
         if bound.gap < gap:
             best, gap = point, bound.gap
@@ -88,14 +86,3 @@ def _method_for(problem: Problem) -> Method[Any]:
     if problem.loss.quadratic:
         return Gram()
     return Newton() if problem.loss.smooth else InteriorPoint()
-
-
-def _alone(talk: Talk[T]) -> T:
-    """The end of a conversation of one speaker: a sum is what it said itself."""
-    reply: Any = None
-    try:
-        while True:
-            reply = talk.send(reply).x  # type: ignore[union-attr]
-    except StopIteration as end:
-        result: T = end.value
-        return result
