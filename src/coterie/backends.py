@@ -114,35 +114,41 @@ class NumpyBackend:
             block -= gamma * Y[rows]
             block += np.multiply.outer((gamma * scale) * x[rows], v)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of its rows."""
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             block = A[rows]
             block *= 1.0 - gamma
             block += np.multiply.outer((gamma * scale) * x[rows], v)
-            _softmax(block, P[rows])
+            _softmax(_raised(block, b), P[rows])
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
-        """A ← image rightᵀ, and P ← softmax of its rows."""
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
+        """A ← image rightᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             np.matmul(image[rows], right.T, out=A[rows])
-            _softmax(A[rows], P[rows])
+            _softmax(_raised(A[rows], b), P[rows])
 
-    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
-        """Σ_i s_i (log Σ_l exp A_il − A_i,y)."""
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        """P ← softmax of the rows of A + 1bᵀ."""
+        for rows in _row_blocks(*A.shape):
+            _softmax(_raised(A[rows], b), P[rows])
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
         total = 0.0
         for rows in _row_blocks(*A.shape):
-            total += float(np.dot(weights[rows], _log_sum(A[rows]) - _picked(A[rows], labels[rows])))
+            block = _raised(A[rows], b)
+            total += float(np.dot(weights[rows], _log_sum(block) - _picked(block, labels[rows])))
         return total
 
     def softmax_slopes(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
-        """First and second derivative, at γ, of the cross entropy along A + γ D with D = scale·x vᵀ − A."""
+        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D = scale·x vᵀ − A."""
         slope = curvature = 0.0
         for rows in _row_blocks(*A.shape):
             D = np.multiply.outer(scale * x[rows], v) - A[rows]
-            P = A[rows] + gamma * D
+            P = _raised(A[rows] + gamma * D, b)
             _softmax(P, P)
             mean = np.einsum("ij,ij->i", P, D)
             square = np.einsum("ij,ij,ij->i", P, D, D) - mean * mean
@@ -154,6 +160,10 @@ class NumpyBackend:
 def _row_blocks(n: int, m: int) -> list[slice]:
     step = max(1, BLOCK // max(1, m))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def _raised(A: Any, b: Any) -> Any:
+    return A if b is None else A + b
 
 
 def _softmax(A: FloatArray, out: FloatArray) -> None:
@@ -254,26 +264,31 @@ class TorchBackend:
     def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
         R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        if self.fast and self.stored != self.summed:
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        if self.fast and self.stored != self.summed and b is None:
             self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
             return
         A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
-        self._compiled(_softmax_into)(A, P)
+        self.probabilities(A, P, b)
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
         self.torch.matmul(image, right.T, out=A)
-        self._compiled(_softmax_into)(A, P)
+        self.probabilities(A, P, b)
 
-    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        self._compiled(_softmax_into)(_raised(A, b), P)
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        A = _raised(A, b)
         losses = self._compiled(_log_sums)(A) - A.gather(1, labels[:, None])[:, 0]
         return float(self.torch.dot(weights.to(self.torch.float64), losses.to(self.torch.float64)))
 
     def softmax_slopes(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
         at = self.torch.tensor(gamma, dtype=self.summed, device=self.device)
-        mean, square = self._compiled(_row_slopes)(A, at, x, v * scale)
+        b = self.torch.zeros_like(v) if b is None else b
+        mean, square = self._compiled(_row_slopes)(A, at, x, v * scale, b)
         picked = scale * x * v[labels] - A.gather(1, labels[:, None])[:, 0]
         return np.array([float(weights @ (mean - picked)), float(weights @ square)])
 
@@ -306,8 +321,8 @@ def _log_sums(A: Any) -> Any:
     return A.logsumexp(1)
 
 
-def _row_slopes(A: Any, gamma: Any, x: Any, v: Any) -> Any:
+def _row_slopes(A: Any, gamma: Any, x: Any, v: Any, b: Any) -> Any:
     D = x[:, None] * v - A
-    P = (A + gamma * D).softmax(1)
+    P = (A + gamma * D + b).softmax(1)
     mean = (P * D).sum(1)
     return mean, (P * D * D).sum(1) - mean * mean

@@ -25,7 +25,7 @@ from coterie.factors import decomposed, orthonormal, stacked
 from coterie.methods import METHODS, frank_wolfe
 from coterie.methods import method as make_method
 from coterie.methods.frank_wolfe import DfwTrace, power_iterations
-from coterie.methods.subspace import best_in_ball
+from coterie.methods.small_ball import best_in_ball
 from coterie.models import load_model
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
