@@ -34,13 +34,20 @@ from coterie.methods.lbfgs import State as LbfgsState
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Ask, Sum, Talk
 
-FEW_PAIRS = 10
-"""Beside l1, pairs to remember: messages of 2 k² numbers would be most of what rounds send."""
 KEY_BYTES = 32
 NONCE = bytes(12)
 """Every key encrypts one message."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    pairs: int = tuned(10, "Pairs to remember beside l1: messages of 2 k² numbers would be most of what rounds send.")
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ class Blocks(Lbfgs):
             )
 
     def _pairs(self, agent: Agent) -> int:
-        return min(super()._pairs(agent), FEW_PAIRS) if has_threshold(agent) else super()._pairs(agent)
+        return min(super()._pairs(agent), TUNING.pairs) if has_threshold(agent) else super()._pairs(agent)
 
     def start(self, agent: Agent) -> Talk[State]:
         rotation = rotation_of(agent)
