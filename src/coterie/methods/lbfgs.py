@@ -26,7 +26,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import quasi_newton
 from coterie.methods.chambolle_pock import first_dual_step
-from coterie.methods.column_costs import cheaper, numbers_sent
+from coterie.methods.column_costs import cheaper, numbers_sent, per_row
 from coterie.methods.costs import Sizes
 from coterie.methods.couriers import Blocks, Sums
 from coterie.methods.disclosure import Disclosure
@@ -180,7 +180,7 @@ class Lbfgs(QuasiNewton):
         if sizes is None or not _is_for(problem):
             return None
         sent = numbers_sent(problem, network, sizes)
-        each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
+        each = per_row(sent, sizes.rows)
         return SCORE + cheaper(sent, "lbfgs", "blocks"), (
             f"it is expected to send about {each['lbfgs']} numbers per row, against {each['blocks']} for moving the "
             f"columns (blocks) and {each['tree']} for tree"
