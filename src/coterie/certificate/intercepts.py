@@ -31,6 +31,16 @@ NEAR, EXACT = 1e-20, 1e-26
 """Up to which share of n gᵀD⁻¹g is brought, between rounds and for a proof."""
 
 
+def information_of(agent: Agent, kind: str) -> Information:
+    """What this agent keeps, at W = 0."""
+    return agent.problem.task.stats(agent.data, kind, agent.known.means)
+
+
+def as_array(beta: FloatArray | None) -> FloatArray:
+    """That intercept; none is empty."""
+    return np.zeros(0) if beta is None else beta.astype(float)
+
+
 def taken_apart(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Both factors, and β or the means of rows and columns, of a model as people know it."""
     d, means = agent.problem.task.size(agent.data)[0], agent.known.means

@@ -40,7 +40,7 @@ from scipy.sparse.linalg import LinearOperator
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number, shared_result
 from coterie.certificate import Point
-from coterie.certificate.intercepts import adjusted, put_together, taken_apart
+from coterie.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.factors import decomposed, within
 from coterie.methods.disclosure import TOTALS, Disclosure
@@ -282,16 +282,6 @@ class DfwTrace(FrankWolfe):
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "power": named(self.power)}
-
-
-def information_of(agent: Agent, kind: str) -> Information:
-    """What this agent keeps, at W = 0."""
-    return agent.problem.task.stats(agent.data, kind, agent.known.means)
-
-
-def as_array(beta: FloatArray | None) -> FloatArray:
-    """That intercept; none is empty."""
-    return np.zeros(0) if beta is None else beta.astype(float)
 
 
 def radius(agent: Agent) -> float:

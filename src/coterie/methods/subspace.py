@@ -31,20 +31,12 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result, whole_number
 from coterie.backends import backend
 from coterie.certificate import Point
-from coterie.certificate.intercepts import adjusted, put_together, taken_apart
+from coterie.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.errors import UnknownName
 from coterie.factors import decomposed, orthonormal, within
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.frank_wolfe import (
-    Power,
-    as_array,
-    check_power,
-    information_of,
-    named,
-    power_iterations,
-    radius,
-)
+from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
 from coterie.methods.method import Method
 from coterie.methods.small_ball import Quadratic, best_in_ball, least
 from coterie.networks import Network
