@@ -333,7 +333,7 @@ def _turned(pairs: FloatArray, shape: tuple[int, int], P: FloatArray, Q: FloatAr
     m = pairs.shape[2] - cells
     if P.shape[1] < shape[0] or Q.shape[1] < shape[1]:
         return np.zeros((0, 2, P.shape[1] * Q.shape[1] + m))
-    turned = (P.T @ pairs[:, :, :cells].reshape(-1, 2, *shape) @ Q).reshape(len(pairs), 2, cells)
+    turned = (P.T @ pairs[:, :, :cells].reshape(len(pairs), 2, *shape) @ Q).reshape(len(pairs), 2, cells)
     return np.concatenate([turned, pairs[:, :, cells:]], axis=2)
 
 
