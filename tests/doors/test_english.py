@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,13 @@ def _text(node: ast.Constant | ast.JoinedStr) -> str:
 
 
 @pytest.mark.parametrize("sentence", UNLEARNED)
+def test_no_word_is_misspelt():
+    files = [*PAGES, *SOURCES, *(ROOT / "papers").rglob("*.py")]
+    names = ["--ignore-words-list", "categor,coo"]
+    found = subprocess.run([sys.executable, "-m", "codespell_lib", *names, *files], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
 def test_the_list_knows_the_sentences_of_old(sentence):
     assert found(sentence)
 
