@@ -251,7 +251,8 @@ def question(
     if split == "users":
         if offset is not None or exposure is not None:
             raise InvalidData("models of every user take no offset. Leave --offset and --exposure out.")
-        parts = by_user(data, target, users, columns)
+        with co.progress.stage_watch(None):
+            parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
@@ -261,13 +262,15 @@ def question(
     roles |= {"prepare": recipes, "on_disk": on_disk}
 
     def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
-        return tables(files, split, names, id=id, **roles)
+        with co.progress.stage_watch(None):
+            return tables(files, split, names, id=id, **roles)
 
     if cluster is None:
         return Question(problem, more(data), settings, options, read=more)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
-    given_tables = tables(data, split, columns, id=cluster, **roles)
+    with co.progress.stage_watch(None):
+        given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
     read = partial(more, names=bare[0].columns)
@@ -322,8 +325,7 @@ def taking(
         def wrapped(**given: Any) -> None:
             given |= hidden
             adjust(given)
-            with co.progress.stage_watch(False if given.get("as_json") else None):
-                asked = shared(**{name: given.pop(name) for name in theirs})
+            asked = shared(**{name: given.pop(name) for name in theirs})
             command(asked, **given)
 
         together = [*(one for name, one in theirs.items() if name not in hidden), *own]
