@@ -31,7 +31,7 @@ from coterie.methods.costs import LINK
 from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
 from coterie.personal import Personal, Shared
 from coterie.problem import Problem
-from coterie.progress import progress_watch
+from coterie.progress import progress_watch, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
@@ -161,7 +161,8 @@ def solve(
     with runner.cores():
         if (elsewhere := runner.hosting(data, agents)) is None:
             if recipes is None:
-                tables, classes = split_and_prepare(data, problem, split, agents, seed)
+                with stage_watch(progress if runner.speaks else False):
+                    tables, classes = split_and_prepare(data, problem, split, agents, seed)
             else:
                 ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
                 tables, classes = prepare_tables(ready.held, problem, split)
@@ -192,7 +193,8 @@ def solve(
             prepare=None if recipes is None else recipes.settings(),
         )
         members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-        people = participants(members)
+        with stage_watch(progress if runner.speaks else False):
+            people = participants(members)
         warm, origin = None, None
         if warm_start is not None:
             before, origin = warm_start.certificate, warm_start.certificate.model_digest

@@ -17,6 +17,7 @@ from coterie.session.choosing import (
     BOOSTED,
     FOLDS,
     LINEAR,
+    QUICK,
     Candidate,
     Choice,
     Marks,
@@ -28,8 +29,6 @@ from coterie.session.choosing import (
 from coterie.session.choosing import choose as choose_with
 from coterie.solve import solve
 
-QUICK = {"tol": 1e-3, "max_rounds": 100}
-"""Of fits of which only predictions on rows kept back are wanted."""
 EXACT = {"tol": 1e-6, "max_rounds": 2000}
 """Of the last fit of linear models, which takes a few rounds more."""
 
