@@ -24,6 +24,7 @@ from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
+from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
@@ -46,7 +47,7 @@ from coterie.session.setup import (
     wants_secure_sums,
     with_offset,
 )
-from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
+from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare, within_reach
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -161,7 +162,7 @@ def solve(
     with runner.cores():
         if (elsewhere := runner.hosting(data, agents)) is None:
             if recipes is None:
-                tables, classes = split_and_prepare(data, problem, split, agents, seed)
+                tables, classes = split_and_prepare(data, problem, split, agents, seed, isinstance(runner, Local))
             else:
                 ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
                 tables, classes = prepare_tables(ready.held, problem, split)
@@ -191,6 +192,7 @@ def solve(
             secure_sums=secure,
             prepare=None if recipes is None else recipes.settings(),
         )
+        tables = within_reach(tables, setup.method, setup.problem)
         members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
         people = participants(members)
         warm, origin = None, None

@@ -96,40 +96,12 @@ def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.conste
             w0 += 0x80000000
             w15 += BLOCKS * 512
         a, b, c, d, e, f, g, h = h0, h1, h2, h3, h4, h5, h6, h7
-        for stage in range(4):
-            k = constants + 8 + 16 * stage
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 0), w0)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 1), w1)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 2), w2)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 3), w3)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 4), w4)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 5), w5)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 6), w6)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 7), w7)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 8), w8)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 9), w9)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 10), w10)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 11), w11)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 12), w12)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 13), w13)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 14), w14)
-            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(k + 15), w15)
-            w0 = _next(w0, w1, w9, w14)
-            w1 = _next(w1, w2, w10, w15)
-            w2 = _next(w2, w3, w11, w0)
-            w3 = _next(w3, w4, w12, w1)
-            w4 = _next(w4, w5, w13, w2)
-            w5 = _next(w5, w6, w14, w3)
-            w6 = _next(w6, w7, w15, w4)
-            w7 = _next(w7, w8, w0, w5)
-            w8 = _next(w8, w9, w1, w6)
-            w9 = _next(w9, w10, w2, w7)
-            w10 = _next(w10, w11, w3, w8)
-            w11 = _next(w11, w12, w4, w9)
-            w12 = _next(w12, w13, w5, w10)
-            w13 = _next(w13, w14, w6, w11)
-            w14 = _next(w14, w15, w7, w12)
-            w15 = _next(w15, w0, w8, w13)
+        # A loop of 64 short rounds, in which words move up: written out, it would take seconds to compile.
+        for i in range(64):
+            a, b, c, d, e, f, g, h = _round(a, b, c, d, e, f, g, h, tl.load(constants + 8 + i), w0)
+            new = _next(w0, w1, w9, w14)
+            w0, w1, w2, w3, w4, w5, w6, w7 = w1, w2, w3, w4, w5, w6, w7, w8
+            w8, w9, w10, w11, w12, w13, w14, w15 = w9, w10, w11, w12, w13, w14, w15, new
         h0 += a
         h1 += b
         h2 += c
