@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -70,7 +71,12 @@ def test_page_runs(page, tmp_path):
             check_printed(page, outcome.block, outcome.printed, outcome.expected)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
+def seldom(page: Path) -> Any:
+    """Two of these pages run every time, the others in `make test-slow`: each runs tests of its own in a copy."""
+    return page if page.stem in ("add-a-loss", "add-an-engine") else pytest.param(page, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("page", [seldom(p) for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
 def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
     for name in ("src", "papers", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name)
