@@ -126,6 +126,11 @@ class Agent:
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
 
+    def release(self) -> None:
+        """Forget what was computed from tensors: a result must not keep a GPU's memory."""
+        if is_tensor(self.data.X):
+            self.scratch.clear()
+
     @property
     def family(self) -> str:
         """Which kind of proof its problem needs: a module of `certificate`."""

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie import tensors
 from coterie.errors import InvalidProblem
+from coterie.kernels import tensors
 from coterie.kernels.products import add_by_columns, add_by_rows, widened_columns, widened_rows, widened_squares
 from coterie.threads import spread
 

@@ -155,7 +155,7 @@ class NumpyBackend:
         return np.array([slope, curvature])
 
 
-def _row_blocks(n: int, m: int, numbers: int = BLOCK) -> list[slice]:
+def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
     step = max(1, numbers // max(1, m))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
@@ -270,12 +270,12 @@ class TorchBackend:
         self._softmax(A, P)
 
     def _softmax(self, A: Any, P: Any) -> None:
-        for rows in _row_blocks(*A.shape, DEVICE_BLOCK):
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
             P[rows] = A[rows].softmax(1)
 
     def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
         total = self.torch.zeros((), dtype=self.torch.float64, device=self.device)
-        for rows in _row_blocks(*A.shape, DEVICE_BLOCK):
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
             losses = self.torch.nn.functional.cross_entropy(A[rows], labels[rows], reduction="none")
             total += self.torch.dot(weights[rows].double(), losses.double())
         return float(total)
@@ -284,7 +284,7 @@ class TorchBackend:
         self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
     ) -> FloatArray:
         sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)
-        for rows in _row_blocks(*A.shape, DEVICE_BLOCK):
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
             D = (scale * x[rows])[:, None] * v - A[rows]
             P = (A[rows] + gamma * D).softmax(1)
             picked = D.gather(1, labels[rows, None])[:, 0]

@@ -47,7 +47,7 @@ from coterie.session.setup import (
     wants_secure_sums,
     with_offset,
 )
-from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare, within_reach
+from coterie.session.tables import SPLITS, attach_offset, on_gpu, prepare_tables, split_and_prepare, within_reach
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -178,7 +178,7 @@ def solve(
         setup = set_up(
             with_offset(problem, parties),
             make_network(network, split, len(tables), seed),
-            sizes_of(parties, split, make_link(link)),
+            replace(sizes_of(parties, split, make_link(link)), on_gpu=on_gpu(tables)),
             lambda problem: family.for_tables(problem, tables),
             split=split,
             method=method,
@@ -212,6 +212,8 @@ def solve(
             outcome = runner.run(run)
         LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
         model = family.model(outcome, members, setup.problem, classes)
+        for agent in members:
+            agent.release()
         if ready is not None:
             model = replace(model, preparation=ready.prepared)
         asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)

@@ -11,7 +11,9 @@ import coterie as co
 from coterie.arrays import CentredDesign, Design
 from coterie.data import Table, leaves
 from coterie.errors import CoterieError
+from coterie.methods.costs import Sizes
 from coterie.methods.moments import diagonal, second_moment
+from coterie.session.setup import choose_method
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'coterie[gpu]'")
 pytestmark = pytest.mark.gpu
@@ -21,6 +23,7 @@ N, D = 5000, 12
 X = RNG.standard_normal((N, D)) * RNG.uniform(0.5, 2.0, D) + RNG.standard_normal(D)
 SCORES = X @ RNG.standard_normal(D) + 0.3 * RNG.standard_normal(N)
 Y = {"squared": SCORES, "huber": SCORES, "poisson": RNG.poisson(np.exp(0.1 * SCORES)), "logistic": SCORES > 0}
+Y |= {"hinge": SCORES > 0, "absolute": SCORES}
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CASES = [
@@ -33,6 +36,8 @@ CASES = [
     ("lbfgs-rows", "logistic", "l2"),
     ("lbfgs-rows", "logistic", "l1"),
     ("proximal-2", "squared", "l2"),
+    ("interior-point", "hinge", "l2"),
+    ("interior-point", "absolute", "l1"),
 ]
 
 
@@ -70,6 +75,7 @@ def test_certificates_are_in_double_precision(precision, device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_data_stays_where_it_is(device, monkeypatch):
     """Neither rows nor columns of X come to the host in a run, a proof or its verification."""
+    monkeypatch.setattr(leaves, "LARGE", 1 << 10)
     tensor, y = torch.from_numpy(X).to(device), Y["logistic"]
     whole, asked = type(tensor).cpu, []
 
@@ -80,7 +86,7 @@ def test_the_data_stays_where_it_is(device, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cpu", watched)
     result = co.solve(problem_of("logistic", "l2"), (tensor, y), agents=2, method="newton")
     assert co.verify(result.certificate, result.model, (tensor, y)).holds
-    assert device == "cpu" or max(asked) <= max(N, D * D)
+    assert device == "cpu" or max(asked) <= max(N, D * D, leaves.LEAF // 8)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -98,6 +104,20 @@ def test_other_methods_take_tensors_as_arrays(method):
     arrays = co.solve(problem, (X, y), agents=2, method=method)
     tensors = co.solve(problem, (torch.from_numpy(X), y), agents=2, method=method)
     np.testing.assert_allclose(tensors.model.coef_, arrays.model.coef_, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("loss", "penalty", "methods"),
+    [
+        ("squared", "l2", {"gram", "newton"}),
+        ("logistic", "l2", {"newton", "lbfgs-rows"}),
+        ("hinge", "l2", {"interior-point"}),
+    ],
+)
+def test_auto_prefers_methods_that_compute_on_the_gpu(loss, penalty, methods):
+    problem = co.Problem(loss, penalty, 1e-3)
+    network, sizes = co.networks.star(4, server=True), Sizes(1_000_000, 500, 500_000_000, 4, on_gpu=True)
+    assert choose_method("auto", {}, problem, "samples", network, sizes)[0].name in methods
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -38,7 +38,7 @@ def fingerprint(X: Matrix) -> Any:
 
 
 def _of_memory(X: Any) -> bytes:
-    little = np.ascontiguousarray(X, X.dtype.newbyteorder("<"))
+    little: Any = np.ascontiguousarray(X, X.dtype.newbyteorder("<"))
     data = memoryview(little.reshape(-1).view(np.uint8))
 
     def digested(start: int) -> bytes:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie import tensors
 from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.kernels import tensors
 from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
 from coterie.threads import spread
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coterie.arrays import is_tensor
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
@@ -171,3 +172,8 @@ def within_reach(tables: list[Table], method: Method, problem: Problem) -> list[
     if method.tensors or problem.family != "linear":
         return tables
     return [by_rows(table) for table in on_the_host(tables)]
+
+
+def on_gpu(tables: Sequence[Table]) -> bool:
+    """Whether all rows are tensors on a GPU."""
+    return all(is_tensor(table.X) and table.X.is_cuda for table in tables)
