@@ -1,4 +1,4 @@
-"""A live line while a run lasts: rounds, gap, bits. Silent where nobody is looking."""
+"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent where nobody is looking."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from coterie.stages import listening
 from coterie.verdict import Record
 
 PATIENCE_SECONDS = 1.0
@@ -34,6 +35,28 @@ def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, R
                 shown = now
 
         yield watch
+
+
+@contextmanager
+def stage_watch(wanted: bool | None) -> Iterator[None]:
+    """Show how many rows have been read or checked; `wanted=None` means: if there is a terminal."""
+    console = Console(stderr=True)
+    if not (console.is_terminal if wanted is None else wanted):
+        yield
+        return
+    began = shown = time.monotonic()
+    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
+
+        def listen(stage: str, done: int, total: int) -> None:
+            nonlocal shown
+            now = time.monotonic()
+            if now - began >= PATIENCE_SECONDS and now - shown >= 0.1:
+                line = Text.assemble((stage, "bold"), f"  {done:,} of {total:,} rows  {now - began:.0f} s")
+                live.update(line, refresh=True)
+                shown = now
+
+        with listening(listen):
+            yield
 
 
 def format_bits(bits: float) -> str:

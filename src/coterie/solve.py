@@ -32,7 +32,7 @@ from coterie.methods.costs import LINK
 from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
 from coterie.personal import Personal, Shared
 from coterie.problem import Problem
-from coterie.progress import progress_watch
+from coterie.progress import progress_watch, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
@@ -162,7 +162,9 @@ def solve(
     with runner.cores():
         if (elsewhere := runner.hosting(data, agents)) is None:
             if recipes is None:
-                tables, classes = split_and_prepare(data, problem, split, agents, seed, isinstance(runner, Local))
+                with stage_watch(progress if runner.speaks else False):
+                    here = isinstance(runner, Local)
+                    tables, classes = split_and_prepare(data, problem, split, agents, seed, tensors=here)
             else:
                 ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
                 tables, classes = prepare_tables(ready.held, problem, split)
@@ -194,7 +196,8 @@ def solve(
         )
         tables = within_reach(tables, setup.method, setup.problem)
         members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-        people = participants(members)
+        with stage_watch(progress if runner.speaks else False):
+            people = participants(members)
         warm, origin = None, None
         if warm_start is not None:
             before, origin = warm_start.certificate, warm_start.certificate.model_digest

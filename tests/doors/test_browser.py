@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import itertools
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tests.browser import BROWSER, FLAGS
 from tests.chaos.parties import data, together, write_data, write_study
 from typer.testing import CliRunner
 
@@ -20,17 +20,7 @@ from coterie.report import write_comparison, write_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-dev-shm-usage",
-]
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(80, 12))

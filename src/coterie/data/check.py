@@ -22,6 +22,7 @@ from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
 from coterie.kernels import tensors
+from coterie.stages import counting
 from coterie.threads import spread
 
 SPLITS = ("features", "samples", "users")
@@ -256,7 +257,8 @@ def _all_finite(x: FloatArray) -> bool:
     overflow: only then is the block looked at value by value.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return all(spread(_is_finite, list(_blocks(x)), min(x.size, _BLOCK)))
+        blocks = list(_blocks(x))
+        return all(spread(counting(_is_finite, "checking", len(blocks), len(x)), blocks, min(x.size, _BLOCK)))
 
 
 def _is_finite(block: FloatArray) -> bool:

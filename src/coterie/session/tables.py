@@ -46,7 +46,8 @@ def gather(
         # Already named while they are read, so that an error can name them.
         names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
         given = [part() if callable(part) else part for part in data]
-        tables = [read(part, name=name, prepare=prepare) for part, name in zip(given, names, strict=True)]
+        how: dict[str, Any] = {"prepare": prepare, "by_columns": split == "features"}
+        tables = [read(part, name=name, **how) for part, name in zip(given, names, strict=True)]
         if split == "users":
             _refuse_two_entries_of_one(tables)
         return [
@@ -103,7 +104,7 @@ def _in_one_piece(
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return read(data, prepare=prepare), pieces if agents is None else agents
+    return read(data, prepare=prepare, by_columns=split == "features"), pieces if agents is None else agents
 
 
 def split_and_prepare(
