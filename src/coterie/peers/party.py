@@ -83,7 +83,8 @@ def _read(
     columns: Sequence[str] | None,
     prepared: Prepared | None = None,
 ) -> Table:
-    table = read(data, columns=columns, name=own.party, prepare=prepared, **{"id": study.id, **roles})
+    how: dict[str, Any] = {"prepare": prepared, "by_columns": study.split == "features"}
+    table = read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles})
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
