@@ -155,8 +155,8 @@ class _Softmax(OnBackend):
     def _gradient(self) -> Any:
         return self._gram(self._residual())
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self._gradient() if self.G is None else self.G).copy()
+    def matrix(self) -> Any:
+        return self._gradient() if self.G is None else self.G
 
     def squared_norm(self) -> float:
         return self._gram_square(self._residual())

@@ -152,8 +152,8 @@ class _Implicit(_LeastSquares):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return self.backend.to_numpy(self.backend.adjoint(self.R, self.image(u)))
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self._gram(self.R))
+    def matrix(self) -> Any:
+        return self._gram(self.R)
 
     def squared_norm(self) -> float:
         return self._gram_square(self.R)
@@ -213,8 +213,8 @@ class _Dense(_LeastSquares):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self.G).copy()
+    def matrix(self) -> Any:
+        return self.G
 
     def squared_norm(self) -> float:
         return self.backend.total(self.G, self.G)
