@@ -708,7 +708,6 @@ def test_bad_input_names_party_and_fix(name):
         ({"loss": "squared", "penalty": "traceball", "radius": 0.0}, "positive"),
         ({"loss": "squared", "penalty": "traceball", "radius": -1.0}, "positive"),
         ({"loss": "squared", "penalty": "traceball"}, "radius"),
-        ({"loss": "squared", "penalty": "traceball", "radius": 1.0, "intercept": True}, "column of ones"),
         ({"loss": "hinge", "penalty": "traceball", "radius": 1.0}, "multinomial"),
         ({"loss": "completion", "penalty": "l2", "strength": 1.0}, "traceball"),
         ({"loss": "completion", "penalty": "traceball", "radius": 1.0}, "shape"),
