@@ -57,6 +57,10 @@ class NumpyBackend:
         """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
         return np.zeros((rows, columns), self.dtype)
 
+    def ones(self, rows: int) -> Any:
+        """A vector of ones in the precision of sums."""
+        return np.ones(rows, self.dtype)
+
     def widened(self, X: Any) -> Any:
         """X in float64."""
         return X.astype(np.float64, copy=False)
@@ -215,6 +219,9 @@ class TorchBackend:
     def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
         kind = self.stored if stored else self.summed
         return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
+
+    def ones(self, rows: int) -> Any:
+        return self.torch.ones(rows, dtype=self.summed, device=self.device)
 
     def widened(self, X: Any) -> Any:
         return X.to(self.torch.float64)

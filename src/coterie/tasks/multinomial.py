@@ -91,7 +91,7 @@ class _Softmax(OnBackend):
         super().__init__(table.X, means)
         self.X, self.classes, self.dense = table.X, classes, dense
         self.labels = self.backend.labels(table.y)
-        self.weights = self.backend.here(np.ones(table.n) if table.weights is None else table.weights)
+        self.weights = self.backend.ones(table.n) if table.weights is None else self.backend.here(table.weights)
         self.weighted = table.weights is not None
         self.A = self.backend.zeros(table.n, classes)
         self.P = self.backend.zeros(table.n, classes, stored=True)
