@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -25,16 +26,37 @@ def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, R
         yield lambda t, record: None
         return
     began = shown = time.monotonic()
-    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
+    live = Live(Text(), console=console, auto_refresh=False, transient=True)
 
-        def watch(t: int, record: Record | None) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if now - began >= PATIENCE_SECONDS and now - shown >= 0.1:
-                live.update(_line(title, t, record, now - began), refresh=True)
-                shown = now
+    def show(line: Callable[[float], Text], pause: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - began >= PATIENCE_SECONDS and now - shown >= pause:
+            live.update(line(now - began), refresh=True)
+            shown = now
 
-        yield watch
+    def compiling() -> None:
+        show(lambda _: Text.assemble((title, "bold"), "  compiling, once on this machine"), 0.0)
+
+    # First the listener: numba keeps the streams that it finds when it is imported, and a live line replaces them.
+    with _before_compiling(compiling), live:
+        yield lambda t, record: show(lambda seconds: _line(title, t, record, seconds), 0.1)
+
+
+@contextmanager
+def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
+    """Call that whenever a kernel is compiled that is not in numba's cache yet."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            show()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
 
 
 @contextmanager

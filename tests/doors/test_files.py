@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from numba.core import event
 from rich.console import Console
 
 import coterie as co
@@ -128,6 +129,20 @@ def test_the_line_names_rows(tmp_path, monkeypatch):
         co.read(path, target="y")
     assert "300 of 300 rows" in shown.getvalue()
     assert "reading shop.parquet" in shown.getvalue()
+
+
+def test_the_line_names_what_is_compiled(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=100))
+    with progress.progress_watch(None, "newton"):
+        with event.trigger_event("numba:compile"):
+            assert "compiling" not in shown.getvalue(), "not for what is over at once"
+        monkeypatch.setattr(progress, "PATIENCE_SECONDS", -1.0)
+        with event.trigger_event("numba:compile"):
+            assert "compiling, once" in shown.getvalue()
+    told = shown.getvalue()
+    with event.trigger_event("numba:compile"):
+        assert shown.getvalue() == told
 
 
 # -- larger than memory ------------------------------------------------------------------------------------------------

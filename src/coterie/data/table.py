@@ -12,6 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse
+from coterie.data.leaves import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.errors import InvalidData
 
@@ -75,7 +76,7 @@ class Table:
         Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
         """
         rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
-        return digest(self.X, self.y, self.weights, *rest)
+        return digest(fingerprint(self.X), self.y, self.weights, *rest)
 
     def take_rows(self, rows: Indices) -> Table:
         """Those rows in that order; a contiguous block shares memory with this table."""
