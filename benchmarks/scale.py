@@ -52,6 +52,7 @@ def rows() -> Iterator[Row]:
 def columns() -> Iterator[Row]:
     """Columns of 20,000 rows, eight agents."""
     yield "columns", "method", "rounds", "s", "MB sent"
+    fitted(made(1000, 30))
     for d in (30, 300, 1000):
         result, seconds = fitted(made(20_000, d))
         yield f"{d:,}", name(result), result.rounds, f"{seconds:.2f}", f"{result.bill.total.bits / 8e6:.2f}"
