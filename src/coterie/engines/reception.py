@@ -161,7 +161,9 @@ class Reception:
                 while True:
                     kind, thing = unpack(line.recv_bytes(), self.door.key)
                     if kind == "hello" and thing in self._seen:
-                        return  # Spark began a task again; the job is over in any case.
+                        # Spark began a task again. If it went home at once, Spark would end the other one.
+                        self._over.wait()
+                        return
                     if kind == "hello":
                         process = thing
                         self._seen.add(process)
@@ -193,7 +195,8 @@ def serve(door: Door, process: int) -> None:
             line.send_bytes(pack((kind, thing), door.key))
 
     def hear() -> None:
-        with contextlib.suppress(EOFError, OSError):
+        last: tuple[str, Any] = ("leave", None)
+        try:
             while True:
                 kind, thing = pickle.loads(unseal(line.recv_bytes(), door.key))
                 if kind == "leave":
@@ -204,9 +207,13 @@ def serve(door: Door, process: int) -> None:
                     addresses.put(thing)
                 else:
                     orders.put((kind, thing))
+        except (EOFError, OSError):
+            pass
+        except Exception as error:  # an order that cannot be read here: it names what cannot be imported, say
+            last = "refused", error
         stop.set()
         addresses.put(())
-        orders.put(("leave", None))
+        orders.put(last)
 
     # Where this machine is seen from the driver's, the others see it, too.
     with socket.socket(fileno=os.dup(line.fileno())) as seen:
@@ -216,6 +223,8 @@ def serve(door: Door, process: int) -> None:
         threading.Thread(target=hear, daemon=True).start()
         while (order := orders.get())[0] != "leave":
             kind, thing = order
+            if kind == "refused":
+                raise thing
             if kind == "ask":
                 tell("answers", [answered(question) for question in thing])
                 continue

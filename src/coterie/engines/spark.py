@@ -1,12 +1,14 @@
-"""Spark: agents live in the tasks of one barrier stage; words travel on streams between the tasks.
+"""Spark: agents live in the tasks of one job; words travel on streams between the tasks.
 
-Spark starts all tasks together, next to their data, and tells each where the others are (`allGather`, once, because
-each call sleeps a second). Where a task dies and there is a checkpoint, Spark itself starts the stage again, which goes
-on from the newest snapshot that all processes have. For that, a shuffle stands behind the stage: a barrier stage whose
-result is collected directly is never retried.
+The tasks read their rows once, next to where these lie, and stay: they are asked, and they run, see `reception`. Where
+a task dies, the job is over; with a checkpoint, another one goes on from the newest snapshot that all processes have.
 
-Where barrier stages are not to be had (dynamic allocation forbids them), `Spark(barrier=False)` makes every word a job
-of its own, see `replayed`: slow, and as robust as Spark's own jobs.
+All tasks have to run at the same time. Spark's barrier stages would see to that, but they refuse every frame that was
+made by `coalesce` or `union`, and more partitions than slots could not be put together without a shuffle. So the driver
+takes no more tasks than there are slots, and waits until all of them have knocked.
+
+Where tasks cannot stay, or not reach each other, `Spark(barrier=False)` makes every word a job of its own, see
+`replayed`: slow, and as robust as Spark's own jobs.
 """
 
 from __future__ import annotations
@@ -42,16 +44,18 @@ T = TypeVar("T")
 
 LEAVE_SECONDS = 3.0
 """How long tasks may take to leave before they are cancelled."""
+WHY_SECONDS = 5.0
+"""How long to wait for Spark's word on a task that is gone."""
 RESULT = "process int, thing binary"
 """The columns that a task on a DataFrame hands back."""
 
 
 @dataclass(frozen=True)
 class Spark(Supervised):
-    """Agents in the tasks of a barrier stage, in the active Spark session or a new one on this machine."""
+    """Agents in the tasks of one job, in the active Spark session or a new one on this machine."""
 
     name: ClassVar[str] = "spark"
-    summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    summary: ClassVar[str] = "in the tasks of one job of the active Spark session"
     turn_seconds: ClassVar[float] = 0.001
     start_seconds: ClassVar[float] = 14.0
     needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
@@ -101,7 +105,7 @@ class Spark(Supervised):
         for agent, home in enumerate(homes):
             shares = homes.count(home)
             sources.append(_Partition(described, f"{name} {agent}", agent - homes.index(home), shares))
-        return replace(self, _stage=_Stage(tasks, count, frame, parts == tasks)), sources
+        return replace(self, _stage=_Stage(tasks, count, frame)), sources
 
     def _tasks(self, context: Any, agents: int | None) -> int:
         """How many tasks this Spark runs at the same time; no more than there are agents, or than was said."""
@@ -172,10 +176,10 @@ class Spark(Supervised):
 class _Stage:
     """The tasks of one job: they read their rows once, and stay to be asked and to run while somebody holds them."""
 
-    def __init__(self, tasks: int, agents: int, frame: Any = None, barrier: bool = True):
+    def __init__(self, tasks: int, agents: int, frame: Any = None):
         self.tasks, self.frame = tasks, frame
         self.called: Callable[[int], str] = "task {}".format
-        self._homes, self._barrier = assigned(agents, tasks), barrier
+        self._homes = assigned(agents, tasks)
         self._reception: Reception | None = None
         self._holders, self._failure, self._ended, self._group = 0, list[Exception](), threading.Event(), ""
 
@@ -232,14 +236,11 @@ class _Stage:
             context.setJobGroup(self._group, "Coterie: agents", interruptOnCancel=True)
             with this_interpreter(context):
                 if self.frame is None:
-                    job = (
-                        context.parallelize(range(self.tasks), self.tasks)
-                        .barrier()
-                        .mapPartitions(_Serve(reception.door))
-                    )
+                    numbers = context.parallelize(range(self.tasks), self.tasks)
+                    job = numbers.mapPartitions(_Serve(reception.door))
                     job._jrdd  # noqa: B018 - now, with this interpreter
                 else:
-                    job = self.frame.mapInArrow(_ServeRows(reception.door), RESULT, barrier=self._barrier)
+                    job = self.frame.mapInArrow(_ServeRows(reception.door), RESULT)
             job.collect()
         except Exception as error:
             failure.append(error)
@@ -250,7 +251,7 @@ class _Stage:
     def _why(self, task: int, error: Exception | None) -> Exception:
         """What became of a task, or of all of them (−1)."""
         if error is None:
-            self._ended.wait(LEAVE_SECONDS)
+            self._ended.wait(WHY_SECONDS)
             error = next(iter(self._failure), None)
         text = str(error)
         if re.search(r"No module named '(coterie|numpy|numba|scipy|msgspec|pyarrow)|PYTHON_VERSION_MISMATCH", text):
@@ -259,8 +260,7 @@ class _Stage:
                 f"one that can, on every machine, before the session starts; here, that is {sys.executable}."
             )
         else:
-            found = re.search(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)", text)
-            found = found or re.search(r"Task (\d+) in stage", text) or re.search(r"Lost task (\d+)\.", text)
+            found = re.search(r"Task (\d+) in stage", text) or re.search(r"Lost task (\d+)\.", text)
             if error is not None and (found is None or "PYTHON_EXCEPTION" in text):
                 return error
             reason = "its Python process died" if "exited unexpectedly" in text else "its task failed"

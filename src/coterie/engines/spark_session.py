@@ -17,14 +17,12 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # Too few free slots are an error after seconds, not after minutes.
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
 }
 """Of a session that this engine starts because there is none."""
 
 
 def session() -> Any:
+    """The active one, or a new one on this machine."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as missing:
