@@ -70,7 +70,7 @@ class _Softmax(OnBackend):
         super().__init__(table.X)
         self.X, self.classes, self.dense = table.X, classes, dense
         self.labels = self.backend.labels(table.y)
-        self.weights = self.backend.here(np.ones(table.n) if table.weights is None else table.weights)
+        self.weights = self.backend.ones(table.n) if table.weights is None else self.backend.here(table.weights)
         self.weighted = table.weights is not None
         self.A = self.backend.zeros(table.n, classes)
         self.P = self.backend.zeros(table.n, classes, stored=True)
@@ -114,8 +114,8 @@ class _Softmax(OnBackend):
     def _gradient(self) -> Any:
         return self.backend.gram(self.X, self._residual())
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self._gradient() if self.G is None else self.G).copy()
+    def matrix(self) -> Any:
+        return self._gradient() if self.G is None else self.G
 
     def squared_norm(self) -> float:
         return self.backend.gram_square(self.X, self._residual())

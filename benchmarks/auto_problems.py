@@ -1,0 +1,235 @@
+"""Forty problems for `method="auto"`: its cost model is calibrated on twenty of them and tested on the other twenty.
+
+The data of the first twenty is made here. That of the others is made by scikit-learn or comes with it: measurements,
+digits, patches of two photographs, and the lines of its descriptions as text. Both sets were fixed before anything was
+calibrated. No number of the package may be chosen by what happens on `TESTING`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn import datasets
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.preprocessing import KBinsDiscretizer, PolynomialFeatures
+
+import coterie as co
+
+Data = tuple[Any, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem, how to get its data, and who has which part of it."""
+
+    problem: co.Problem
+    data: Callable[[], Data]
+    agents: int = 8
+    split: str = "samples"
+    network: str | None = None
+
+
+# -- data for calibration: made here ----------------------------------------------------------------------------------
+
+
+def _labels(scores: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:
+    """Labels that follow scores: classes with noise, numbers with noise and outliers, or counts."""
+    scores = scores / (np.std(scores) or 1.0)
+    if kind == "classes":
+        return np.where(scores + 0.5 * rng.standard_normal(len(scores)) > 0, 1.0, -1.0)
+    if kind == "counts":
+        return rng.poisson(np.exp(np.clip(scores, -3, 3))).astype(float)
+    wild = np.where(rng.random(len(scores)) < 0.05, 5 * rng.standard_normal(len(scores)), 0.0)
+    return np.asarray(scores + 0.3 * rng.standard_normal(len(scores)) + (wild if kind == "outliers" else 0.0))
+
+
+def _gaussian(n: int, d: int, kind: str, *, correlated: float = 0.0, few: int = 0, seed: int = 0) -> Data:
+    """Gaussian columns; correlated, the spectrum falls like k to that power; labels depend on `few` columns, or all."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    if correlated:
+        turned, _ = np.linalg.qr(rng.standard_normal((d, d)))
+        X = X * np.arange(1, d + 1) ** -correlated @ turned
+        X /= X.std()
+    w = rng.standard_normal(d) * (np.arange(d) < (few or d))
+    return X, _labels(X @ w, kind, rng)
+
+
+def _sparse(n: int, d: int, share: float, kind: str, *, seed: int = 0) -> Data:
+    """Columns that are rarer and rarer, as words are; so many of the numbers are not 0."""
+    rng = np.random.default_rng(seed)
+    chance = 1.0 / np.arange(1, d + 1) ** 0.9
+    chance = np.minimum(1.0, chance * share * d / chance.sum())
+    columns = [np.flatnonzero(rng.random(n) < p) for p in chance]
+    rows, places = np.concatenate(columns), np.repeat(np.arange(d), [len(column) for column in columns])
+    X = sp.csr_array((rng.lognormal(0.0, 0.5, len(rows)), (rows, places)), shape=(n, d))
+    return X, _labels(X @ (rng.standard_normal(d) * (rng.random(d) < 0.2)), kind, rng)
+
+
+def _categories(n: int, columns: int, levels: int, kind: str) -> Data:
+    """One column for every level of every category, tall and sparse."""
+    rng = np.random.default_rng(5)
+    drawn = rng.integers(0, levels, (n, columns)) + levels * np.arange(columns)
+    X = sp.csr_array((np.ones(n * columns), drawn.ravel(), columns * np.arange(n + 1)), shape=(n, columns * levels))
+    return X, _labels(X @ rng.standard_normal(columns * levels), kind, rng)
+
+
+def _fields(n: int, side: int) -> Data:
+    """Smooth random fields as pixels from 0 to 1, half of them with a brighter middle."""
+    rng = np.random.default_rng(6)
+    k = np.fft.fftfreq(side)
+    fall = 1.0 / (0.05 + np.hypot(k[:, None], k))
+    waves = np.fft.fft2(rng.standard_normal((n, side, side))) * fall
+    field = np.real(np.fft.ifft2(waves))
+    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
+    bump = np.exp(-(np.hypot(*np.meshgrid(*2 * [np.linspace(-2, 2, side)])) ** 2))
+    pixels = field / field.std() + 0.7 * y[:, None, None] * bump
+    return (1 / (1 + np.exp(-pixels))).reshape(n, -1).astype(np.float32), y.astype(np.float32)
+
+
+_P = co.Problem
+_FIVES = tuple(k // 5 for k in range(20))
+CALIBRATION = {
+    "correlated": Case(_P("logistic", "l2", 1e-4), partial(_gaussian, 4000, 200, "classes", correlated=0.7)),
+    "tall": Case(
+        _P("logistic", "group", 1e-2, groups=_FIVES, intercept=True), partial(_gaussian, 20000, 20, "classes"), 16
+    ),
+    "fields": Case(_P("logistic", "l2", 1e-4), partial(_fields, 6000, 28), 4),
+    "words": Case(_P("logistic", "l2", 1e-4), partial(_sparse, 3000, 6000, 0.01, "classes"), 4),
+    "rare words": Case(_P("logistic", "l1", 1e-3), partial(_sparse, 4000, 8000, 0.005, "classes", seed=1)),
+    "genes": Case(_P("logistic", "l1", 2e-2), partial(_gaussian, 300, 2000, "classes", few=10), 2),
+    "ridge": Case(_P("squared", "l2", 1e-3), partial(_gaussian, 5000, 50, "numbers", correlated=1.0), 16),
+    "lasso": Case(_P("squared", "l1", 5e-2), partial(_gaussian, 400, 1500, "numbers", few=20), 4),
+    "sparse net": Case(_P("squared", "elasticnet", 1e-3), partial(_sparse, 3000, 3000, 0.01, "numbers", seed=2)),
+    "bounded": Case(_P("squared", "nonnegative"), partial(_gaussian, 1500, 100, "numbers", correlated=0.5)),
+    "margin": Case(_P("hinge", "l2", 1e-3), partial(_gaussian, 2000, 40, "classes", correlated=0.5)),
+    "wide margin": Case(_P("hinge", "l2", 1e-3), partial(_sparse, 2000, 3000, 0.01, "classes", seed=3), 4),
+    "categories": Case(_P("squared_hinge", "l2", 1e-4), partial(_categories, 10000, 8, 20, "classes"), 1),
+    "outliers": Case(_P("huber", "l2", 1e-3), partial(_gaussian, 2000, 300, "outliers", correlated=0.5), 64),
+    "counts": Case(_P("poisson", "l2", 1e-3, intercept=True), partial(_gaussian, 1500, 60, "counts")),
+    "medians": Case(_P("absolute", "l1", 1e-2), partial(_gaussian, 800, 30, "outliers", few=5)),
+    "upper": Case(_P("quantile", "box", lower=-0.2, upper=0.2, level=0.9), partial(_gaussian, 1000, 20, "outliers"), 4),
+    "columns": Case(_P("logistic", "l2", 1e-3), partial(_gaussian, 600, 300, "classes", correlated=0.5), 4, "features"),
+    "wide columns": Case(
+        _P("squared", "l1", 3e-2), partial(_gaussian, 300, 1200, "numbers", few=10), 8, "features", "ring"
+    ),
+    "columns of words": Case(
+        _P("huber", "elasticnet", 1e-3), partial(_sparse, 2000, 2000, 0.01, "outliers", seed=4), 16, "features"
+    ),
+}
+
+
+# -- data for testing: made by scikit-learn, or part of it ------------------------------------------------------------
+
+
+def _scaled(X: Any) -> np.ndarray:
+    X = np.asarray(X, float)
+    spread = X.std(axis=0)
+    return (X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0]
+
+
+def _signs(y: Any) -> np.ndarray:
+    return np.where(y, 1.0, -1.0)
+
+
+def _cancer(degree: int = 1) -> Data:
+    X, y = datasets.load_breast_cancer(return_X_y=True)
+    return _scaled(PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))), _signs(y == 1)
+
+
+def _diabetes(degree: int = 1) -> Data:
+    X, y = datasets.load_diabetes(return_X_y=True)
+    return _scaled(PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))), _scaled(y[:, None])[:, 0]
+
+
+def _digits(what: str) -> Data:
+    """Even or odd; how dark the lower half is, from the upper one; one pixel from the others."""
+    pixels, y = datasets.load_digits(return_X_y=True)
+    if what == "odd":
+        return _scaled(pixels), _signs(y % 2 == 1)
+    if what == "counts":
+        return _scaled(pixels[:, :32]), np.sum(pixels[:, 32:] > 8, axis=1).astype(float)
+    others = np.delete(pixels / 16, 28, axis=1)
+    return others, pixels[:, 28] / 16
+
+
+@cache
+def _patches(n: int, side: int = 28) -> Data:
+    """Grey patches of two photographs; which one they are of."""
+    rng = np.random.default_rng(0)
+    photographs = [photo.mean(axis=2, dtype=np.float32) / 255 for photo in datasets.load_sample_images().images]
+    y = rng.integers(0, 2, n)
+    height, width = photographs[0].shape
+    top, left = rng.integers(0, height - side, n), rng.integers(0, width - side, n)
+    X = np.array([photographs[k][i : i + side, j : j + side].ravel() for k, i, j in zip(y, top, left, strict=True)])
+    return X, _signs(y).astype(np.float32)
+
+
+def _middle(n: int) -> Data:
+    """The pixel in the middle of a patch, from the others."""
+    X, _ = _patches(n)
+    X = X - X.mean(axis=1, keepdims=True)
+    return np.delete(X, 406, axis=1), X[:, 406].copy()
+
+
+@cache
+def _text(columns: int) -> Data:
+    """Lines of the descriptions of scikit-learn's data, by their groups of letters: of medicine, or not."""
+    medicine = [datasets.load_breast_cancer().DESCR, datasets.load_diabetes().DESCR, datasets.load_linnerud().DESCR]
+    others = [datasets.load_digits().DESCR, datasets.load_iris().DESCR, datasets.load_wine().DESCR]
+    lines, y = [], []
+    for label, texts in ((True, medicine), (False, others)):
+        for text in texts:
+            words = text.split()
+            pieces = [" ".join(words[k : k + 8]) for k in range(0, len(words), 2)]
+            lines += pieces
+            y += [label] * len(pieces)
+    X = HashingVectorizer(analyzer="char_wb", ngram_range=(2, 4), n_features=columns).transform(lines)
+    order = np.random.default_rng(1).permutation(len(y))
+    return sp.csr_array(X)[order], _signs(np.array(y)[order])
+
+
+def _binned(n: int) -> Data:
+    """Friedman's first function above its median, of columns in 16 bins each: tall and sparse."""
+    X, y = datasets.make_friedman1(n, 10, noise=1.0, random_state=2)
+    bins = KBinsDiscretizer(16, encode="onehot", strategy="uniform").fit_transform(X)
+    return sp.csr_array(bins), _signs(y > np.median(y))
+
+
+def _friedman(which: int, n: int, degree: int = 1, positive: bool = False) -> Data:
+    made = (datasets.make_friedman1, datasets.make_friedman2, datasets.make_friedman3)[which - 1]
+    X, y = made(n, noise=0.0 if positive else 1.0, random_state=which)
+    y = y / y.mean() if positive else _scaled(y[:, None])[:, 0]
+    if positive:
+        y = y * np.random.default_rng(3).gamma(4.0, 0.25, n)
+    return _scaled(PolynomialFeatures(degree, include_bias=False).fit_transform(_scaled(X))), y
+
+
+TESTING = {
+    "photographs": Case(_P("logistic", "l2", 1e-4), partial(_patches, 20000)),
+    "cancer pairs": Case(_P("logistic", "l2", 1e-3), partial(_cancer, 2), 4),
+    "cancer few": Case(_P("logistic", "l1", 1e-2, intercept=True), partial(_cancer, 2), 8),
+    "text": Case(_P("logistic", "l2", 1e-4), partial(_text, 8192)),
+    "text few": Case(_P("logistic", "l1", 1e-3), partial(_text, 8192), 4),
+    "text regression": Case(_P("squared", "l2", 1e-3), partial(_text, 4096), 2),
+    "middle pixel": Case(_P("squared", "l2", 1e-4), partial(_middle, 5000), 16),
+    "diabetes triples": Case(_P("squared", "l1", 2e-2), partial(_diabetes, 3), 4),
+    "friedman net": Case(_P("squared", "elasticnet", 1e-2), partial(_friedman, 1, 3000, 2), 64),
+    "pixel bounded": Case(_P("squared", "nonnegative"), partial(_digits, "pixel")),
+    "digits margin": Case(_P("hinge", "l2", 1e-3), partial(_digits, "odd")),
+    "text margin": Case(_P("hinge", "l2", 1e-3), partial(_text, 4096), 4),
+    "binned": Case(_P("squared_hinge", "l2", 1e-4), partial(_binned, 20000), 16),
+    "diabetes huber": Case(_P("huber", "group", 1e-2, groups=_FIVES * 3 + _FIVES[:5]), partial(_diabetes, 2), 2),
+    "dark pixels": Case(_P("poisson", "l2", 1e-3, intercept=True), partial(_digits, "counts")),
+    "friedman gamma": Case(_P("gamma", "l2", 1e-3, intercept=True), partial(_friedman, 1, 1000, 2, positive=True), 1),
+    "diabetes medians": Case(_P("absolute", "l1ball", radius=1.0), partial(_diabetes, 2), 4),
+    "cancer columns": Case(_P("logistic", "l2", 1e-3, intercept=True), _cancer, 3, "features"),
+    "digit columns": Case(_P("squared", "l1", 1e-2), partial(_digits, "pixel"), 8, "features", "ring"),
+    "patch columns": Case(_P("quantile", "l2", 1e-2, level=0.7), partial(_middle, 600), 4, "features"),
+}
+SETS = {"calibration": CALIBRATION, "testing": TESTING}
