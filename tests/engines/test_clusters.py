@@ -299,7 +299,7 @@ def test_low_rank_estimators_fit_a_spark_frame_where_it_lies(target, on_spark):
     given = (frame.select("x", *target), target) if target == ["a", "b"] else (co.Rows(frame, target, columns="x"),)
     with pytest.warns(ConvergenceWarning, match="iteration_limit"):
         estimator.fit(*given)
-    problem = co.Problem("multinomial" if classes else "squared", "traceball", radius=3.0)
+    problem = co.Problem("multinomial" if classes else "squared", "traceball", radius=3.0, intercept=True)
     expected = co.solve(problem, [*zip(halves, labels, strict=True)], **LOW_RANK)
     np.testing.assert_allclose(estimator.coef_, expected.model.coef_.T, rtol=0, atol=1e-10)
     assert estimator.bill_ == expected.bill

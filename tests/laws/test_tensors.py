@@ -93,7 +93,10 @@ def test_the_data_stays_where_it_is(device, monkeypatch):
 def test_agents_on_several_devices_and_weights(device):
     problem, cut = problem_of("logistic", "l2"), 2000
     parties = [(X[:cut], Y["logistic"][:cut], WEIGHTS[:cut]), (X[cut:], Y["logistic"][cut:], WEIGHTS[cut:])]
-    there = [(torch.from_numpy(x).to(place), y, s) for (x, y, s), place in zip(parties, ["cpu", device], strict=True)]
+    there = [
+        (torch.from_numpy(x).to(place).requires_grad_(), torch.from_numpy(y), s)
+        for (x, y, s), place in zip(parties, ["cpu", device], strict=True)
+    ]
     arrays, tensors = (co.solve(problem, data, method="newton", tol=1e-12) for data in (parties, there))
     np.testing.assert_allclose(tensors.model.coef_, arrays.model.coef_, atol=1e-8)
 

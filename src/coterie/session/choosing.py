@@ -46,7 +46,7 @@ FITS = 60
 """About so many of them are needed for a choice among linear models."""
 Prices = tuple[float, float, float]
 """λ, μ and ν."""
-START, STEP, STEPS = (1e-2, 0.2, 0.1), 4.0, 4
+START, STEP, STEPS = (1e-2, 0.2, 0.1), 3.0, 5
 """Where the search for prices begins, by what factor it goes on, and how often at most: λ of the common model, and μ
 and ν times the number of users. λ and μ are in units of the columns' variance."""
 WORTH, FAR = 2e-3, 0.2
