@@ -22,9 +22,10 @@ from coterie.bill import Bill, Cost
 from coterie.data import Table
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
-from coterie.data.remote import Rows
+from coterie.data.remote import Rows, Source
 from coterie.data.summary import TableSummary
 from coterie.data.table import columns_of
+from coterie.engines import Engine
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of, points_of
@@ -259,7 +260,10 @@ def path(
     if _is_remote(data, settings.get("engine", "local")):
         if cv is not None and split != "samples":
             raise InvalidData(f"folds of data split by {split} need it here, not at workers: leave cv out, or read it.")
-        return _there(problem, attach_offset(data, offset, split), chosen, cv, rule, count, agents, settings)
+        hosted = find_engine(settings["engine"]).hosting(attach_offset(data, offset, split), agents)
+        assert hosted is not None
+        with hosted[0].held():
+            return _there(problem, *hosted, chosen, cv, rule, count, settings)
     recipes = settings.get("prepare")
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
@@ -298,19 +302,16 @@ def path(
 
 def _there(
     problem: Problem,
-    data: Any,
+    engine: Engine,
+    sources: Sequence[Source],
     strengths: tuple[float, ...] | None,
     cv: int | None,
     rule: str,
     count: int,
-    agents: Any,
     settings: dict[str, Any],
 ) -> Path:
     """The path of data that stays at the workers of a cluster."""
     split, seed, network = settings["split"], settings["seed"], settings.get("network")
-    hosted = find_engine(settings["engine"]).hosting(data, agents)
-    assert hosted is not None
-    engine, sources = hosted
     secure = wants_secure_sums(settings.get("secure_sums"), split, len(sources), engine.apart)
     carrying, sent, ready = make_network(network, split, len(sources), seed), Cost(), sources
     how = {**settings, "engine": engine}
