@@ -88,9 +88,8 @@ def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
         np.testing.assert_array_equal(found.scores, local.scores)
         np.testing.assert_array_equal(found.coefficients, local.coefficients)
     assert all(one.holds for one in together(tmp_path, tables, work=verify_together))
-    write_study(tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2))
     with pytest.raises(InvalidInput, match="leave radius out"):
-        together(tmp_path, tables)
+        write_study(tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2))
 
 
 def test_columns_at_several_parties_too(tmp_path):
