@@ -35,7 +35,7 @@ ORDER = {
     "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
     "Engines": "engines",
     "Papers": "papers",
-    "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
+    "Results": ["benchmarks.md", "scale.md", "gallery.md", "second-order.md"],
     "Extend": [
         "add-a-loss.md",
         "add-a-method.md",
