@@ -84,7 +84,7 @@ def users() -> Iterator[Row]:
 
 
 NETWORKS = {
-    "server": lambda m: co.networks.network("star", m),
+    "star": lambda m: co.networks.network("star", m),
     "expander": lambda m: co.networks.network("expander", m, seed=0),
     "lattice": lambda m: co.networks.network("lattice", m),
     "ring": lambda m: co.networks.network("ring", m),
@@ -151,7 +151,7 @@ WEATHER = {
     "stragglers": {"tail": 0.5, "lost": 0.01, "slow": 0.5},
     "worse stragglers": {"tail": 0.5, "lost": 0.01, "slow": 1.5},
 }
-"""What goes wrong on the way, beside 20 ms a hop and 10 s of work before each Sum: a pass over a million rows."""
+"""What goes wrong on the way, beside 20 ms per hop and 10 s of work before each Sum: a pass over a million rows."""
 
 
 def sums(parties: int = 1000) -> Iterator[Row]:
