@@ -107,23 +107,32 @@ class Figure3(Study):
                 "Each agent's part of w converges to its part of w*.",
                 off <= 1e-2,
                 f"‖w_k − w_k*‖ / ‖w*‖ is at most {off:.1e} with the longest pipeline",
+                fails_if="one agent's part is more than a hundredth of ‖w*‖ away at the end (our threshold).",
             ),
             Claim(
                 "It converges exponentially (for J > 1; the title, and Theorem 1).",
                 min(straight.values()) >= STRAIGHT,
-                f"correlation of −log error with epochs, after a tenth of them, at least {STRAIGHT:g}: "
+                "correlation of −log error with epochs, after a tenth of them: "
                 + ", ".join(f"{label}: {value:.3f}" for label, value in straight.items()),
+                fails_if=f"the correlation is below {STRAIGHT:g} for one J (our threshold).",
             ),
-            Claim("The larger J, the faster the algorithm converges.", falling, f"log10 error at the end: {listed}"),
+            Claim(
+                "The larger J, the faster the algorithm converges.",
+                falling,
+                f"log10 error at the end: {listed}",
+                fails_if="a larger J ends with a larger error, above what is known of the optimum.",
+            ),
             Claim(
                 "Without a pipeline it converges for small enough steps, but slowly.",
                 careful < -1 and careful > plain[2],
                 f"log10 error at the end: {every}",
+                fails_if="J = 1 with the small step does not come below a tenth (our threshold), or is ahead of J = 2.",
             ),
             Claim(
                 "For the same number of gradients it is faster than the full-gradient method.",
                 max(careful, *(value for J, value in plain.items() if J > 1)) < full,
                 f"log10 error at the end: full gradient {full:.2f}, {every}",
+                fails_if="the full-gradient method is ahead of one J > 1, or of J = 1 with the small step.",
             ),
         ]
 

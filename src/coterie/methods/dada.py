@@ -65,6 +65,7 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
+UNNAMED = "graph_factor", "alone", "graph_rounds"
 Phase = Literal["alone", "graph", "models"]
 
 
@@ -126,6 +127,10 @@ class Dada(Method[State]):
     """Whether users keep the models that they were sent in graph steps (Appendix C)."""
     alternations: int = 5
     """How often the graph is learned before the models are finished."""
+    alone: int | None = None
+    """Rounds of learning alone before the graph is learned; None: 10, or 30 with schedule="paper"."""
+    graph_rounds: int | None = None
+    """Rounds in which the graph is learned each time; None: 20, or 10 with schedule="paper"."""
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -138,9 +143,9 @@ class Dada(Method[State]):
         }.items():
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-        for name in ("local_steps", "sample", "nearest", "alternations"):
+        for name in ("local_steps", "sample", "nearest", "alternations", *UNNAMED[1:]):
             value = getattr(self, name)
-            if not (name == "nearest" and value is None):
+            if not (name in ("nearest", *UNNAMED) and value is None):
                 whole_number(f"{self.name}: {name}", value)
         if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
             raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
@@ -160,8 +165,8 @@ class Dada(Method[State]):
         return replace(self, learn=learn), problem
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters; a factor that is not given is not named, as in older files."""
-        return {name: x for name, x in super().settings().items() if name != "graph_factor" or x is not None}
+        """Name and parameters; newer ones that are not given are not named, as in older files."""
+        return {name: x for name, x in super().settings().items() if name not in UNNAMED or x is not None}
 
     # -- when what is done --------------------------------------------------------------------------------------------
 
@@ -172,7 +177,8 @@ class Dada(Method[State]):
     @property
     def rhythm(self) -> tuple[int, int, int]:
         """Rounds of learning alone, then in turns of the graph and of the models."""
-        return (30, 10, 20) if self.schedule == "paper" else (10, 20, 10)
+        alone, graph, models = (30, 10, 20) if self.schedule == "paper" else (10, 20, 10)
+        return self.alone or alone, self.graph_rounds or graph, models
 
     @property
     def settles_after(self) -> int:
