@@ -13,13 +13,20 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-import coterie
-
 ROOT = Path(__file__).parents[1]
 ORDER = {
     "Start": ["index.md", "quick-start.md", "estimators.md", "which-method.md", "concepts.md"],
     "Tutorials": "tutorials",
-    "Between organisations": ["peers.md", "disclosure.md", "threat-model.md"],
+    "Data and models": [
+        "description.md",
+        "preparation.md",
+        "strength.md",
+        "evaluation.md",
+        "inference.md",
+        "survival.md",
+        "personal.md",
+    ],
+    "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
     "Engines": "engines",
     "Papers": "papers",
     "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
@@ -32,9 +39,8 @@ ORDER = {
         "decisions",
         "changelog.md",
     ],
-    "Reference": ["reference.md", "examples.md"],
+    "Reference": ["reference.md", "errors.md", "examples.md"],
 }
-ESTIMATORS, REST = "<!-- estimators -->", "<!-- the rest -->"
 CITED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "examples": "examples.md"}
 
 
@@ -51,8 +57,6 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links to files of the repository lead to the pages made of them; those to code become plain text."""
     here = page.file.src_uri
-    if here == "reference.md":
-        markdown = _completed(markdown)
     made_of = {made: source for source, made in CITED.items()}
     folder = posixpath.dirname(made_of.get(here, "docs/" + here))
 
@@ -96,18 +100,6 @@ def _examples() -> str:
     for path in sorted((ROOT / "examples").glob("*.py")):
         parts.append(f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{path.read_text()}```\n")
     return "\n".join(parts)
-
-
-def _completed(reference: str) -> str:
-    """The reference with every public name: estimators in their place, what nobody put in order at the end."""
-    for name in coterie.__all__:
-        module = getattr(getattr(coterie, name), "__module__", None)
-        named = f"::: {module}.{name}\n"
-        if not str(module).startswith("coterie.") or named in reference or f"::: {module}\n" in reference:
-            continue
-        place = ESTIMATORS if str(module).startswith("coterie.estimators.") else REST
-        reference = reference.replace(place, named + place)
-    return reference
 
 
 def _anchor(name: str) -> str:

@@ -14,10 +14,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
-from coterie.estimators.choice import deal_by_class
 from coterie.estimators.personalized import cross_validated
 from coterie.models import load_model
 from coterie.predictors import Given, Stumps
+from coterie.session.choosing import deal_by_class
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
@@ -321,7 +321,8 @@ def test_camps_are_found_by_those_who_learn_from_similar_users():
 def test_folds_are_dealt_class_by_class():
     _, y, users, _ = levels()
     tables = [co.Table(np.zeros((int((users == k).sum()), 1)), y[users == k], name=str(k)) for k in range(4)]
-    for table, fold in zip(tables, deal_by_class(tables, 4, 0, True), strict=True):
+    for index, table in enumerate(tables):
+        fold = deal_by_class(table, index, 4, 0, True)
         for label in np.unique(table.y):
             counts = np.bincount(fold[table.y == label], minlength=4)
             assert counts.max() - counts.min() <= 1

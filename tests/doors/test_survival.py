@@ -20,7 +20,7 @@ import coterie as co
 from coterie.cli import app
 from coterie.data.remote import table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
-from coterie.peers.agent import read_own
+from coterie.peers.party import read_own
 from coterie.peers.study import load_party
 from coterie.session.remote import remote_tables
 from coterie.session.tables import prepare_tables

@@ -30,8 +30,8 @@ from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolErro
 from coterie.methods import METHODS
 from coterie.methods.disclosure import Disclosure
 from coterie.models import load_model
-from coterie.peers.agent import fit_together, read_own
 from coterie.peers.disclosure import check_labels, disclosure
+from coterie.peers.party import fit_together, read_own
 from coterie.peers.proof import verify_together
 from coterie.peers.scores import predict_together
 from coterie.peers.study import load_party, load_study

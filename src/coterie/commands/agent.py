@@ -81,8 +81,8 @@ def saying(party: str) -> Callable[[str], None]:
 
 def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
     """What each of these parties would send; nothing is sent."""
-    from coterie.peers.agent import read_own
     from coterie.peers.disclosure import disclosure
+    from coterie.peers.party import read_own
     from coterie.peers.study import load_party
 
     pages = []
@@ -97,7 +97,7 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
 
 
 def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -> int:
-    from coterie.peers.agent import fit_together
+    from coterie.peers.party import fit_together
     from coterie.peers.study import load_party
 
     own, study = load_party(file, without)
@@ -141,9 +141,9 @@ def ask_for_consent(
     file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
 ) -> co.Table:
     """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
-    from coterie.peers.agent import read_own
     from coterie.peers.consent import ask_once
     from coterie.peers.disclosure import disclosure
+    from coterie.peers.party import read_own
 
     table = read_own(own, study) if table is None else table
     page = disclosure(study, own.party, table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +19,8 @@ from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 
 if TYPE_CHECKING:
-    from coterie.estimators.choice import Trial
     from coterie.report.users import UserRow
+    from coterie.session.choosing import Trial
 
 EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
@@ -148,14 +148,13 @@ def _chosen_fit(
     """The model that does best on rows kept back, of linear ones and, for auto, of boosted ones; and what was tried."""
     import numpy as np
 
-    from coterie.estimators.choice import BOOSTED, LINEAR, choose
+    from coterie.estimators.choice import choose, chosen_fit
+    from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 
     classes = np.unique(np.concatenate([table.y for table in train if table.y is not None]))
     wanted = LINEAR if how["method"] == "shared" else (*LINEAR, *BOOSTED)
-    chosen = choose(train, classes, folds=cv or 3, personal=problem, wanted=wanted, how=how)
-    settings = {name: how[name] for name in ("split", "engine", "tol", "max_rounds", "seed", "progress")}
-    result = co.solve(chosen.candidate.problem, list(train), **{**settings, **chosen.candidate.how})
-    return replace(result, explanation=f"{result.explanation} {chosen}"), chosen.trials
+    chosen = choose(train, classes, folds=cv or FOLDS, personal=problem, wanted=wanted, how=how)
+    return chosen_fit(chosen, train, how), chosen.trials
 
 
 def _saved(path: Path) -> co.models.UserModel:

@@ -100,4 +100,4 @@ class MulticlassFamily(LinearFamily):
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
         used = f"{np.count_nonzero(model.coef_):,} of {model.coef_.size:,} are not zero"
-        return {"Classes": f"{len(model.classes_):,}", "Coefficients": used}
+        return {"Coefficients": used}

@@ -29,7 +29,8 @@ def with_entry(keys: Any, values: Any, key: int, value: float, keep_zero: bool) 
         values[place] = value
         return keys, values
     new_keys, new_values = np.empty(keys.size + 1, keys.dtype), np.empty(keys.size + 1)
-    new_keys[:place], new_values[:place] = keys[:place], values[:place]
     new_keys[place], new_values[place] = key, value
-    new_keys[place + 1 :], new_values[place + 1 :] = keys[place:], values[place:]
+    for old in range(keys.size):
+        new = old + (old >= place)
+        new_keys[new], new_values[new] = keys[old], values[old]
     return new_keys, new_values

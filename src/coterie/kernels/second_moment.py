@@ -63,7 +63,8 @@ def pack(moment: Any, message: Any) -> None:
     """Write the upper triangle, row by row, to the beginning of `message`."""
     d, start = moment.shape[0], 0
     for i in range(d):
-        message[start : start + d - i] = moment[i, i:]
+        for j in range(i, d):
+            message[start + j - i] = moment[i, j]
         start += d - i
 
 

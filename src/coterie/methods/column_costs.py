@@ -45,6 +45,11 @@ def numbers_sent(problem: Problem, network: Network, sizes: Sizes) -> dict[str, 
     }
 
 
+def per_row(sent: dict[str, float], rows: int) -> dict[str, str]:
+    """The same for each row, in three digits."""
+    return {name: f"{float(f'{numbers / max(rows, 1):.3g}'):,.10g}" for name, numbers in sent.items()}
+
+
 def cheaper(sent: dict[str, float], one: str, other: str) -> float:
     """From 0 to 1: how much less the one sends than the other."""
     both = sent[one] + sent[other]
