@@ -77,7 +77,9 @@ class Figure1(Study):
         best = {family: min(found, key=found.__getitem__) for family, found in ends.items()}
         # A graph with all edges is the complete one, whatever it is called.
         rivals = {
-            m: min((ends[f][m], f) for f in ends if f != "complete" and m in ends[f] and counted[f][m].chosen[EDGES] < 1)
+            m: min(
+                (ends[f][m], f) for f in ends if f != "complete" and m in ends[f] and counted[f][m].chosen[EDGES] < 1
+            )
             for m in ends["complete"]
         }
         beaten = {m: found for m, found in rivals.items() if found[0] < ends["complete"][m]}

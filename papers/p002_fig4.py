@@ -73,7 +73,8 @@ class Figure4(Study):
                 "With l1, lin-consensus and proximal-2 are slightly less stable than consensus and proximal-1.",
                 linear > exact,
                 f"powers of ten by which the gap rises on its way, in all: {linear:.2f} against {exact:.2f}",
-                "It depends on the step, and the paper prints neither its steps nor how its gap is made for l1: with ρ = "
+                "It depends on the step, and the paper prints neither its steps nor how its gap is made for l1: with "
+                "ρ = "
                 f"{calm}.",
                 cause="unsaid",
                 fails_if="the gaps of lin-consensus and proximal-2 rise by no more than those of the other two.",

@@ -42,7 +42,8 @@ class Figure2(Study):
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Step 2/(t + 2), as in the paper; DFW-log has K(t) = 1 + 0.5 log t. Ours chooses its steps, for fewer epochs. "
-        "Errors are of new rows, for μ = 10 of several draws. With 40 epochs, tried first, μ = 100 had not settled, and "
+        "Errors are of new rows, for μ = 10 of several draws. With 40 epochs, tried first, μ = 100 had not settled, "
+        "and "
         "the claims about SVA and naive DFW did not hold; with 100, DFW-log had made one power iteration throughout."
     )
 

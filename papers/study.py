@@ -3,7 +3,7 @@
     run(settings) → Numbers → claims → draw
 
 A claim is a sentence of the paper, what would falsify it, and whether these numbers bear it out. One that they do not
-stays in the list, with its numbers, the reason and the numbers that show the reason; no setting is chosen to make it true.
+stays in the list, with its numbers, the reason and what shows the reason; no setting is chosen to make it true.
 """
 
 from __future__ import annotations

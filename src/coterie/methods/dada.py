@@ -128,9 +128,8 @@ class Dada(Method[State]):
     alternations: int = 5
     """How often the graph is learned before the models are finished."""
     alone: int | None = None
-    """Rounds of learning alone before the graph is learned; None: 10, or 30 with schedule="paper"."""
     graph_rounds: int | None = None
-    """Rounds in which the graph is learned each time; None: 20, or 10 with schedule="paper"."""
+    """Rounds of learning alone at first, and of the graph each time; None: 10 and 20, or 30 and 10 as published."""
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -143,10 +142,9 @@ class Dada(Method[State]):
         }.items():
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-        for name in ("local_steps", "sample", "nearest", "alternations", *UNNAMED[1:]):
-            value = getattr(self, name)
-            if not (name in ("nearest", *UNNAMED) and value is None):
-                whole_number(f"{self.name}: {name}", value)
+        for name in ("local_steps", "sample", "nearest", "alternations", "alone", "graph_rounds"):
+            if getattr(self, name) is not None or getattr(Dada, name) is not None:
+                whole_number(f"{self.name}: {name}", getattr(self, name))
         if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
             raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
 
@@ -303,9 +301,9 @@ class Dada(Method[State]):
             unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
             return unlike, np.zeros(len(peers))
         scores = models @ margins(agent).T
-        wrong = (
-            (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1) if agent.data.n else np.full(len(peers), 0.5)
-        )
+        wrong = np.full(len(peers), 0.5)
+        if agent.data.n:
+            wrong = (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1)
         pairs = zip(peers.tolist(), wrong.tolist(), strict=True)
         return TUNING.trials * (wrong + [entry(state.heard, state.views, peer, own) for peer, own in pairs]), wrong
 
@@ -337,11 +335,7 @@ class Dada(Method[State]):
         if state.told is None:
             return Publication(state.x, HEAD, sparse, state.changed, state.peers)
         peers, weights, trials, new = state.told
-        numbers = (
-            zip(weights.tolist(), trials.tolist(), strict=True)
-            if self.likeness == "trials"
-            else weights[:, None].tolist()
-        )
+        numbers = np.column_stack([weights, trials] if self.likeness == "trials" else [weights]).tolist()
         notes = {int(peer): tuple(note) for peer, note in zip(peers, numbers, strict=True)}
         return Publication(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
 
