@@ -20,7 +20,8 @@ WELL, CLOSELY, ROUGHLY = 3.0, 1.25, 2.0
 """Factors between objectives that still count as "well", "closely matches" and "roughly the same"."""
 BANDWIDTH = 1e9
 """Bits a second of the paper's links."""
-SVA_LATE = "SVA_LATE"
+MORE_ROWS = 7.6
+"""SVA's factor over naive DFW in the quick size with ten times the rows (n = 20,000), measured once."""
 
 
 class Figure1(Study):
@@ -99,7 +100,10 @@ class Figure1(Study):
                 "SVA also performs well in the low dimension.",
                 sva[0] <= WELL,
                 f"{sva[0]:.2f} times naive's objective",
-                SVA_LATE,
+                f"It takes {1 - low['SVA'].last:.0%} off the objective and naive DFW {1 - low['naive'].last:.0%}; "
+                "how well is "
+                f"well the paper does not say. It is no matter of rows: with ten times as many here it is {MORE_ROWS} "
+                "times.",
                 cause="unsaid",
                 fails_if=f"its objective is more than {WELL:g} times that of naive DFW at the end (our threshold).",
             ),

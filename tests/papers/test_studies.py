@@ -34,8 +34,8 @@ from papers.reproduce import reproduce, summary, write_gallery_page
 from papers.study import CAUSES
 
 QUICK_SECONDS = 60
-LONG = ("001 fig9", "001 fig10")
-"""Also long in their quick sizes: they show on other data, or other users, what figure 6 does."""
+LONG = ("001 fig1", "001 fig9", "001 fig10")
+"""Also long in their quick sizes: they show on other data, or other users, what figures 4 and 6 do."""
 
 
 NAMES = re.compile(r"[A-Za-zκμλρp] = [\d.]+|DFW-\d|J > 1|epoch \d+|proximal-\d|Section [\d.]+")
