@@ -1,17 +1,22 @@
 """What mkdocs needs beyond the pages in docs/: their order, and the files of the repository that they cite.
 
-CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. A page that nobody put in order
-below still appears, under "More".
+CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. Tutorials become notebooks, too.
+A page that nobody put in order below still appears, under "More".
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+
+sys.path.append(str(Path(__file__).parent))  # mkdocs reads this file as a hook, and not as part of a folder
+
+from notebooks import TUTORIALS, notebook
 
 ROOT = Path(__file__).parents[1]
 ORDER = {
@@ -36,9 +41,9 @@ ORDER = {
         "add-an-engine.md",
         "add-a-report-section.md",
         "contributing.md",
-        "decisions",
         "changelog.md",
     ],
+    "Decisions": "decisions",
     "Reference": ["reference.md", "errors.md", "examples.md"],
 }
 CITED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "examples": "examples.md"}
@@ -49,6 +54,9 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in CITED.items():
         content = _examples() if source == "examples" else (ROOT / source).read_text()
         files.append(File.generated(config, page, content=content))
+    for tutorial in sorted(TUTORIALS.glob("*.md")):
+        made = File.generated(config, f"tutorials/{tutorial.stem}.ipynb", content=notebook(tutorial))
+        files.append(made)
     known = sorted(file.src_uri for file in files.documentation_pages())
     config["nav"] = _nav(known)
     return files
@@ -57,6 +65,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links to files of the repository lead to the pages made of them; those to code become plain text."""
     here = page.file.src_uri
+    if here.startswith("tutorials/"):
+        link = f"[Download this page as a notebook]({posixpath.basename(here)[:-3]}.ipynb){{ download }}"
+        markdown = markdown.replace("\n", f"\n\n{link}\n", 1)
     made_of = {made: source for source, made in CITED.items()}
     folder = posixpath.dirname(made_of.get(here, "docs/" + here))
 

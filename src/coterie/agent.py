@@ -39,7 +39,10 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
 
 def numbers_held(agents: Sequence[Agent]) -> int:
     """How many numbers an agent holds, on average: whether its work is worth a thread."""
-    held = (X.nnz if is_sparse(X) else X.size for X in (agent.data.X for agent in agents) if not is_tensor(X))
+    matrices = [agent.data.X for agent in agents]
+    # One GPU gains nothing from a second thread; several work at the same time.
+    busy = len({X.device for X in matrices if is_tensor(X)}) > 1
+    held = (X.nnz if is_sparse(X) else math.prod(X.shape) for X in matrices if busy or not is_tensor(X))
     return int(sum(held)) // max(len(agents), 1)
 
 
@@ -122,6 +125,11 @@ class Agent:
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
+
+    def release(self) -> None:
+        """Forget what was computed from tensors: a result must not keep a GPU's memory."""
+        if is_tensor(self.data.X):
+            self.scratch.clear()
 
     @property
     def family(self) -> str:

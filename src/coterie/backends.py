@@ -14,7 +14,6 @@ stored as it is, and every sum over it is taken in float32. torch is imported he
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from coterie.arrays import FloatArray, is_sparse, is_tensor, product
 
 BLOCK = 1 << 16
 """How many numbers are worked on at a time: what several passes over one block find in the cache."""
+DEVICE_BLOCK = 1 << 26
+"""The same for tensors: as much as keeps a GPU busy, and takes little of its memory."""
 
 
 def backend(X: Any) -> NumpyBackend | TorchBackend:
@@ -33,6 +34,9 @@ def backend(X: Any) -> NumpyBackend | TorchBackend:
 
 class NumpyBackend:
     """numpy and scipy.sparse."""
+
+    fast = False
+    """Whether it is a GPU, for which a few rows are too few."""
 
     def __init__(self, X: Any):
         self.dtype: np.dtype[Any] = X.dtype
@@ -151,8 +155,8 @@ class NumpyBackend:
         return np.array([slope, curvature])
 
 
-def _row_blocks(n: int, m: int) -> list[slice]:
-    step = max(1, BLOCK // max(1, m))
+def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
+    step = max(1, numbers // max(1, m))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
 
@@ -173,7 +177,7 @@ def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
 
 
 class TorchBackend:
-    """The same for torch tensors, on the device of the data. On a GPU, passes over large arrays are compiled."""
+    """The same for torch tensors, on the device of the data. On a GPU, what half precision is read for is compiled."""
 
     def __init__(self, X: Any):
         import torch
@@ -259,55 +263,39 @@ class TorchBackend:
             self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
             return
         A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
-        self._compiled(_softmax_into)(A, P)
+        self._softmax(A, P)
 
     def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
         self.torch.matmul(image, right.T, out=A)
-        self._compiled(_softmax_into)(A, P)
+        self._softmax(A, P)
+
+    def _softmax(self, A: Any, P: Any) -> None:
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            P[rows] = A[rows].softmax(1)
 
     def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
-        losses = self._compiled(_log_sums)(A) - A.gather(1, labels[:, None])[:, 0]
-        return float(self.torch.dot(weights.to(self.torch.float64), losses.to(self.torch.float64)))
+        total = self.torch.zeros((), dtype=self.torch.float64, device=self.device)
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            losses = self.torch.nn.functional.cross_entropy(A[rows], labels[rows], reduction="none")
+            total += self.torch.dot(weights[rows].double(), losses.double())
+        return float(total)
 
     def softmax_slopes(
         self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
     ) -> FloatArray:
-        at = self.torch.tensor(gamma, dtype=self.summed, device=self.device)
-        mean, square = self._compiled(_row_slopes)(A, at, x, v * scale)
-        picked = scale * x * v[labels] - A.gather(1, labels[:, None])[:, 0]
-        return np.array([float(weights @ (mean - picked)), float(weights @ square)])
+        sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            D = (scale * x[rows])[:, None] * v - A[rows]
+            P = (A[rows] + gamma * D).softmax(1)
+            picked = D.gather(1, labels[rows, None])[:, 0]
+            P *= D
+            mean = P.sum(1)
+            square = P.mul_(D).sum(1) - mean * mean
+            sums += self.torch.stack([mean - picked, square]).double() @ weights[rows].double()
+        return np.array(sums.tolist())
 
     @staticmethod
     def _kernels() -> Any:
         from coterie.kernels import half_precision
 
         return half_precision
-
-    def _compiled(self, function: Any) -> Any:
-        return _compiled(function) if self.fast else function
-
-
-@cache
-def _compiled(function: Any) -> Any:
-    import torch
-
-    # One kernel per size, as fast as it can be; step sizes are passed as tensors, so that a new one is no new kernel.
-    return torch.compile(function, dynamic=False)
-
-
-# What is compiled: plain tensor formulas that also run as they are.
-
-
-def _softmax_into(A: Any, P: Any) -> None:
-    P.copy_(A.softmax(1))
-
-
-def _log_sums(A: Any) -> Any:
-    return A.logsumexp(1)
-
-
-def _row_slopes(A: Any, gamma: Any, x: Any, v: Any) -> Any:
-    D = x[:, None] * v - A
-    P = (A + gamma * D).softmax(1)
-    mean = (P * D).sum(1)
-    return mean, (P * D * D).sum(1) - mean * mean

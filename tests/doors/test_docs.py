@@ -30,6 +30,7 @@ from tests.pages import (
     blocks,
     changes_the_source,
     commands,
+    pictures,
     prints,
     prose,
     put_in_place,
@@ -70,6 +71,10 @@ def test_page_runs(page, tmp_path):
         assert outcome.exit_code == outcome.block.exit_code, wrong
         if outcome.expected:
             check_printed(page, outcome.block, outcome.printed, outcome.expected)
+    for name in pictures(page):
+        assert (tmp_path / name).is_file()
+        assert f"]({name})" in page.read_text(), f"{page.name} shows no {name}"
+        assert (page.parent / name).is_file(), f"{name} is not there: python -m tests.pages {page.relative_to(ROOT)}"
 
 
 def seldom(page: Path) -> Any:

@@ -23,11 +23,17 @@ pytest.importorskip("mkdocstrings", reason="mkdocstrings is not installed: pip i
 ROOT = Path(__file__).parents[2]
 
 
+def environment(root: Path) -> dict[str, str]:
+    """Python finds the package of that folder first."""
+    places = os.pathsep.join([str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": places, "NO_MKDOCS_2_WARNING": "1"}
+
+
 def build(root: Path, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=root,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env=environment(root),
         capture_output=True,
         text=True,
         timeout=200,
@@ -100,7 +106,7 @@ def test_the_source_distribution_has_what_its_pages_and_tests_need(tmp_path):
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen],
             cwd=unpacked,
-            env={**os.environ, "PYTHONPATH": str(unpacked / "src")},
+            env=environment(unpacked),
             capture_output=True,
             text=True,
         )

@@ -25,11 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, shared_result
+from coterie.arrays import FloatArray, host, shared_result
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
 from coterie.factors import apart, orthonormal, trace_norm
@@ -42,6 +44,8 @@ EXACT_SIZE = 1 << 22
 EXTRA = 4
 """How many random vectors accompany W's own in the block power iterations."""
 ROUNDING = 1e-12
+LARGE = 1 << 18
+"""Entries from which on a spectral norm is the root of an eigenvalue."""
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
@@ -86,14 +90,14 @@ def _parts(agent: Agent) -> Iterator[Information]:
 
 def _whole(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
-    message = np.zeros(d * m + 2)
-    gradient = message[:-2].reshape(d, m)
+    gradient: Any = 0.0
+    values = np.zeros(2)
     for part in _parts(agent):
         part.reset(left, right)
-        gradient += part.gradient()
-        message[-2:] += part.loss(), part.inner()
-    sums = yield Sum(message)
-    norm = shared_result(sums, lambda: float(np.linalg.norm(sums[:-2].reshape(d, m), 2)))
+        gradient = gradient + part.matrix()
+        values += part.loss(), part.inner()
+    sums = yield Sum(np.append(host(gradient), values))
+    norm = shared_result(sums, lambda: _spectral_norm(sums[:-2].reshape(d, m)))
     return float(sums[-2]), float(sums[-1]), norm
 
 
@@ -130,6 +134,19 @@ def _in_blocks(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[
     corner = U.T @ GV
     pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]
     return float(sums[-3]), float(sums[-2]), _norm(np.array(pieces)) * (1.0 + ROUNDING)
+
+
+def _spectral_norm(G: FloatArray) -> float:
+    """‖G‖₂, to a few units of rounding; of a large matrix as the root of λmax(GᵀG), which takes a tenth of the time."""
+    if G.size < LARGE:
+        return _norm(G)
+    size = float(np.abs(G).max())
+    if not size > 0.0:
+        return 0.0
+    wide = G / size if len(G) >= len(G.T) else G.T / size
+    last = wide.shape[1] - 1
+    largest = float(scipy.linalg.eigvalsh(wide.T @ wide, subset_by_index=(last, last), check_finite=False)[0])
+    return size * math.sqrt(largest) * (1.0 + ROUNDING)
 
 
 def _norm(M: FloatArray) -> float:

@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, whole_number
 from coterie.data import Table
-from coterie.personal import Personal
+from coterie.estimators.direct import Direct, suits
+from coterie.personal import Personal, Shared
 from coterie.result import Result
 from coterie.session.choosing import (
     BOOSTED,
     FOLDS,
     LINEAR,
+    QUICK,
     Candidate,
     Choice,
     Marks,
@@ -26,10 +28,9 @@ from coterie.session.choosing import (
     sums_of,
 )
 from coterie.session.choosing import choose as choose_with
+from coterie.session.folds import only, without
 from coterie.solve import solve
 
-QUICK = {"tol": 1e-3, "max_rounds": 100}
-"""Of fits of which only predictions on rows kept back are wanted."""
 EXACT = {"tol": 1e-6, "max_rounds": 2000}
 """Of the last fit of linear models, which takes a few rounds more."""
 
@@ -42,16 +43,11 @@ class Everybody:
         seed, stratified = how.get("seed", 0), classes is not None
         fold_of = [deal_by_class(table, index, folds, seed, stratified) for index, table in enumerate(tables)]
         self._parts = [
-            [
-                tuple(
-                    replace(table.take_rows(np.flatnonzero(rows)), name=table.name)
-                    for rows in (own != fold, own == fold)
-                )
-                for table, own in zip(tables, fold_of, strict=True)
-            ]
+            [(without(table, own, fold), only(table, own, fold)) for table, own in zip(tables, fold_of, strict=True)]
             for fold in range(folds)
         ]
         self._last: dict[tuple[str, int], Result] = {}
+        self._direct: dict[int, Direct] = {}
 
     def usable(self) -> bool:
         """Whether every fold leaves rows, and of every class some, to learn from."""
@@ -63,12 +59,17 @@ class Everybody:
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
         parts, key = self._parts[fold], (candidate.problem.family, fold)
+        positive = None if self.classes is None else self.classes[1]
+        if self.how.get("engine", "local") == "local" and suits(candidate.problem, self.tables):
+            if fold not in self._direct:
+                self._direct[fold] = Direct(parts, positive)
+            assert isinstance(candidate.problem, Shared)
+            return self._direct[fold].marks(candidate.problem)
         warm = {"warm_start": self._last[key]} if key in self._last and candidate.problem.family == "shared" else {}
         result: Result = solve(
             candidate.problem, [kept for kept, _ in parts], **{**self.how, **QUICK, **candidate.how, **warm}
         )
         self._last[key] = result
-        positive = None if self.classes is None else self.classes[1]
         found = np.array([marks_of(result.model, held, positive) for _, held in parts])
         return Marks(found[:, 0], found[:, 1], found[:, 2], result.bill.total.bits)
 

@@ -55,6 +55,8 @@ class Sizes:
     nonzeros: int
     agents: int
     link: Link = LINK
+    on_gpu: bool = False
+    """Whether all rows are tensors on a GPU, where methods that compute there are preferred."""
 
     def width(self, problem: Problem) -> int:
         """Columns, with that of the intercept."""

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.kernels import tensors
 from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
 from coterie.threads import spread
 
@@ -92,7 +93,9 @@ def _dense_moment(
         assert total is not None
         return total
 
-    for sign in (1.0, -1.0):
+    if is_tensor(X):
+        moment = tensors.moment(X, columns, scale, centre, NOISE, single)
+    for sign in () if is_tensor(X) else (1.0, -1.0):
         rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
         if not rows.size or not d:
             continue
@@ -126,6 +129,8 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
         csr = X.tocsr()
         add: Any = add_squares
         add(csr.data, csr.indices, csr.indptr, weights, squares)
+    elif is_tensor(X):
+        squares[:d] = tensors.squares(X, weights)
     else:
         rows = max(1, BLOCK // max(d, 1))
         for start in range(0, len(weights), rows):

@@ -40,9 +40,13 @@ Trial = dict[str, Any]
 """What was tried: `choice`, its parameters, `score` (accuracy, or minus the mean square error, averaged over users),
 `loss` on rows kept back, the `bits` of all its fits, and on how many `folds`."""
 FOLDS = 3
+QUICK: dict[str, Any] = {"tol": 1e-3, "max_rounds": 100}
+"""Of fits of which only predictions on rows kept back are wanted."""
+FITS = 60
+"""About so many of them are needed for a choice among linear models."""
 Prices = tuple[float, float, float]
 """λ, μ and ν."""
-START, STEP, STEPS = (1e-2, 0.1, 0.1), 3.0, 6
+START, STEP, STEPS = (1e-2, 0.2, 0.1), 3.0, 5
 """Where the search for prices begins, by what factor it goes on, and how often at most: λ of the common model, and μ
 and ν times the number of users. λ and μ are in units of the columns' variance."""
 WORTH, FAR = 2e-3, 0.2
@@ -140,6 +144,13 @@ class Choice:
 
     candidate: Candidate
     trials: list[Trial]
+
+    def told(self) -> dict[str, Any]:
+        """As plain values, for a file."""
+        return {
+            "choice": self.candidate.choice,
+            "trials": [{name: str(x) if x == math.inf else x for name, x in trial.items()} for trial in self.trials],
+        }
 
     def __str__(self) -> str:
         best: dict[str, float] = {}

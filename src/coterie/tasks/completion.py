@@ -118,7 +118,7 @@ class _Entries(Information):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return np.asarray(product(self.G.T, u))
 
-    def gradient(self) -> FloatArray:
+    def matrix(self) -> Any:
         dense: FloatArray = self.pattern.toarray()
         return dense
 

@@ -114,8 +114,8 @@ class _Softmax(OnBackend):
     def _gradient(self) -> Any:
         return self.backend.gram(self.X, self._residual())
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self._gradient() if self.G is None else self.G).copy()
+    def matrix(self) -> Any:
+        return self._gradient() if self.G is None else self.G
 
     def squared_norm(self) -> float:
         return self.backend.gram_square(self.X, self._residual())

@@ -145,8 +145,8 @@ class _Implicit(_LeastSquares):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return self.backend.to_numpy(self.backend.adjoint(self.R, self.image(u)))
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self.backend.gram(self.X, self.R))
+    def matrix(self) -> Any:
+        return self.backend.gram(self.X, self.R)
 
     def squared_norm(self) -> float:
         return self.backend.gram_square(self.X, self.R)
@@ -196,8 +196,8 @@ class _Dense(_LeastSquares):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self.G).copy()
+    def matrix(self) -> Any:
+        return self.G
 
     def squared_norm(self) -> float:
         return self.backend.total(self.G, self.G)

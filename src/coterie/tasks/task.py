@@ -23,12 +23,14 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, host
 from coterie.backends import backend
 from coterie.data import Table
 from coterie.errors import InvalidData
 
 INFORMATION = ("auto", "dense", "implicit")
+DEVICE_NUMBERS = 1 << 28
+"""Numbers of X and of the scores that a certificate looks at together on a GPU."""
 
 
 class Information(ABC):
@@ -54,8 +56,13 @@ class Information(ABC):
         """∇F_j(W)ᵀ u."""
 
     @abstractmethod
+    def matrix(self) -> Any:
+        """∇F_j(W) as a d × m matrix, where the data is."""
+
     def gradient(self) -> FloatArray:
-        """∇F_j(W) as a d × m matrix."""
+        """The same as an array that can travel."""
+        gradient: FloatArray = host(self.matrix())
+        return gradient.copy()
 
     @abstractmethod
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
@@ -142,8 +149,11 @@ class Task(ABC):
 
     def blocks(self, table: Table) -> Iterator[Table]:
         """The table a few rows at a time."""
-        for start in range(0, table.n, self.block_rows):
-            yield table.take_rows(np.arange(start, min(start + self.block_rows, table.n)))
+        rows = (
+            max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table))) if backend(table.X).fast else self.block_rows
+        )
+        for start in range(0, table.n, rows):
+            yield table.take_rows(np.arange(start, min(start + rows, table.n)))
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values: what `task(**settings)` needs to make this task again."""
