@@ -49,7 +49,7 @@ class Figure10(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "Computer Buyers and School"
     quick: ClassVar[Mapping[str, Any]] = {
-        "marks": (5, 20, 60), "seeds": (0, 1, 2), "lams": (0.01, 1.0, 1000.0),
+        "marks": (5, 40), "seeds": (0, 1, 2), "lams": (1.0, 1000.0),
         "counts": {BUYERS: 28, SCHOOL: 112}, "beta": 10.0, "mu": 1.0, "lam": 1000.0, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {

@@ -43,7 +43,7 @@ class Figure9(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "Moons100: accuracy, and the effect of λ on sparsity (Fig. 8, 9)"
     quick: ClassVar[Mapping[str, Any]] = {
-        "marks": (20, 60), "lams": (0.01, 1.0, 1000.0), "seeds": (0, 1, 2), "count": 200, "beta": 10.0, "mu": 1.0,
+        "marks": (20, 40), "lams": (0.01, 1.0, 1000.0), "seeds": (0, 1, 2), "count": 200, "beta": 10.0, "mu": 1.0,
         "lam": 1000.0, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {

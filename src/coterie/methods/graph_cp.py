@@ -154,8 +154,8 @@ class GraphCP(Method[State | PaperState]):
         for name, constant in constants.items():
             number = isinstance(constant, (int, float)) and 0 < constant < math.inf
             if constant not in (None, words.get(name)) and not number:
-                known = f" or {words[name]!r}" if name in words else ""
-                raise InvalidProblem(f"graph-cp: {name} must be a positive number{known}, not {constant!r}.")
+                word = f" or {words[name]!r}" if name in words else ""
+                raise InvalidProblem(f"graph-cp: {name} must be a positive number{word}, not {constant!r}.")
         if self.variant == "improved" and (self.iterate != "last" or any(constants.values())):
             raise InvalidProblem(
                 "graph-cp: R, chi, delta, D and iterate belong to variant='paper'; the default needs none of them."
