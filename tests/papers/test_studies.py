@@ -73,6 +73,8 @@ def mutants(numbers):
         for key, value in curve.chosen.items():
             for other in (100 * value, 0.01 * value, -value, 1.0):
                 yield with_curve(i, replace(curve, chosen={**curve.chosen, key: other}))
+        if curve.chosen:
+            yield with_curve(i, replace(curve, chosen=dict.fromkeys(curve.chosen, 1.0)))
         for key, value in curve.spent.items():
             for other in (1000 * value, value // 1000):
                 yield with_curve(i, replace(curve, spent={**curve.spent, key: other}))
