@@ -19,6 +19,7 @@ from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
 from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere, RiskSets, stratified
+from coterie.tasks import Means
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -95,6 +96,8 @@ class Facts:
     """Split by samples, Σ s x² of every column as it is stored."""
     slope: FloatArray | None = None
     """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
+    means: Means | None = None
+    """For low-rank models with an intercept."""
 
 
 def _never() -> bool:

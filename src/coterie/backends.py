@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
 from coterie.arrays import FloatArray, is_sparse, is_tensor, product
 
@@ -57,6 +58,10 @@ class NumpyBackend:
         """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
         return np.zeros((rows, columns), self.dtype)
 
+    def ones(self, rows: int) -> Any:
+        """A vector of ones in the precision of sums."""
+        return np.ones(rows, self.dtype)
+
     def widened(self, X: Any) -> Any:
         """X in float64."""
         return X.astype(np.float64, copy=False)
@@ -77,6 +82,11 @@ class NumpyBackend:
             return float(np.linalg.norm(self.gram(X, R))) ** 2
         kernel = X @ X.T
         return float(np.vdot(kernel.toarray() if is_sparse(kernel) else kernel, R @ R.T))
+
+    def largest_eigenvalue(self, M: FloatArray) -> float:
+        """λmax(MᵀM) of an array in float64."""
+        last = M.shape[1] - 1
+        return float(scipy.linalg.eigvalsh(M.T @ M, subset_by_index=(last, last), check_finite=False)[0])
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         """diag(factors) X."""
@@ -118,35 +128,41 @@ class NumpyBackend:
             block -= gamma * Y[rows]
             block += np.multiply.outer((gamma * scale) * x[rows], v)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of its rows."""
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             block = A[rows]
             block *= 1.0 - gamma
             block += np.multiply.outer((gamma * scale) * x[rows], v)
-            _softmax(block, P[rows])
+            _softmax(_raised(block, b), P[rows])
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
-        """A ← image rightᵀ, and P ← softmax of its rows."""
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
+        """A ← image rightᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             np.matmul(image[rows], right.T, out=A[rows])
-            _softmax(A[rows], P[rows])
+            _softmax(_raised(A[rows], b), P[rows])
 
-    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
-        """Σ_i s_i (log Σ_l exp A_il − A_i,y)."""
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        """P ← softmax of the rows of A + 1bᵀ."""
+        for rows in _row_blocks(*A.shape):
+            _softmax(_raised(A[rows], b), P[rows])
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
         total = 0.0
         for rows in _row_blocks(*A.shape):
-            total += float(np.dot(weights[rows], _log_sum(A[rows]) - _picked(A[rows], labels[rows])))
+            block = _raised(A[rows], b)
+            total += float(np.dot(weights[rows], _log_sum(block) - _picked(block, labels[rows])))
         return total
 
     def softmax_slopes(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
-        """First and second derivative, at γ, of the cross entropy along A + γ D with D = scale·x vᵀ − A."""
+        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D = scale·x vᵀ − A."""
         slope = curvature = 0.0
         for rows in _row_blocks(*A.shape):
             D = np.multiply.outer(scale * x[rows], v) - A[rows]
-            P = A[rows] + gamma * D
+            P = _raised(A[rows] + gamma * D, b)
             _softmax(P, P)
             mean = np.einsum("ij,ij->i", P, D)
             square = np.einsum("ij,ij,ij->i", P, D, D) - mean * mean
@@ -158,6 +174,10 @@ class NumpyBackend:
 def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
     step = max(1, numbers // max(1, m))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def _raised(A: Any, b: Any) -> Any:
+    return A if b is None else A + b
 
 
 def _softmax(A: FloatArray, out: FloatArray) -> None:
@@ -187,6 +207,7 @@ class TorchBackend:
         self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if self.summed == torch.float64 else np.float32)
         self.fast = X.device.type == "cuda"
+        self._sorted: tuple[Any, Any, Any] | None = None
 
     def here(self, v: Any) -> Any:
         """v as the large arrays are, in the precision of sums."""
@@ -206,6 +227,9 @@ class TorchBackend:
         kind = self.stored if stored else self.summed
         return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
 
+    def ones(self, rows: int) -> Any:
+        return self.torch.ones(rows, dtype=self.summed, device=self.device)
+
     def widened(self, X: Any) -> Any:
         return X.to(self.torch.float64)
 
@@ -224,6 +248,10 @@ class TorchBackend:
     def gram_square(self, X: Any, R: Any) -> float:
         """‖Xᵀ R‖²_F."""
         return float(self.torch.linalg.norm(self.gram(X, R))) ** 2
+
+    def largest_eigenvalue(self, M: FloatArray) -> float:
+        there = self.torch.from_numpy(np.array(M)).to(self.device)
+        return float(self.torch.linalg.eigvalsh(there.T @ there)[-1])
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
@@ -245,7 +273,12 @@ class TorchBackend:
         return self.gram(M, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
-        return self.torch.zeros((classes, *z.shape[1:]), dtype=z.dtype, device=self.device).index_add_(0, labels, z)
+        # Rows class by class: a GPU that added as they come would do so in another order every time.
+        if self._sorted is None or self._sorted[0] is not labels:
+            lengths = self.torch.bincount(labels, minlength=classes)
+            self._sorted = labels, labels.argsort(stable=True), lengths
+        _, order, lengths = self._sorted
+        return self.torch.segment_reduce(z[order], "sum", lengths=lengths, unsafe=True, initial=0)
 
     def less_one(self, P: Any, labels: Any) -> Any:
         residual = P.to(self.summed, copy=True)
@@ -258,35 +291,36 @@ class TorchBackend:
     def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
         R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        if self.fast and self.stored != self.summed:
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        if self.fast and self.stored != self.summed and b is None:
             self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
             return
         A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
-        self._softmax(A, P)
+        self.probabilities(A, P, b)
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
         self.torch.matmul(image, right.T, out=A)
-        self._softmax(A, P)
+        self.probabilities(A, P, b)
 
-    def _softmax(self, A: Any, P: Any) -> None:
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
         for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
-            P[rows] = A[rows].softmax(1)
+            P[rows] = _raised(A[rows], b).softmax(1)
 
-    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
         total = self.torch.zeros((), dtype=self.torch.float64, device=self.device)
         for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
-            losses = self.torch.nn.functional.cross_entropy(A[rows], labels[rows], reduction="none")
+            scores = _raised(A[rows], b)
+            losses = self.torch.nn.functional.cross_entropy(scores, labels[rows], reduction="none")
             total += self.torch.dot(weights[rows].double(), losses.double())
         return float(total)
 
     def softmax_slopes(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
         sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)
         for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
             D = (scale * x[rows])[:, None] * v - A[rows]
-            P = (A[rows] + gamma * D).softmax(1)
+            P = _raised(A[rows] + gamma * D, b).softmax(1)
             picked = D.gather(1, labels[rows, None])[:, 0]
             P *= D
             mean = P.sum(1)

@@ -90,6 +90,11 @@ MORE = {
         ],
         {"method": "newton"},
     ),
+    "low rank with an intercept": (
+        co.Problem("multinomial", "traceball", radius=3.0, intercept=True),
+        (X, PLACES, WEIGHTS),
+        {"agents": 3, "max_rounds": 2, "tol": 1e-13, "check_every": 2, "method": "dfw-subspace"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),
@@ -196,6 +201,17 @@ def long_fit(engine: Any, rounds: int = 400, **settings: Any) -> co.Result:
     """A run that takes all its rounds, with a certificate now and then."""
     data = X, NUMBERS
     return co.solve(PROBLEM, data, engine=engine, max_rounds=rounds, **LONG, **settings)
+
+
+def kind_of(source):
+    """How a source's numbers are held."""
+    X = source().X
+    return getattr(X, "format", type(X).__name__), str(X.dtype)
+
+
+def seen(source):
+    """Where a source's numbers are held."""
+    return os.getpid(), source().X.ctypes.data
 
 
 class Murder:

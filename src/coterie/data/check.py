@@ -174,7 +174,7 @@ def _float_matrix(table: Table) -> Matrix:
         if X.ndim != 2 or not X.is_floating_point() or str(X.layout) != "torch.strided":
             found = f"shape {tuple(X.shape)} and type {X.dtype}"
             raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats, dense.")
-        return X
+        return X.detach()
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         counts = np.ma.getmaskarray(X).reshape(len(X), -1).sum(axis=0)
         j = int(np.argmax(counts > 0))
@@ -226,7 +226,7 @@ def _not_numbers(table: Table) -> InvalidData:
 def _refuse_infinite(table: Table) -> None:
     X = table.X
     if is_tensor(X):
-        X = X if all(bool(block.isfinite().all()) for block in X.split(_BLOCK)) else host(X)
+        X = X if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)) else host(X)
         if is_tensor(X):
             return
     if _all_finite(X.data if is_sparse(X) else X):

@@ -30,7 +30,7 @@ def product(X: Any, w: FloatArray) -> FloatArray:
     """X w."""
     kind = _kind(np.result_type(dtype_of(X), w.dtype))
     v = _there(w, X, kind)
-    return _back(_torch().cat([block.to(kind) @ v for _, block in _blocks(X)])) if len(X) else np.empty(0)
+    return _back(_torch().cat([block.to(kind) @ v for _, block in blocks(X)])) if len(X) else np.empty(0)
 
 
 def adjoint(X: Any, v: FloatArray) -> FloatArray:
@@ -38,7 +38,7 @@ def adjoint(X: Any, v: FloatArray) -> FloatArray:
     kind = _kind(np.result_type(dtype_of(X), v.dtype))
     z = _there(v, X, kind)
     total = _torch().zeros(X.shape[1], dtype=kind, device=X.device)
-    for rows, block in _blocks(X):
+    for rows, block in blocks(X):
         A, share = block.to(kind), z[rows]
         whole = len(A) // RUN * RUN
         runs = share[:whole].view(-1, 1, RUN) @ A[:whole].reshape(-1, RUN, A.shape[1])
@@ -51,7 +51,7 @@ def squares(X: Any, weights: FloatArray | None) -> FloatArray:
     torch = _torch()
     total = torch.zeros(X.shape[1], dtype=torch.float64, device=X.device)
     s = None if weights is None else _there(weights, X, torch.float64)
-    for rows, block in _blocks(X):
+    for rows, block in blocks(X):
         A = block.to(torch.float64).square()
         total += A.sum(0) if s is None else A.T @ s[rows]
     return _back(total)
@@ -74,7 +74,7 @@ def moment(
         X, scale = X[_there(counted, X, None)], scale[counted]
     s, c = _there(scale, X, kind), None if centre is None else _there(centre, X, kind)
     chosen = None if columns is None else _there(columns, X, None)
-    for rows, block in _blocks(X):
+    for rows, block in blocks(X):
         A = (block if chosen is None else block[:, chosen]).to(kind)
         if c is not None:
             A = A - c
@@ -85,7 +85,7 @@ def moment(
 
 def largest(X: Any) -> FloatArray:
     """The largest |x| of every column."""
-    sizes = [block.abs().amax(0) for _, block in _blocks(X)]
+    sizes = [block.abs().amax(0) for _, block in blocks(X)]
     return _back(_torch().stack(sizes).amax(0).double()) if sizes else np.zeros(X.shape[1])
 
 
@@ -107,7 +107,8 @@ def _back(x: Any) -> FloatArray:
     return array
 
 
-def _blocks(X: Any) -> Iterator[tuple[slice, Any]]:
+def blocks(X: Any) -> Iterator[tuple[slice, Any]]:
+    """Some rows of X after the other, with their places."""
     step = max(1, NUMBERS // (RUN * max(1, X.shape[1]))) * RUN
     for start in range(0, len(X), step):
         yield slice(start, start + step), X[start : start + step]
