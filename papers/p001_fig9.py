@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 TRAIN, TEST, BITS, SPARSE, GOOD = "training", "test", "test, by bits", "neighbours by λ", "test accuracy by λ"
 NEAR = "the learned graph"
 SHOWN = (FIXED, LEARNED, KEPT, OURS, LINEAR, "local", "global")
+UNFINISHED = (
+    "After so few rounds together models are not finished: after 100, seed 0, the smallest λ has 0.824, the largest "
+    "0.849, and Local 0.806."
+)
 TENDS = 0.03
 """How far from the accuracy of Local still counts as tending to it."""
 
@@ -99,6 +103,8 @@ class Figure9(Study):
                 sparser and abs(good[KEPT].y[0] - alone) <= TENDS < abs(good[KEPT].y[-1] - alone),
                 f"{good[KEPT].y[0]:.3f} with the smallest λ, {good[KEPT].y[-1]:.3f} with the largest, {alone:.3f} "
                 "alone",
+                UNFINISHED if test[KEPT].x[-1] < 100 else "",
+                cause="size" if test[KEPT].x[-1] < 100 else "",
                 fails_if=f"it is more than {TENDS} away with the smallest λ, or not with the largest (our "
                 "threshold), or "
                 "λ does nothing to the graph.",
