@@ -26,7 +26,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
 from coterie.methods import couriers, pooled
-from coterie.methods.column_costs import cheaper, moves, numbers_sent
+from coterie.methods.column_costs import cheaper, moves, numbers_sent, seconds
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.lbfgs import NOTHING, SCORE, Lbfgs, has_threshold
@@ -97,9 +97,11 @@ class Blocks(Lbfgs):
             return None
         sent, other = numbers_sent(problem, network, sizes), "tree" if _has_groups(problem) else "lbfgs"
         each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
-        return SCORE + cheaper(sent, "blocks", other), (
+        taken = seconds(problem, network, sizes)
+        return SCORE + cheaper(taken, "blocks", other), (
             f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
-            f"{each[other]} for {other}, which leaves them where they are"
+            f"{each[other]} for {other}, which leaves them where they are, and to take about {taken['blocks']:.2g} s, "
+            f"against {taken[other]:.2g} s, {sizes.link}"
         )
 
     def check(self, problem: Problem, network: Network) -> None:
