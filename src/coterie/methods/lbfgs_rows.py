@@ -19,6 +19,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
+from coterie.losses import Loss
 from coterie.methods import curved_pairs, searched_rows
 from coterie.methods.costs import Outlook, Sizes, root_condition
 from coterie.methods.curved_pairs import State
@@ -50,7 +51,7 @@ class LbfgsRows(QuasiNewton):
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
         """Where pairs are curved, numbers are in single precision at first; without them, steps are searched."""
-        if not problem.loss.smooth or not is_for(problem):
+        if not problem.loss.smooth or type(problem.loss).curvature is Loss.curvature or not is_for(problem):
             return None
         d, (fixed, each) = sizes.width(problem), EXPECTED_SHARED
         rounds, scalars = EXPECTED_ROUNDS * root_condition(problem), 1.2 * d
