@@ -170,7 +170,7 @@ def test_the_local_solver_solves_its_problem(loss, weighted, sparse):
 @pytest.mark.parametrize("rows", [400, 30], ids=["tall", "wide"])
 @pytest.mark.parametrize("loss", ["logistic", "huber", "squared_hinge"])
 def test_correlated_columns_leave_no_local_problem_half_solved(loss, rows, sparse):
-    """Fifty sweeps are far from enough for columns that are nearly alike; weights, intercept and sparse rows included."""
+    """Fifty sweeps are far from enough for columns that are nearly alike."""
     import scipy.sparse as sp
 
     rng = np.random.default_rng(2)

@@ -32,7 +32,7 @@ class _Tuning(Tuning):
     least: float = tuned(100.0, "... and the least: columns are correlated.", MEASURED)
     sweeps: float = tuned(10.0, "Passes over its own rows in one of its rounds.", MEASURED)
     speed: float = tuned(1e9, "Multiplications a second of one agent, ...", MEASURED)
-    blas_speed: float = tuned(1e10, "... those of dense matrix products, ...", MEASURED)
+    blas_speed: float = tuned(2e10, "... those of dense matrix products, ...", MEASURED)
     sparse_pass: float = tuned(3.0, "... how much longer a pass over sparse rows takes, ...", MEASURED)
     dense_pass: float = tuned(0.7, "... and over dense ones.", MEASURED)
     call: float = tuned(1e-4, "Seconds of one agent for a `Sum` beside its work.", MEASURED)
