@@ -4,6 +4,8 @@
 # make gallery   runs every study in its quick size and redraws docs/gallery.md
 # make pages  runs the pages of the documentation and writes the numbers that they print now
 # make docs   builds the documentation as a website into site/
+# make notebooks   writes the tutorials as notebooks into notebooks/
+# make pythons   tests every Python from 3.11 to 3.14 that is installed here, and says which are not
 # make sbom   writes sbom.json: what an installed Coterie is made of (CycloneDX)
 # make constraints   writes the versions that are installed, once the tests have passed, to constraints.txt
 # TESTED=1    with any of them: installs the versions of constraints.txt, with which the tests have passed
@@ -20,7 +22,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 COTERIE_DATA ?= $(abspath $(wildcard ../shared/data))
 export COTERIE_DATA
 
-.PHONY: demo docs pages sbom constraints gallery test check test-slow lint types bench bench-quick format clean help
+.PHONY: demo docs notebooks pages pythons sbom constraints gallery test check test-slow lint types bench bench-quick format clean help
 
 help:
 	@grep -E '^# make' Makefile | cut -c3-
@@ -52,6 +54,12 @@ pages: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html"
+
+notebooks: $(VENV)/.installed
+	$(BIN)/python scripts/notebooks.py notebooks
+
+pythons:
+	$(PYTHON) scripts/pythons.py $(WITH)
 
 sbom: $(VENV)/.installed
 	$(BIN)/python scripts/sbom.py $(EXTRAS) > sbom.json

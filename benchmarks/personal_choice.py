@@ -15,7 +15,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +91,9 @@ def others(train: Rows, test: Rows) -> dict[str, float]:
     return {name: per_user(one, test) for name, one in found.items()}
 
 
-def measured(names: list[str], seeds: int) -> Iterator[dict[str, Any]]:
+def measured(names: list[str], seeds: Iterable[int]) -> Iterator[dict[str, Any]]:
     """One row for every data set and seed."""
-    for seed in range(seeds):
+    for seed in seeds:
         for name in names:
             train, test = parts(name, seed)
             began = time.process_time()
@@ -109,11 +109,12 @@ def measured(names: list[str], seeds: int) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--first", type=int, default=0, help="the first seed, to go on where a run ended")
     options.add_argument("--only", default=",".join(NAMES))
     options.add_argument("-o", type=Path)
     given = options.parse_args()
     warnings.simplefilter("ignore")
-    for row in measured(given.only.split(","), given.seeds):
+    for row in measured(given.only.split(","), range(given.first, given.seeds)):
         line = json.dumps(row)
         print(line, flush=True)
         if given.o is not None:

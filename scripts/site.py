@@ -1,25 +1,37 @@
 """What mkdocs needs beyond the pages in docs/: their order, and the files of the repository that they cite.
 
-CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. A page that nobody put in order
-below still appears, under "More".
+CONTRIBUTING.md and CHANGELOG.md become pages, and so does each program of examples/. Tutorials become notebooks, too.
+A page that nobody put in order below still appears, under "More".
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-import coterie
+sys.path.append(str(Path(__file__).parent))  # mkdocs reads this file as a hook, and not as part of a folder
+
+from notebooks import TUTORIALS, notebook
 
 ROOT = Path(__file__).parents[1]
 ORDER = {
     "Start": ["index.md", "quick-start.md", "estimators.md", "which-method.md", "concepts.md"],
     "Tutorials": "tutorials",
-    "Between organisations": ["peers.md", "disclosure.md", "threat-model.md"],
+    "Data and models": [
+        "description.md",
+        "preparation.md",
+        "strength.md",
+        "evaluation.md",
+        "inference.md",
+        "survival.md",
+        "personal.md",
+    ],
+    "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
     "Engines": "engines",
     "Papers": "papers",
     "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
@@ -29,12 +41,11 @@ ORDER = {
         "add-an-engine.md",
         "add-a-report-section.md",
         "contributing.md",
-        "decisions",
         "changelog.md",
     ],
-    "Reference": ["reference.md", "examples.md"],
+    "Decisions": "decisions",
+    "Reference": ["reference.md", "errors.md", "examples.md"],
 }
-ESTIMATORS, REST = "<!-- estimators -->", "<!-- the rest -->"
 CITED = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "examples": "examples.md"}
 
 
@@ -43,6 +54,9 @@ def on_files(files: Files, config: Any) -> Files:
     for source, page in CITED.items():
         content = _examples() if source == "examples" else (ROOT / source).read_text()
         files.append(File.generated(config, page, content=content))
+    for tutorial in sorted(TUTORIALS.glob("*.md")):
+        made = File.generated(config, f"tutorials/{tutorial.stem}.ipynb", content=notebook(tutorial))
+        files.append(made)
     known = sorted(file.src_uri for file in files.documentation_pages())
     config["nav"] = _nav(known)
     return files
@@ -51,8 +65,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links to files of the repository lead to the pages made of them; those to code become plain text."""
     here = page.file.src_uri
-    if here == "reference.md":
-        markdown = _completed(markdown)
+    if here.startswith("tutorials/"):
+        link = f"[Download this page as a notebook]({posixpath.basename(here)[:-3]}.ipynb){{ download }}"
+        markdown = markdown.replace("\n", f"\n\n{link}\n", 1)
     made_of = {made: source for source, made in CITED.items()}
     folder = posixpath.dirname(made_of.get(here, "docs/" + here))
 
@@ -96,18 +111,6 @@ def _examples() -> str:
     for path in sorted((ROOT / "examples").glob("*.py")):
         parts.append(f"## {path.name} {{ #{_anchor(path.name)} }}\n\n```python\n{path.read_text()}```\n")
     return "\n".join(parts)
-
-
-def _completed(reference: str) -> str:
-    """The reference with every public name: estimators in their place, what nobody put in order at the end."""
-    for name in coterie.__all__:
-        module = getattr(getattr(coterie, name), "__module__", None)
-        named = f"::: {module}.{name}\n"
-        if not str(module).startswith("coterie.") or named in reference or f"::: {module}\n" in reference:
-            continue
-        place = ESTIMATORS if str(module).startswith("coterie.estimators.") else REST
-        reference = reference.replace(place, named + place)
-    return reference
 
 
 def _anchor(name: str) -> str:

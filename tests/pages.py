@@ -14,6 +14,7 @@ For whoever writes a page:
 - A comment on the line before a block changes that: `<!-- not run: reason -->`; `<!-- exits 3 -->` for a command that
   ends so; `<!-- times differ -->` for measured seconds; `<!-- numbers differ: reason -->` for all numbers;
   `<!-- file: PATH -->` writes the block to that file; `<!-- insert into PATH before: TEXT -->` puts it there.
+- A picture that a page saves is shown below its block: `figure.savefig("name.svg")`, then `![words](name.svg)`.
 - A page that adds files to src/ runs in a copy of the repository, and there "$ pytest" lines run too.
 """
 
@@ -24,6 +25,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -204,7 +206,7 @@ def run(page: Path, folder: Path) -> Iterator[Outcome]:
     """Run the blocks of a page in that folder, one after the other."""
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed = ""
-    with contextlib.chdir(folder), mock.patch.dict(os.environ, COLUMNS="200"):
+    with contextlib.chdir(folder), mock.patch.dict(os.environ, COLUMNS="200"), pictures_closed():
         for block in blocks(page):
             if not block.runs or put_in_place(block, folder):
                 continue
@@ -220,6 +222,21 @@ def run(page: Path, folder: Path) -> Iterator[Outcome]:
                     if command.startswith("coterie"):
                         code, text = run_command(command)
                         yield Outcome(block, command, text, expected, code)
+
+
+@contextlib.contextmanager
+def pictures_closed() -> Iterator[None]:
+    """What a page draws with pyplot is not left open."""
+    try:
+        yield
+    finally:
+        if "matplotlib.pyplot" in sys.modules:
+            sys.modules["matplotlib.pyplot"].close("all")
+
+
+def pictures(page: Path) -> list[str]:
+    """The names of the pictures that a page saves."""
+    return re.findall(r'\.savefig\("([^"]+)"\)', "".join(block.text for block in blocks(page) if block.runs))
 
 
 def run_command(command: str) -> tuple[int, str]:
@@ -254,6 +271,8 @@ def refresh(page: Path) -> list[str]:
             else:
                 page.write_text(text.replace(outcome.expected, new))
                 said.append(f"{where}: written anew")
+        for name in pictures(page):
+            shutil.copy(Path(folder, name), page.parent)
     return said
 
 

@@ -19,6 +19,7 @@ from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
 from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere, RiskSets, stratified
+from coterie.tasks import Means
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -39,7 +40,10 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
 
 def numbers_held(agents: Sequence[Agent]) -> int:
     """How many numbers an agent holds, on average: whether its work is worth a thread."""
-    held = (X.nnz if is_sparse(X) else X.size for X in (agent.data.X for agent in agents) if not is_tensor(X))
+    matrices = [agent.data.X for agent in agents]
+    # One GPU gains nothing from a second thread; several work at the same time.
+    busy = len({X.device for X in matrices if is_tensor(X)}) > 1
+    held = (X.nnz if is_sparse(X) else math.prod(X.shape) for X in matrices if busy or not is_tensor(X))
     return int(sum(held)) // max(len(agents), 1)
 
 
@@ -92,6 +96,8 @@ class Facts:
     """Split by samples, Σ s x² of every column as it is stored."""
     slope: FloatArray | None = None
     """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
+    means: Means | None = None
+    """For low-rank models with an intercept."""
 
 
 def _never() -> bool:
@@ -122,6 +128,11 @@ class Agent:
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
+
+    def release(self) -> None:
+        """Forget what was computed from tensors: a result must not keep a GPU's memory."""
+        if is_tensor(self.data.X):
+            self.scratch.clear()
 
     @property
     def family(self) -> str:

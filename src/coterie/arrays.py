@@ -21,6 +21,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.errors import InvalidProblem
+from coterie.kernels import tensors
 from coterie.kernels.products import add_by_columns, add_by_rows, widened_columns, widened_rows, widened_squares
 from coterie.threads import spread
 
@@ -40,6 +41,11 @@ def is_tensor(x: object) -> bool:
     """Whether x is a torch tensor; never imports torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+def precision_of(X: Matrix) -> np.dtype[Any]:
+    """The precision of a model of these rows."""
+    return tensors.dtype_of(X) if is_tensor(X) else X.dtype
 
 
 def host(x: Any) -> Any:
@@ -169,7 +175,8 @@ class Design:
     def __init__(self, X: Matrix, intercept: bool = False):
         self.X, self.intercept = X, intercept
         self.shape: tuple[int, int] = (X.shape[0], X.shape[1] + intercept)
-        self.dtype: np.dtype[Any] = X.dtype
+        self._tensor = is_tensor(X)
+        self.dtype = precision_of(X)
         self._dense = not is_sparse(X)
         self._by_rows = not self._dense and X.format == "csr"
         self._parts: tuple[npt.NDArray[Any], ...] | None = None
@@ -188,6 +195,8 @@ class Design:
 
     def _product(self, w: FloatArray) -> FloatArray:
         """X w."""
+        if self._tensor:
+            return tensors.product(self.X, w)
         if not self._dense:
             return self._sparse_product(w, self.X.shape[0], self._by_rows)
         widened = self._differs(w)
@@ -240,6 +249,8 @@ class Design:
 
     def _summed(self, v: FloatArray) -> FloatArray:
         """Xᵀ v, of dense rows block by block."""
+        if self._tensor:
+            return tensors.adjoint(self.X, v)
         if not self._dense:
             return self._sparse_product(v, self.X.shape[1], not self._by_rows)
         pieces = self._pieces()
@@ -284,7 +295,7 @@ class Design:
             n, d = self.shape
             if self._dense:
                 blocks = SUMMED_ROWS + n // SUMMED_ROWS + PIECES
-                by_blocks = self.dtype != np.float64 or self.X.flags.c_contiguous
+                by_blocks = self._tensor or self.dtype != np.float64 or self.X.flags.c_contiguous
                 self._roundings = d + 2, (min(n, WIDENED_ROWS + blocks) if by_blocks else n) + 2
             else:
                 counts = [np.bincount(self.X.indices, minlength=1).max(), np.diff(self.X.indptr).max(initial=0)]
@@ -306,7 +317,7 @@ class Design:
 
     def dense(self, rows: slice) -> FloatArray:
         """Some rows of X̃ as they are, in double precision."""
-        X = self.X[rows].toarray() if is_sparse(self.X) else self.X[rows]
+        X = self.X[rows].toarray() if is_sparse(self.X) else host(self.X[rows])
         stored = np.ones((X.shape[0], self.shape[1]))
         stored[:, : X.shape[1]] = X
         return stored
@@ -314,7 +325,9 @@ class Design:
     def squares(self, weights: FloatArray | None = None) -> FloatArray:
         """Σ_i s_i x_ij² of every column as it is stored, without the intercept's."""
         result: FloatArray
-        if is_sparse(self.X):
+        if self._tensor:
+            result = tensors.squares(self.X, weights)
+        elif is_sparse(self.X):
             squares = np.square(self.X.data, dtype=float)
             rows, columns = self._places()
             terms = squares if weights is None else squares * weights[rows]
@@ -368,10 +381,6 @@ class Design:
             off.append(beta)
             previous, vector = vector, image / beta
         return estimate * (1 + tolerance)
-
-    def digest(self) -> str:
-        """The digest of the stored matrix."""
-        return digest(self.X)
 
 
 class CentredDesign(Design):

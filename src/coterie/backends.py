@@ -14,7 +14,6 @@ stored as it is, and every sum over it is taken in float32. torch is imported he
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,8 @@ from coterie.arrays import FloatArray, is_sparse, is_tensor, product
 
 BLOCK = 1 << 16
 """How many numbers are worked on at a time: what several passes over one block find in the cache."""
+DEVICE_BLOCK = 1 << 26
+"""The same for tensors: as much as keeps a GPU busy, and takes little of its memory."""
 
 
 def backend(X: Any) -> NumpyBackend | TorchBackend:
@@ -33,6 +34,9 @@ def backend(X: Any) -> NumpyBackend | TorchBackend:
 
 class NumpyBackend:
     """numpy and scipy.sparse."""
+
+    fast = False
+    """Whether it is a GPU, for which a few rows are too few."""
 
     def __init__(self, X: Any):
         self.dtype: np.dtype[Any] = X.dtype
@@ -52,6 +56,10 @@ class NumpyBackend:
     def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
         """A large array of zeros; `stored` in the precision of the data instead of that of sums."""
         return np.zeros((rows, columns), self.dtype)
+
+    def ones(self, rows: int) -> Any:
+        """A vector of ones in the precision of sums."""
+        return np.ones(rows, self.dtype)
 
     def widened(self, X: Any) -> Any:
         """X in float64."""
@@ -114,35 +122,41 @@ class NumpyBackend:
             block -= gamma * Y[rows]
             block += np.multiply.outer((gamma * scale) * x[rows], v)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of its rows."""
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        """A ← (1 − γ) A + (γ·scale) x vᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             block = A[rows]
             block *= 1.0 - gamma
             block += np.multiply.outer((gamma * scale) * x[rows], v)
-            _softmax(block, P[rows])
+            _softmax(_raised(block, b), P[rows])
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
-        """A ← image rightᵀ, and P ← softmax of its rows."""
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
+        """A ← image rightᵀ, and P ← softmax of the rows of A + 1bᵀ."""
         for rows in _row_blocks(*A.shape):
             np.matmul(image[rows], right.T, out=A[rows])
-            _softmax(A[rows], P[rows])
+            _softmax(_raised(A[rows], b), P[rows])
 
-    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
-        """Σ_i s_i (log Σ_l exp A_il − A_i,y)."""
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        """P ← softmax of the rows of A + 1bᵀ."""
+        for rows in _row_blocks(*A.shape):
+            _softmax(_raised(A[rows], b), P[rows])
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
         total = 0.0
         for rows in _row_blocks(*A.shape):
-            total += float(np.dot(weights[rows], _log_sum(A[rows]) - _picked(A[rows], labels[rows])))
+            block = _raised(A[rows], b)
+            total += float(np.dot(weights[rows], _log_sum(block) - _picked(block, labels[rows])))
         return total
 
     def softmax_slopes(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
-        """First and second derivative, at γ, of the cross entropy along A + γ D with D = scale·x vᵀ − A."""
+        """First and second derivative, at γ, of the cross entropy along A + γ D + 1bᵀ with D = scale·x vᵀ − A."""
         slope = curvature = 0.0
         for rows in _row_blocks(*A.shape):
             D = np.multiply.outer(scale * x[rows], v) - A[rows]
-            P = A[rows] + gamma * D
+            P = _raised(A[rows] + gamma * D, b)
             _softmax(P, P)
             mean = np.einsum("ij,ij->i", P, D)
             square = np.einsum("ij,ij,ij->i", P, D, D) - mean * mean
@@ -151,9 +165,13 @@ class NumpyBackend:
         return np.array([slope, curvature])
 
 
-def _row_blocks(n: int, m: int) -> list[slice]:
-    step = max(1, BLOCK // max(1, m))
+def _row_blocks(n: int, m: int, *, numbers: int = BLOCK) -> list[slice]:
+    step = max(1, numbers // max(1, m))
     return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+
+def _raised(A: Any, b: Any) -> Any:
+    return A if b is None else A + b
 
 
 def _softmax(A: FloatArray, out: FloatArray) -> None:
@@ -173,7 +191,7 @@ def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
 
 
 class TorchBackend:
-    """The same for torch tensors, on the device of the data. On a GPU, passes over large arrays are compiled."""
+    """The same for torch tensors, on the device of the data. On a GPU, what half precision is read for is compiled."""
 
     def __init__(self, X: Any):
         import torch
@@ -201,6 +219,9 @@ class TorchBackend:
     def zeros(self, rows: int, columns: int, stored: bool = False) -> Any:
         kind = self.stored if stored else self.summed
         return self.torch.zeros((rows, columns), dtype=kind, device=self.device)
+
+    def ones(self, rows: int) -> Any:
+        return self.torch.ones(rows, dtype=self.summed, device=self.device)
 
     def widened(self, X: Any) -> Any:
         return X.to(self.torch.float64)
@@ -254,60 +275,45 @@ class TorchBackend:
     def blend(self, R: Any, Y: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
         R.mul_(1.0 - gamma).sub_(Y, alpha=gamma).addr_(x, v, alpha=gamma * scale)
 
-    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any) -> None:
-        if self.fast and self.stored != self.summed:
+    def softmax(self, A: Any, P: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None) -> None:
+        if self.fast and self.stored != self.summed and b is None:
             self._kernels().update_softmax(A, P, 1.0 - gamma, x, v * (gamma * scale))
             return
         A.mul_(1.0 - gamma).addr_(x, v, alpha=gamma * scale)
-        self._compiled(_softmax_into)(A, P)
+        self.probabilities(A, P, b)
 
-    def scores(self, A: Any, P: Any, image: Any, right: Any) -> None:
+    def scores(self, A: Any, P: Any, image: Any, right: Any, b: Any = None) -> None:
         self.torch.matmul(image, right.T, out=A)
-        self._compiled(_softmax_into)(A, P)
+        self.probabilities(A, P, b)
 
-    def cross_entropy(self, A: Any, labels: Any, weights: Any) -> float:
-        losses = self._compiled(_log_sums)(A) - A.gather(1, labels[:, None])[:, 0]
-        return float(self.torch.dot(weights.to(self.torch.float64), losses.to(self.torch.float64)))
+    def probabilities(self, A: Any, P: Any, b: Any) -> None:
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            P[rows] = _raised(A[rows], b).softmax(1)
+
+    def cross_entropy(self, A: Any, labels: Any, weights: Any, b: Any = None) -> float:
+        total = self.torch.zeros((), dtype=self.torch.float64, device=self.device)
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            scores = _raised(A[rows], b)
+            losses = self.torch.nn.functional.cross_entropy(scores, labels[rows], reduction="none")
+            total += self.torch.dot(weights[rows].double(), losses.double())
+        return float(total)
 
     def softmax_slopes(
-        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any
+        self, A: Any, labels: Any, weights: Any, gamma: float, scale: float, x: Any, v: Any, b: Any = None
     ) -> FloatArray:
-        at = self.torch.tensor(gamma, dtype=self.summed, device=self.device)
-        mean, square = self._compiled(_row_slopes)(A, at, x, v * scale)
-        picked = scale * x * v[labels] - A.gather(1, labels[:, None])[:, 0]
-        return np.array([float(weights @ (mean - picked)), float(weights @ square)])
+        sums = self.torch.zeros(2, dtype=self.torch.float64, device=self.device)
+        for rows in _row_blocks(*A.shape, numbers=DEVICE_BLOCK):
+            D = (scale * x[rows])[:, None] * v - A[rows]
+            P = _raised(A[rows] + gamma * D, b).softmax(1)
+            picked = D.gather(1, labels[rows, None])[:, 0]
+            P *= D
+            mean = P.sum(1)
+            square = P.mul_(D).sum(1) - mean * mean
+            sums += self.torch.stack([mean - picked, square]).double() @ weights[rows].double()
+        return np.array(sums.tolist())
 
     @staticmethod
     def _kernels() -> Any:
         from coterie.kernels import half_precision
 
         return half_precision
-
-    def _compiled(self, function: Any) -> Any:
-        return _compiled(function) if self.fast else function
-
-
-@cache
-def _compiled(function: Any) -> Any:
-    import torch
-
-    # One kernel per size, as fast as it can be; step sizes are passed as tensors, so that a new one is no new kernel.
-    return torch.compile(function, dynamic=False)
-
-
-# What is compiled: plain tensor formulas that also run as they are.
-
-
-def _softmax_into(A: Any, P: Any) -> None:
-    P.copy_(A.softmax(1))
-
-
-def _log_sums(A: Any) -> Any:
-    return A.logsumexp(1)
-
-
-def _row_slopes(A: Any, gamma: Any, x: Any, v: Any) -> Any:
-    D = x[:, None] * v - A
-    P = (A + gamma * D).softmax(1)
-    mean = (P * D).sum(1)
-    return mean, (P * D * D).sum(1) - mean * mean

@@ -57,7 +57,7 @@ class Bill:
         # all agents send alike
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
-        self._apart: dict[tuple[str, str], npt.NDArray[np.int64]] = {}
+        self._apart: dict[tuple[str, str], list[list[int]]] = {}
         self._rounds: list[list[int]] = []
         """Rounds in a row that sent alike: how many, and how many numbers each; most runs have few such rows."""
         self._scalars, self._bits, self._before = 0, 0, 0
@@ -84,7 +84,8 @@ class Bill:
         """One agent sent so much with `word`."""
         table = self._apart.get((purpose, word))
         if table is None:
-            table = self._apart[purpose, word] = np.zeros((self._network.agents, 3), np.int64)
+            # Plain numbers: gossip counts every message, and an array takes five times as long to add to.
+            table = self._apart[purpose, word] = [[0, 0, 0] for _ in range(self._network.agents)]
         row = table[agent]
         row[0] += messages
         row[1] += scalars
@@ -173,7 +174,7 @@ class Bill:
             sent += self._links[word][:, None] * np.array([utterances, scalars, bits])
             sent[:, 2] -= self._back * spared
         for table in self._apart.values():
-            sent[: len(table)] += table
+            sent[: len(table)] += np.array(table, np.int64)
         return [Cost(*map(int, row)) for row in sent]
 
     @property
@@ -222,7 +223,9 @@ class Bill:
     def _exchanged_bits(self) -> list[int]:
         """What each agent sent to each of its neighbours in exchanges of unequal messages."""
         links = np.maximum(self._links["Exchange"], 1)
-        tables = [table[:, 2] // links for (_, word), table in self._apart.items() if word == "Exchange"]
+        tables = [
+            np.array(table, np.int64)[:, 2] // links for (_, word), table in self._apart.items() if word == "Exchange"
+        ]
         return [int(bits) for bits in sum(tables, np.zeros(self._network.agents, np.int64))]
 
     def seconds(self, latency: float, bandwidth: float) -> float:
@@ -235,7 +238,7 @@ class Bill:
         turns = sum(utterances * (hops if word == "Sum" else 1) for (_, word), (utterances, *_) in self._alike.items())
         for (_, word), table in self._apart.items():
             at_once = np.maximum(self._links.get(word, 1), 1) if word == "Exchange" else 1
-            turns += int((table[:, 0] // at_once).max())
+            turns += int((np.array(table, np.int64)[:, 0] // at_once).max())
         busiest = max(self.per_agent, key=lambda cost: cost.bits, default=Cost())
         return busiest.seconds(latency, bandwidth, turns)
 
@@ -269,7 +272,7 @@ class Bill:
         """Everything counted so far, as plain values."""
         return {
             "alike": [[*key, *entry] for key, entry in sorted(self._alike.items())],
-            "apart": [[*key, table.tolist()] for key, table in sorted(self._apart.items())],
+            "apart": [[*key, [list(row) for row in table]] for key, table in sorted(self._apart.items())],
             "rows": [list(row) for row in self._rounds],
         }
 
@@ -277,7 +280,9 @@ class Bill:
         """Continue counting from what `state()` gave."""
         # A snapshot of an older version has no fourth number: nothing was spared.
         self._alike = {(purpose, word): [*entry, 0][:4] for purpose, word, *entry in state["alike"]}
-        self._apart = {(purpose, word): np.array(table, np.int64) for purpose, word, table in state["apart"]}
+        self._apart = {
+            (purpose, word): [list(map(int, row)) for row in table] for purpose, word, table in state["apart"]
+        }
         self._rounds = [[count, sent] for count, sent in state["rows"]] if "rows" in state else []
         # Of before there were rows: the numbers sent until the end of each round.
         ends = [0, *(scalars for scalars, _ in state.get("rounds", ()))]
@@ -296,7 +301,7 @@ class Bill:
                 )
         for (purpose, said), table in self._apart.items():
             if purpose in purposes and word in (None, said):
-                sent = table.sum(axis=0)
+                sent = np.array(table, np.int64).sum(axis=0)
                 messages, scalars, bits = messages + int(sent[0]), scalars + int(sent[1]), bits + int(sent[2])
         return Cost(messages, scalars, bits)
 

@@ -118,6 +118,8 @@ def _guarded(command: Callable[[], Any]) -> Any:
         return _complain(error, error.status.exit_code)
     except OSError as error:
         return _complain(f"{error}. Check the path and its permissions.", REFUSED)
+    except MemoryError as error:
+        return _complain(f"memory is out ({error}). Parquet and Arrow files stay on disk with on_disk=True.", REFUSED)
     except KeyboardInterrupt:
         return _complain("stopped before the end of the first round", Status.INTERRUPTED.exit_code)
 

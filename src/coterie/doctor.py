@@ -29,6 +29,7 @@ EXTRAS = {
     "gpu": "torch",
     "tracking": "tensorboardX",
 }
+INSTALL = "pip install "
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Finding:
     works: bool
     detail: str
     needed: bool = True
+    fix: str = ""
+    """The line to type where it does not work."""
 
 
 def diagnose(*, quick: bool = False) -> list[Finding]:
@@ -47,23 +50,36 @@ def diagnose(*, quick: bool = False) -> list[Finding]:
         Finding("python", sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}"),
         Finding("cores", True, f"{os.cpu_count()}"),
     ]
-    findings += [_look_for(package, package, f"pip install {package}", needed=True) for package in PACKAGES]
+    findings += [_look_for(package, package, package, needed=True) for package in PACKAGES]
     findings += [_try_engine(name, quick and name != "local") for name in ENGINES]
     findings += [Finding("extension", False, failure, needed=False) for failure in EXTENSIONS.failures]
     for extra, package in EXTRAS.items():
-        findings.append(_look_for(f"extra {extra}", package, f"pip install 'coterie[{extra}]'", needed=False))
+        findings.append(_look_for(f"extra {extra}", package, f"'coterie[{extra}]'", needed=False))
     folder = os.environ.get("COTERIE_DATA")
     there = bool(folder) and Path(str(folder)).is_dir()
     detail = str(folder) if there else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
-    findings.append(Finding("datasets", there, detail, needed=False))
+    findings.append(Finding("datasets", there, detail, needed=False, fix="" if there else "export COTERIE_DATA=FOLDER"))
     return findings
 
 
-def _look_for(what: str, package: str, advice: str, needed: bool) -> Finding:
+def lines_to_type(findings: list[Finding]) -> dict[str, str]:
+    """What to type next, and why: what is needed, then what is optional, or a first try."""
+    lines = {}
+    for needed, why in ((True, "To mend it"), (False, "For what is optional")):
+        fixes = [finding.fix for finding in findings if not finding.works and finding.needed is needed and finding.fix]
+        packages = [fix.removeprefix(INSTALL) for fix in fixes if fix.startswith(INSTALL)]
+        if packages:
+            lines[why] = INSTALL + " ".join(packages)
+    if all(finding.works for finding in findings if finding.needed):
+        lines["For a first fit"] = "coterie demo"
+    return lines
+
+
+def _look_for(what: str, package: str, to_install: str, needed: bool) -> Finding:
     try:
         return Finding(what, True, f"{package} {importlib.metadata.version(package)}", needed)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(what, False, f"not installed: {advice}", needed)
+        return Finding(what, False, f"not installed: {INSTALL}{to_install}", needed, INSTALL + to_install)
 
 
 def _try_engine(name: str, quick: bool) -> Finding:

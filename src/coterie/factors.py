@@ -1,6 +1,8 @@
 """Matrices of low rank as factors: W = left rightᵀ, never multiplied out.
 
-A model travels as one array: `stacked` puts left (d × k) above right (m × k), `apart` takes them apart again.
+A model travels as one array: `stacked` puts left (d × k) above right (m × k), `apart` takes them apart again. An
+intercept is one more column at the end, with 0 (or, of a completed matrix, what is added to rows) above what is added
+to columns.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ import numpy as np
 from coterie.arrays import FloatArray
 
 
-def stacked(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Both factors as one array."""
-    return np.vstack([left, right])
+def stacked(left: FloatArray, right: FloatArray, free: FloatArray | None = None) -> FloatArray:
+    """Both factors as one array, and beside them the intercept."""
+    both = np.vstack([left, right])
+    return both if free is None else np.column_stack([both, free])
 
 
 def apart(w: FloatArray, rows: int) -> tuple[FloatArray, FloatArray]:

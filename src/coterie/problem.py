@@ -67,8 +67,6 @@ class Problem:
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
         object.__setattr__(self, "intercept", bool(intercept))
         object.__setattr__(self, "offset", bool(offset))
-        if for_matrices and intercept:
-            raise InvalidProblem("a low-rank model has no intercept; centre the columns, or append a column of ones.")
         if intercept and self.family == "survival":
             raise InvalidProblem("cox has no intercept: the baseline hazard takes its place. Leave intercept out.")
         if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):

@@ -1,15 +1,17 @@
-"""A live line while a run lasts: rounds, gap, bits. Silent where nobody is looking."""
+"""A live line while data is read and a run lasts: rows, then rounds, gap, bits. Silent where nobody is looking."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from coterie.stages import listening
 from coterie.verdict import Record
 
 PATIENCE_SECONDS = 1.0
@@ -24,16 +26,59 @@ def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, R
         yield lambda t, record: None
         return
     began = shown = time.monotonic()
+    live = Live(Text(), console=console, auto_refresh=False, transient=True)
+
+    def show(line: Callable[[float], Text], pause: float) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - began >= PATIENCE_SECONDS and now - shown >= pause:
+            live.update(line(now - began), refresh=True)
+            shown = now
+
+    def compiling() -> None:
+        show(lambda _: Text.assemble((title, "bold"), "  compiling, once on this machine"), 0.0)
+
+    # First the listener: numba keeps the streams that it finds when it is imported, and a live line replaces them.
+    with _before_compiling(compiling), live:
+        yield lambda t, record: show(lambda seconds: _line(title, t, record, seconds), 0.1)
+
+
+@contextmanager
+def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
+    """Call that whenever a kernel is compiled that is not in numba's cache yet."""
+    from numba.core import event
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            show()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
+
+
+@contextmanager
+def stage_watch(wanted: bool | None) -> Iterator[None]:
+    """Show how many rows have been read or checked; `wanted=None` means: if there is a terminal."""
+    console = Console(stderr=True)
+    if not (console.is_terminal if wanted is None else wanted):
+        yield
+        return
+    began = shown = time.monotonic()
     with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
 
-        def watch(t: int, record: Record | None) -> None:
+        def listen(stage: str, done: int, total: int) -> None:
             nonlocal shown
             now = time.monotonic()
             if now - began >= PATIENCE_SECONDS and now - shown >= 0.1:
-                live.update(_line(title, t, record, now - began), refresh=True)
+                line = Text.assemble((stage, "bold"), f"  {done:,} of {total:,} rows  {now - began:.0f} s")
+                live.update(line, refresh=True)
                 shown = now
 
-        yield watch
+        with listening(listen):
+            yield
 
 
 def format_bits(bits: float) -> str:

@@ -24,13 +24,14 @@ from coterie.data.remote import Rows
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
+from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
 from coterie.families import family_of
 from coterie.methods import Method
 from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
 from coterie.personal import Personal, Shared
 from coterie.problem import Problem
-from coterie.progress import progress_watch
+from coterie.progress import progress_watch, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
@@ -45,7 +46,7 @@ from coterie.session.setup import (
     wants_secure_sums,
     with_offset,
 )
-from coterie.session.tables import SPLITS, attach_offset, prepare_tables, split_and_prepare
+from coterie.session.tables import SPLITS, attach_offset, on_gpu, prepare_tables, split_and_prepare, within_reach
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -161,7 +162,9 @@ def solve(
     with runner.cores():
         if (elsewhere := runner.hosting(data, agents)) is None:
             if recipes is None:
-                tables, classes = split_and_prepare(data, problem, split, agents, seed)
+                with stage_watch(progress if runner.speaks else False):
+                    here = isinstance(runner, Local)
+                    tables, classes = split_and_prepare(data, problem, split, agents, seed, tensors=here)
             else:
                 ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
                 tables, classes = prepare_tables(ready.held, problem, split)
@@ -177,7 +180,7 @@ def solve(
         setup = set_up(
             with_offset(problem, parties),
             make_network(network, split, len(tables), seed),
-            sizes_of(parties, split, make_link(link, runner.in_memory), runner.apart),
+            replace(sizes_of(parties, split, make_link(link, runner.in_memory), runner.apart), on_gpu=on_gpu(tables)),
             lambda problem: family.for_tables(problem, tables),
             split=split,
             method=method,
@@ -191,8 +194,10 @@ def solve(
             secure_sums=secure,
             prepare=None if recipes is None else recipes.settings(),
         )
+        tables = within_reach(tables, setup.method, setup.problem)
         members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-        people = participants(members)
+        with stage_watch(progress if runner.speaks else False):
+            people = participants(members)
         warm, origin = None, None
         if warm_start is not None:
             before, origin = warm_start.certificate, warm_start.certificate.model_digest
@@ -210,6 +215,8 @@ def solve(
             outcome = runner.run(run)
         LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
         model = family.model(outcome, members, setup.problem, classes)
+        for agent in members:
+            agent.release()
         if ready is not None:
             model = replace(model, preparation=ready.prepared)
         asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)

@@ -99,7 +99,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     parts = None if isinstance(data, list) else settings["partition"] or sizes
     tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
-    tables, _ = prepare_tables(tables, problem, split)
+    tables, _ = prepare_tables(tables, problem, split, tensors=True)
     check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)
     graph = family.proof_network(model, network)

@@ -22,8 +22,8 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.engines.local import Local
 from coterie.errors import CoterieError
-from coterie.peers.agent import fit_together
 from coterie.peers.nonce import secret
+from coterie.peers.party import fit_together
 from coterie.peers.pinning import pin
 from coterie.peers.study import load_party
 from coterie.transport.keys import fingerprint, provide_all

@@ -6,15 +6,15 @@ import io
 import json
 import os
 import random
-import subprocess
-import sys
 import zipfile
 from functools import cache
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import coterie as co
+from coterie import cli
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import CorruptFile, CoterieError, InvalidInput
 from coterie.files import csv_text, read_archive, write_archive
@@ -147,7 +147,8 @@ def test_no_damage_is_read_as_something_else_a_hundred_thousand_times(tmp_path):
     assert fuzz(tmp_path, 100_000, seed=1) < 50_000
 
 
-def test_the_older_snapshot_is_used_where_the_newest_is_damaged(tmp_path):
+def test_the_older_snapshot_is_used_where_the_newest_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     random_ = np.random.default_rng(1)
     table = np.column_stack([random_.standard_normal((40, 3)), random_.integers(0, 2, 40)])
     (tmp_path / "data.csv").write_text("a,b,c,y\n" + "\n".join(",".join(map(str, row)) for row in table.tolist()))
@@ -156,10 +157,8 @@ def test_the_older_snapshot_is_used_where_the_newest_is_damaged(tmp_path):
         command = ["fit", "data.csv", "--target", "y", "--loss", "logistic", "--penalty", "l2", "--strength", "1e-4"]
         command += ["--method", "consensus", "--tol", "1e-15", "--max-rounds", str(rounds)]
         command += ["--checkpoint", "kept", "-o", name, "--json"]
-        ended = subprocess.run(
-            [sys.executable, "-m", "coterie", *command], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert ended.returncode in (0, 10, 11, 12, 13, 14), ended.stderr
+        ended = CliRunner().invoke(cli.app, command)
+        assert ended.exit_code in (0, 10, 11, 12, 13, 14), ended.output
         return load_model(tmp_path / name / "model.npz").coef_
 
     fit(20, "first")

@@ -10,7 +10,9 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.linear_model import ElasticNet, HuberRegressor, Lasso, LogisticRegression, QuantileRegressor, Ridge
 from sklearn.linear_model._huber import _huber_loss_and_gradient
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import scale
+from sklearn.svm import LinearSVC
 
 from coterie.estimators import LinearClassifier, LinearRegressor
 
@@ -86,3 +88,29 @@ def test_coefficients_are_scikit_learns(model, name, split):
     twin, ours = model(*data(name), split=split, agents=4, tol=tol, max_rounds=100_000)
     np.testing.assert_allclose(np.ravel(ours.coef_), np.ravel(twin.coef_), rtol=0, atol=AGREEMENT)
     np.testing.assert_allclose(np.ravel(ours.intercept_), np.ravel(twin.intercept_), rtol=0, atol=AGREEMENT)
+
+
+def test_more_than_two_classes_are_those_of_the_table():
+    X, y = load_wine(return_X_y=True)
+    X, n, c = scale(X), len(X), 0.5
+    alpha, tight = 1 / (n * c), {"tol": 1e-10, "max_iter": 10**5}
+
+    def ours(*loss, **settings):
+        return LinearClassifier(*loss, **{"alpha": alpha, "agents": 3, "tol": 1e-10} | settings).fit(X, y)
+
+    softmax = LogisticRegression(C=c, **tight).fit(X, y)
+    np.testing.assert_allclose(ours().coef_, softmax.coef_, atol=AGREEMENT)
+    sparse = LogisticRegression(C=c, l1_ratio=1.0, solver="saga", tol=1e-8, max_iter=10**5).fit(X, y)
+    np.testing.assert_allclose(ours(penalty="l1").coef_, sparse.coef_, atol=AGREEMENT)
+    rest = OneVsRestClassifier(LogisticRegression(C=c, **tight)).fit(X, y)
+    each = np.vstack([one.coef_ for one in rest.estimators_])
+    for split in ("samples", "features"):
+        found = ours(split=split, multi_class="one-vs-rest")
+        np.testing.assert_allclose(found.coef_, each, atol=AGREEMENT)
+        assert len(found.certificate_) == 3
+    np.testing.assert_allclose(ours(split="features").coef_, each, atol=AGREEMENT)
+    machine = LinearSVC(C=c, intercept_scaling=1000.0, **tight).fit(X, y)
+    np.testing.assert_allclose(ours("squared_hinge").coef_, machine.coef_, atol=AGREEMENT)
+    few = LogisticRegression(C=np.inf, **tight).fit(X[:, :2], y)
+    free = LinearClassifier(penalty="none", agents=3, tol=1e-10).fit(X[:, :2], y).coef_
+    np.testing.assert_allclose(np.diff(free, axis=0), np.diff(few.coef_, axis=0), atol=AGREEMENT)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
+import io
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+from tests.browser import BROWSER, FLAGS
+from tests.chaos.parties import data, together, write_data, write_study
+from typer.testing import CliRunner
 
 import coterie as co
+from coterie.cli import app
 from coterie.report import write_comparison, write_report
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-dev-shm-usage",
-]
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(80, 12))
@@ -38,12 +34,32 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     runs = {name: co.solve(problem, (X, y), agents=4, method=name, tol=1e-4) for name in ("proximal-2", "consensus")}
     ring = co.solve(problem, (X, y), agents=5, split="features", network="ring", tol=1e-4, max_rounds=2000)
     path = co.path(co.Problem("squared", "l1", 1.0), (X, y), cv=3, agents=4, count=8)
+    _, logistic, parties, check = co.demo.demo_problem()
+    demo = co.solve(logistic, parties, tol=1e-9)
+    classes = np.digitize(y, [-2, 2])
+    softmax = co.Problem("multinomial", "l2", 0.1, intercept=True)
+    classifier = co.solve(softmax, (X[:60], classes[:60]), agents=3, tol=1e-3, prepare="standardise")
+    scores = co.evaluate(classifier, (X[60:], classes[60:]), agents=3)
     return {
         "path": co.report.write_path(path, folder / "path.html"),
+        "demo": write_report(demo, folder / "demo.html", notes=[check(demo)]),
+        "evaluation": write_report(classifier, folder / "evaluation.html", evaluation=scores),
+        "peers": between_organisations(folder / "study"),
         "run": write_report(runs["proximal-2"], folder / "run.html", notes=["Four shops & a <bank>."]),
         "ring": write_report(ring, folder / "ring.html"),
         "comparison": write_comparison(runs, folder / "comparison.html"),
     }
+
+
+def between_organisations(folder: Path) -> Path:
+    """A study of three parties, in threads, and what `coterie report` makes of one party's answer."""
+    write_study(folder, split="features", network="path", method="lbfgs", tol=1e-3)
+    tables = data("features")
+    write_data(folder, tables)
+    assert [result.status for result in together(folder, tables)] == ["optimal"] * 3
+    made = CliRunner().invoke(app, ["report", str(folder / "ada" / "result"), "--json"])
+    assert made.exit_code == 0, made.output
+    return folder / "ada" / "result" / "report.html"
 
 
 @pytest.fixture(scope="module")
@@ -83,18 +99,52 @@ def ground(page) -> tuple[int, ...]:
     return tuple(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
 
 
-@pytest.mark.parametrize("name", ["run", "ring", "comparison", "path"])
-@pytest.mark.parametrize("width", [1200, 360])
-def test_a_report_fits_its_window_and_draws_its_figures(opened, name, width):
-    page = opened(name, width)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    shown = [figure for figure in page.query_selector_all("svg.figure") if figure.is_visible()]
-    assert len(shown) >= (2 if name == "path" else 3)
-    for figure in shown:
-        box = figure.bounding_box()
-        assert box["width"] > 200
-        assert box["height"] > 60
-    assert page.locator("h1").is_visible()
+@pytest.mark.parametrize("name", ["demo", "ring", "comparison", "path", "evaluation", "peers"])
+def test_a_report_fits_its_window_and_draws_its_figures(opened, name):
+    page = opened(name)
+    for width, scheme in itertools.product((1200, 390), ("light", "dark")):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert not page.evaluate(CUT_OFF), "this is wider than its place, and nothing scrolls"
+        assert (sum(ground(page)) < 150) == (scheme == "dark")
+        boxes = page.evaluate(FIGURES)
+        assert len(boxes) >= (2 if name == "path" else 3)
+        assert all(across > 200 and high > 60 for across, high in boxes)
+        assert page.locator("h1").is_visible()
+
+
+FIGURES = """[...document.querySelectorAll('svg.figure')].map(e => e.getBoundingClientRect())
+    .filter(box => box.width).map(box => [box.width, box.height])"""
+CUT_OFF = """[...document.querySelectorAll('main *, header *')]
+    .filter(e => !(e instanceof SVGElement) && e.clientWidth && e.scrollWidth > e.clientWidth + 1)
+    .filter(e => getComputedStyle(e).overflowX != 'auto' && getComputedStyle(e).display != 'inline')
+    .map(e => e.className + ': ' + e.textContent.slice(0, 60))"""
+
+
+def test_a_table_that_goes_on_has_a_shadow_there(opened):
+    page = opened("comparison", 390)
+    table = page.locator("#table .scroll")
+    assert table.evaluate("e => e.scrollWidth > e.clientWidth")
+
+    def shadow() -> tuple[bool, bool]:
+        """Whether the edges left and right differ from the ground, between the lines of text."""
+        picture = Image.open(io.BytesIO(table.screenshot())).convert("RGB")
+        here = ground(page)
+        edges = ((0, row) for row in range(2, picture.height - 2)), ((-1, row) for row in range(2, picture.height - 2))
+        return tuple(
+            np.mean([np.abs(np.subtract(picture.getpixel((x % picture.width, y)), here)).sum() > 20 for x, y in edge])
+            > 0.9
+            for edge in edges
+        )
+
+    assert shadow() == (False, True)
+    page.emulate_media(color_scheme="dark")
+    assert shadow() == (False, True)
+    table.evaluate("e => e.scrollTo(e.scrollWidth, 0)")
+    assert not shadow()[1], "there is nothing more to the right"
+    first = table.locator("tbody th").first.bounding_box()
+    assert first["x"] == table.bounding_box()["x"], "the names of the rows stay"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

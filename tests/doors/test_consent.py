@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from coterie import cli
 from coterie.arrays import digest
 from coterie.errors import InvalidInput, Refused
-from coterie.peers.agent import read_own
 from coterie.peers.consent import ask_once
 from coterie.peers.disclosure import disclosure, most_curious
+from coterie.peers.party import read_own
 from coterie.peers.study import load_party, load_study
 
 

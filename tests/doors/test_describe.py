@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, PartyLost, Refused
-from coterie.peers.agent import read_own
 from coterie.peers.description import as_fitted, describe_together, read_raw
 from coterie.peers.disclosure import disclosure
+from coterie.peers.party import read_own
 from coterie.peers.study import load_party
 
 RNG = np.random.default_rng(2)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from functools import reduce
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 import typer
@@ -28,6 +30,7 @@ from tests.pages import (
     blocks,
     changes_the_source,
     commands,
+    pictures,
     prints,
     prose,
     put_in_place,
@@ -68,9 +71,18 @@ def test_page_runs(page, tmp_path):
         assert outcome.exit_code == outcome.block.exit_code, wrong
         if outcome.expected:
             check_printed(page, outcome.block, outcome.printed, outcome.expected)
+    for name in pictures(page):
+        assert (tmp_path / name).is_file()
+        assert f"]({name})" in page.read_text(), f"{page.name} shows no {name}"
+        assert (page.parent / name).is_file(), f"{name} is not there: python -m tests.pages {page.relative_to(ROOT)}"
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
+def seldom(page: Path) -> Any:
+    """Two of these pages run every time, the others in `make test-slow`: each runs tests of its own in a copy."""
+    return page if page.stem in ("add-a-loss", "add-an-engine") else pytest.param(page, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("page", [seldom(p) for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
 def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
     for name in ("src", "papers", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -225,6 +237,38 @@ def test_parameters_are_told_as_they_are(kind, catalogue):
         told = re.findall(r"`(\w+)`", row["parameters"])
         assert told == [field.name for field in fields(catalogue[name])], name
         assert "kind" not in row or row["kind"] == catalogue[name].kind
+
+
+def test_every_error_has_its_cause_and_its_fix():
+    page = DOCS / "errors.md"
+    classes = {
+        name: one for name, one in vars(co.errors).items() if isinstance(one, type) and issubclass(one, co.CoterieError)
+    }
+    (table,) = tables(page)
+    assert [re.search(r"`(\w+)`", row["error"])[1] for row in table] == list(classes)
+    sections = re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]
+    assert [section.partition("\n")[0] for section in sections] == list(classes)
+    for section in sections:
+        assert "\n**Cause.** " in section
+        assert "\n**Fix.** " in section
+    for row, one in zip(table, classes.values(), strict=True):
+        raised = mock.Mock(side_effect=one.__new__(one))
+        assert cli._guarded(raised) == int(row["exit code"]), one
+
+
+def test_titles_are_those_of_the_index():
+    for text, name in re.findall(r"\[([^\]]+)\]\(([^)#]+\.md)\)", prose(DOCS / "index.md")):
+        title = (DOCS / name).read_text().partition("\n")[0].removeprefix("# ")
+        known = title.lower(), re.sub(r"^\d{4} ", "", title).lower()
+        assert text.lower() in known, f"docs/index.md calls {name} {text!r}, and its title is {title!r}"
+
+
+def test_the_reference_has_every_public_name():
+    reference = (DOCS / "reference.md").read_text()
+    for name in co.__all__:
+        module = getattr(getattr(co, name), "__module__", None) or ""
+        known = f"::: {module}.{name}\n" in reference or f"::: {module}\n" in reference
+        assert known or not module.startswith("coterie."), f"docs/reference.md has no place for co.{name}"
 
 
 def test_methods_are_told_as_they_are():

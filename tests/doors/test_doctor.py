@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from coterie.commands.exit_codes import REFUSED
-from coterie.doctor import EXTRAS, PACKAGES
+from coterie.doctor import EXTRAS, PACKAGES, Finding, lines_to_type
 from coterie.engines import ENGINES
 
 WITHOUT = """
@@ -48,6 +48,19 @@ def test_without_extras_it_is_healthy_and_tells_what_to_install():
         told = found[f"engine {name}"]
         assert (told["works"], told["needed"]) == (False, False)
         assert f"pip install 'coterie[{name}]'" in told["detail"]
+
+
+def test_it_says_which_line_to_type():
+    code, out, _ = command("doctor", "--quick", without=OPTIONAL)
+    assert code == 0
+    assert "For a first fit, type coterie demo" in " ".join(out.split())
+    there = Finding("numpy", True, "numpy 2", fix="")
+    gone = [Finding(name, False, "", needed, f"pip install {name}") for name, needed in (("scipy", True), ("x", False))]
+    assert lines_to_type([there]) == {"For a first fit": "coterie demo"}
+    assert lines_to_type([there, *gone]) == {"To mend it": "pip install scipy", "For what is optional": "pip install x"}
+    assert lines_to_type([gone[1], Finding("y", False, "", False, "pip install y")])["For what is optional"] == (
+        "pip install x y"
+    )
 
 
 def test_an_engine_that_is_not_installed_is_refused(tmp_path):

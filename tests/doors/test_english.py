@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,10 @@ def test_the_help_of_an_option_is_a_noun(name):
 def test_every_status_has_advice_in_plain_english():
     for status in co.Status:
         assert found(status.advice) == []
+
+
+def test_no_word_is_misspelt():
+    files = [*PAGES, *SOURCES, *(ROOT / "papers").rglob("*.py")]
+    names = ["--ignore-words-list", "categor,coo"]
+    found = subprocess.run([sys.executable, "-m", "codespell_lib", *names, *files], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr

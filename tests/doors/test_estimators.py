@@ -41,13 +41,9 @@ both_splits = pytest.mark.parametrize("split", ["samples", "features"])
 EQUAL_TO_SEVEN_DIGITS = "a first-order method is as exact as tol, and this check wants seven digits of the scores"
 
 
-NO_INTERCEPT = "weights of 1000 to 0.0001 want an intercept, and low-rank models have none"
-
-
 def expected_failures(estimator):
-    if isinstance(estimator, LowRankClassifier):
-        return {"check_class_weight_classifiers": NO_INTERCEPT}
-    if estimator.split == "features" and isinstance(estimator, LinearClassifier):
+    by_features = estimator.split == "features" and isinstance(estimator, LinearClassifier)
+    if by_features or isinstance(estimator, LowRankClassifier):
         return {
             f"check_sample_weight_equivalence_on_{kind}_data": EQUAL_TO_SEVEN_DIGITS for kind in ("dense", "sparse")
         }
@@ -286,7 +282,10 @@ def test_several_numbers_at_once_have_few_patterns():
     assert fitted.rank_ == len(fitted.singular_values_) == 2
     assert fitted.singular_values_.sum() == pytest.approx(0.9 * radius, rel=1e-6)
     assert fitted.coef_.shape == (7, 5)
-    np.testing.assert_allclose(fitted.predict(X), X @ fitted.coef_.T, atol=1e-9)
+    np.testing.assert_allclose(fitted.predict(X), X @ fitted.coef_.T + fitted.intercept_, atol=1e-9)
+    shifted = LowRankRegressor(radius=0.9 * radius, agents=3).fit(X + 5.0, MANY + 9.0)
+    np.testing.assert_allclose(shifted.predict(X + 5.0), fitted.predict(X) + 9.0, atol=1e-6)
+    assert not LowRankRegressor(radius=radius, fit_intercept=False).fit(X, MANY).intercept_.any()
     assert fitted.score(X, MANY) > 0.95
     assert fitted.dual_gap_ == fitted.certificate_.gap <= 1e-6 * fitted.certificate_.primal_at_zero
     assert co.verify(fitted.certificate_, fitted.result_.model, (X, MANY)).holds

@@ -21,7 +21,7 @@ from coterie import estimators
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
-    | {"stacked_design", "threads"},
+    | {"stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
@@ -172,7 +172,7 @@ def all_modules():
 
 @pytest.mark.parametrize("name", all_modules())
 def test_every_module_says_what_it_is_for(name):
-    if name == "coterie.kernels.half_precision":
+    if name in ("coterie.kernels.half_precision", "coterie.kernels.leaf_digests"):
         pytest.importorskip("triton", reason="needs PyTorch with CUDA")
     if name in OLD_NAMES:
         pytest.skip("an old name, which warns")

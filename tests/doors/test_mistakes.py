@@ -187,7 +187,7 @@ ON_THE_COMMAND_LINE = {
     "a key misspelt in TOML": ("fit good.csv --config typo.toml", 2, "Did you mean 'loss'"),
     "broken TOML": ("fit good.csv --config broken.toml", 2, "cannot read broken.toml", "line 1"),
     "a file that is not there": ("fit missing.csv --target price", 3, "does not exist", "Check the path"),
-    "a file of another kind": ("fit sheet.xlsx --target price", 3, "Known endings: .csv"),
+    "a file of another kind": ("fit sheet.xlsx --target price", 3, "Known endings: .arrow, .csv"),
     "an empty file": ("fit empty.csv --target price", 3, "cannot be read as CSV", "Empty"),
     "no target": ("fit good.csv", 3, "--target is missing"),
     "a wrong column": ("fit good.csv --target prise", 3, "Did you mean 'price'"),

@@ -14,10 +14,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coterie as co
 from coterie.estimators import PersonalizedClassifier, PersonalizedRegressor
-from coterie.estimators.choice import deal_by_class
+from coterie.estimators.choice import Everybody
 from coterie.estimators.personalized import cross_validated
 from coterie.models import load_model
 from coterie.predictors import Given, Stumps
+from coterie.session.choosing import Candidate, deal_by_class
 from papers.personal_figures import accuracy_by_rows, accuracy_by_traffic, draw_users, weight_matrix
 
 USERS = 6
@@ -321,7 +322,8 @@ def test_camps_are_found_by_those_who_learn_from_similar_users():
 def test_folds_are_dealt_class_by_class():
     _, y, users, _ = levels()
     tables = [co.Table(np.zeros((int((users == k).sum()), 1)), y[users == k], name=str(k)) for k in range(4)]
-    for table, fold in zip(tables, deal_by_class(tables, 4, 0, True), strict=True):
+    for index, table in enumerate(tables):
+        fold = deal_by_class(table, index, 4, 0, True)
         for label in np.unique(table.y):
             counts = np.bincount(fold[table.y == label], minlength=4)
             assert counts.max() - counts.min() <= 1
@@ -382,3 +384,22 @@ def test_too_few_rows_for_folds_give_a_common_model():
     assert (model.choice_, model.trials_) == ("shared", [])
     with pytest.raises(co.CoterieError, match="needs two classes"):
         PersonalizedClassifier().fit(X, ["a"] * 3, ["u", "u", "v"])
+
+
+def test_fits_of_the_choice_are_those_of_the_method():
+    """In one process they take a short way; an engine that is given takes the long one, with the same marks."""
+    X, y, users, scores = levels()
+    tables = [co.Table(X[users == k], y[users == k], name=str(k)) for k in range(4)]
+    numbers = [co.Table(X[users == k], scores[users == k], name=str(k)) for k in range(4)]
+    how = {"split": "users", "seed": 0, "progress": False}
+    for data, classes, loss in ((tables, np.unique(y), "logistic"), (numbers, None, "squared")):
+        short, long = (Everybody(data, classes, 3, {**how, "engine": e}) for e in ("local", co.engines.engine("local")))
+        for mu, nu in ((np.inf, np.inf), (np.inf, 0.1), (0.05, 0.1), (0.05, np.inf)):
+            candidate = Candidate("x", co.Shared(loss, "l2", 0.01, mu=mu, nu=nu), {"method": "shared", "tol": 1e-9})
+            one, other = short.marks(candidate, 1), long.marks(candidate, 1)
+            np.testing.assert_allclose(one.losses, other.losses, rtol=1e-3)
+            np.testing.assert_allclose(one.right, other.right, rtol=1e-3)
+            assert (one.rows == other.rows).all()
+            assert one.bits > 0
+        assert short._direct
+        assert not long._direct

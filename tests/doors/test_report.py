@@ -29,7 +29,7 @@ from coterie.networks import erdos_renyi, star
 from coterie.progress import format_bits
 from coterie.report import FORMATS, save_comparison_figures, save_figures, write_comparison, write_report
 from coterie.report.call import solve_call
-from coterie.report.compare import comparison_page
+from coterie.report.compare import _headline, comparison_page
 from coterie.report.figures import INK, colour, figures, gap_against, marker, network, shown_of
 from coterie.report.page import STATUS_WORDS, page
 from coterie.report.sections.bill import ELSEWHERE
@@ -679,3 +679,32 @@ def test_a_comparison_page_is_well_formed_and_names_the_winners(tmp_path: Path) 
         assert all(name in path.read_text() for name in results)
     nobody = comparison_page({"consensus": results["consensus"]})
     assert "No method reached the tolerance" in nobody
+
+
+def test_a_headline_names_a_method_once() -> None:
+    results = dict.fromkeys(("newton", "gram", "relay"), rivals()["gram"])
+
+    def headline(rounds: tuple[str, ...], bits: tuple[str, ...]) -> str:
+        return _headline(results, {"rounds": rounds, "bits": bits, "seconds": ("relay",)})
+
+    assert headline(("newton",), ("newton", "gram")) == "newton needs the fewest rounds and sends the least"
+    assert headline(("newton",), ("gram",)) == "newton needs the fewest rounds, gram sends the least"
+
+
+def test_links_have_units_and_messages_are_no_likeness() -> None:
+    """An answer between organisations has its bill over another network of the same shape."""
+    made = plain_run()
+    found = Reader(page(replace(made, network=replace(made.network))))
+    assert "Who talked to whom" in found.text
+    assert "Who learns from whom" not in found.text
+    assert re.search(r"traffic per edge: [\d.]+ [kM]?B", found.text)
+
+
+def test_preparation_and_more_sections_stand_before_the_settings() -> None:
+    names = tuple(f"x{j}" for j in range(25))
+    table, recipes = co.Table(X, y, columns=names), [f"{name}: standardise" for name in names]
+    made = co.solve(co.Problem("squared", "l2", 0.1), table, agents=2, prepare=recipes)
+    scores = co.evaluate(made, table, agents=2)
+    found = Reader(page(made, more=[lambda _: "<section><h2>One more</h2></section>"], evaluation=scores)).text
+    assert found.index("Held-out rows") < found.index("One more") < found.index("Reproduce this run")
+    assert "standardise: 25 columns" in found

@@ -20,7 +20,7 @@ import coterie as co
 from coterie.cli import app
 from coterie.data.remote import table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
-from coterie.peers.agent import read_own
+from coterie.peers.party import read_own
 from coterie.peers.study import load_party
 from coterie.session.remote import remote_tables
 from coterie.session.tables import prepare_tables
@@ -268,3 +268,16 @@ def test_strata_and_entry_reach_the_fit():
     assert len(fitted.baseline_[0].curves) == 2
     with pytest.raises(InvalidProblem, match="strength"):
         co.CoxRegressor("l2", alpha=-1.0).fit(X, DAYS, DIED)
+
+
+def test_an_offset_reaches_the_fit_and_what_is_predicted():
+    shift = np.linspace(-1.0, 1.0, len(X))
+    fitted = co.CoxRegressor("none", tol=1e-9).fit(X, DAYS, DIED, offset=shift)
+    twin = co.solve(co.Problem("cox"), (X, LABELS), offset=shift, tol=1e-9)
+    np.testing.assert_array_equal(fitted.coef_, twin.model.coef_)
+    np.testing.assert_allclose(fitted.predict(X, shift), X @ fitted.coef_ + shift)
+    assert fitted.score(X, DAYS, DIED, offset=shift) != fitted.score(X, DAYS, DIED, offset=np.zeros(len(X)))
+    later = fitted.predict_survival(X[:3], [100.0], offset=shift[:3] + 1.0)
+    assert (later < fitted.predict_survival(X[:3], [100.0], offset=shift[:3])).all()
+    with pytest.raises(InvalidInput, match="fitted with an offset"):
+        fitted.predict(X)

@@ -27,7 +27,7 @@ Y = np.where(X[:, 0] > 0, 1.0, -1.0)
 def test_a_problem_gives_a_model_with_coefficients(tmp_path: Path) -> None:
     result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=True), (X, Y), agents=2, tol=1e-4)
     assert_type(result.model, LinearModel | LowRankModel)
-    assert_type(result.model.intercept_, float)
+    assert_type(result.model.intercept_, float | FloatArray)
     assert result.model.coef_.shape == (3,)
     assert set(result.model.predict(X)) <= {-1.0, 1.0}
     model = result.model

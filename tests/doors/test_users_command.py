@@ -11,11 +11,12 @@ import pytest
 
 import coterie as co
 from coterie import cli
+from coterie.report import write_report
 
 USERS = 24
 HEADINGS = ["user", "rows", "train", "test_rows", "test", "neighbours", "confidence"]
 ASKED = ["--users", "phone", "--target", "likes"]
-FAST = ["--max-rounds", "60", "-p", "count=10", "-p", "alternations=1"]
+FAST = ["--method", "dada", "--max-rounds", "60", "-p", "count=10", "-p", "alternations=1"]
 
 
 def phones(seed, sizes):
@@ -114,6 +115,19 @@ def test_linear_models_are_chosen_at_the_users(run):
     assert told["accuracy"]["test"]["mean"] > 0.8
     assert set(told["parameters"]) == {"mu", "nu"}
     assert isinstance(co.models.load_model("fitted/model.npz"), co.SharedModel)
+
+
+def test_the_default_is_a_choice_and_says_so(run):
+    code, out, err = run("train.csv", *ASKED, "-p", "count=6", "-p", "alternations=1", "--json", "--save", "fitted")
+    told = json.loads(out)
+    assert code == told["exit_code"] == 0, err
+    assert {"pooled", "shared", "global", "local", "dada-linear"} <= {trial["choice"] for trial in told["trials"]}
+    result = co.Result.load("fitted")
+    assert "was chosen by cross-validation at the users (pooled 0." in result.explanation
+    assert "was chosen by cross-validation at the users" in write_report(result, "page.html").read_text()
+    code, _, err = run("train.csv", *ASKED, "-p", "step=frank-wolfe")
+    assert code == 3
+    assert "--method auto takes no 'step'; name the method that does" in " ".join(err.split())
 
 
 def test_one_file_per_user_and_settings_from_a_file(run, tmp_path):

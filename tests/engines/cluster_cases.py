@@ -90,6 +90,11 @@ MORE = {
         ],
         {"method": "newton"},
     ),
+    "low rank with an intercept": (
+        co.Problem("multinomial", "traceball", radius=3.0, intercept=True),
+        (X, PLACES, WEIGHTS),
+        {"agents": 3, "max_rounds": 2, "tol": 1e-13, "check_every": 2, "method": "dfw-subspace"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),

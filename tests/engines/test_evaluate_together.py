@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import coterie as co
 from coterie.cli import app
 from coterie.errors import InvalidData, InvalidInput, Refused
-from coterie.peers.agent import read_own
 from coterie.peers.description import describe_together
 from coterie.peers.disclosure import disclosure
+from coterie.peers.party import read_own
 from coterie.peers.scores import evaluate_together, predict_together
 from coterie.peers.study import load_party
 

@@ -30,8 +30,8 @@ from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolErro
 from coterie.methods import METHODS
 from coterie.methods.disclosure import Disclosure
 from coterie.models import load_model
-from coterie.peers.agent import fit_together, read_own
 from coterie.peers.disclosure import check_labels, disclosure
+from coterie.peers.party import fit_together, read_own
 from coterie.peers.proof import verify_together
 from coterie.peers.scores import predict_together
 from coterie.peers.study import load_party, load_study
@@ -143,12 +143,14 @@ def test_low_rank_models_too(tmp_path, method):
     tables = [
         replace(t, name=n, rows=None) for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
     ]
-    write_study(tmp_path, problem=LOW_RANK, method=method, split="samples", **{"max-rounds": 15})
+    problem = {**LOW_RANK, "intercept": method.startswith("dfw")}
+    write_study(tmp_path, problem=problem, method=method, split="samples", **{"max-rounds": 15})
     results = together(tmp_path, tables)
-    local = co.solve(co.Problem(**LOW_RANK), tables, method=method, max_rounds=15, secure_sums=True, progress=False)
+    local = co.solve(co.Problem(**problem), tables, method=method, max_rounds=15, secure_sums=True, progress=False)
     for result in results:
         assert result.status == local.status
         assert np.abs(result.model.coef_ - local.model.coef_).max() <= 1e-10
+        assert np.abs(result.model.intercept_ - local.model.intercept_).max() <= 1e-10
         assert result.model.classes_.tolist() == ["blue", "green", "red"]
         assert result.bill == local.bill
 

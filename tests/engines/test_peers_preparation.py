@@ -11,8 +11,8 @@ from tests.chaos.parties import ANYTHING, NAMES, same_secrets, together, write_s
 
 import coterie as co
 from coterie.errors import InvalidInput, Refused
-from coterie.peers.agent import read_own
 from coterie.peers.disclosure import disclosure
+from coterie.peers.party import read_own
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_party, load_study
 from coterie.result import Result

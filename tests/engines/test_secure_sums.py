@@ -21,7 +21,7 @@ from coterie.families import family_of
 from coterie.losses import LOSSES
 from coterie.methods import METHODS
 from coterie.networks import from_edges
-from coterie.peers.agent import read_own
+from coterie.peers.party import read_own
 from coterie.peers.proof import verify_together
 from coterie.peers.study import load_party
 from coterie.transport import point_to_point, secure_sums

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tests.chaos.parties import together, write_study
 from tests.engines.test_gossip_clusters import NAMES, parties
 
 import coterie as co
+from coterie.estimators import PersonalizedClassifier
 from coterie.peers.disclosure import disclosure
 from coterie.peers.study import load_study
 
@@ -30,3 +33,27 @@ def test_parties_come_to_the_bits_of_one_process(tmp_path):
         assert (result.model.deviations[0] == local.model.deviations[k]).all()
         assert result.certificate.gap == local.certificate.gap
         assert np.isfinite(co.Result.load(tmp_path / names[k] / "result").certificate.gap)
+
+
+def test_parties_choose_as_users_in_one_process_do(tmp_path):
+    names, rng = NAMES[:3], np.random.default_rng(4)
+    tables = []
+    for k, name in enumerate(names):
+        X = rng.standard_normal((24, 2))
+        y = np.where(X @ [2.0, -1.0] + 3 * (k - 1) + 0.5 * rng.standard_normal(24) > 0, 1.0, -1.0)
+        tables.append(co.Table(X, y, name=name))
+    write_study(tmp_path, names, {"loss": "logistic"}, split="users", tol=1e-6)
+    study = load_study(tmp_path / "study.toml")
+    assert study.chooses
+    assert "Sent to choose among models" in disclosure(study, names[1], tables[1])
+    X, y = np.concatenate([t.X for t in tables]), np.concatenate([t.y for t in tables])
+    here = PersonalizedClassifier(method="shared", random_state=0).fit(X, y, np.repeat(names, 24))
+    assert sorted(names) == list(names), "users of one process are sorted"
+    for k, result in enumerate(together(tmp_path, tables, names)):
+        assert f"{here.choice_} was chosen by cross-validation at the users (pooled" in result.explanation
+        assert result.model.problem.nu == pytest.approx(here.model_.problem.nu, rel=1e-9)
+        np.testing.assert_allclose(result.model.coef_, here.model_.coef_, atol=1e-4)
+        told = json.loads((tmp_path / names[k] / "result" / "choice.json").read_text())
+        assert told["choice"] == here.choice_
+        assert [t["choice"] for t in told["trials"]] == [t["choice"] for t in here.trials_]
+        assert json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())["choice"]["bits"] > 0

@@ -93,6 +93,8 @@ PROBLEMS = {
     "classes of low rank": (co.Problem("multinomial", "traceball", radius=4.0), "three"),
     "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
     "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
+    "wine in a ball": (co.Problem("logistic", "l1ball", radius=2.0), "wine"),
+    "wine squared in a ball": (co.Problem("squared", "l1ball", radius=1.0), "wine"),
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2), "heavy"),
     "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
     "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
@@ -142,6 +144,15 @@ CASES = {
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.interior_point": INTERIOR,
+    "methods.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
+    "methods.lbfgs": runs(["lbfgs"], [*SMOOTH, *KINKS[:1]], **COLUMNS),
+    "methods.quasi_newton": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),
+    "methods.blocks": runs(["blocks"], ["wine hinge l1", "rare logistic l1"], **COLUMNS),
+    "methods.inside": runs(["newton"], ["wine in a ball"]),
+    "methods.quadratic": [
+        *runs(["newton"], ["rare logistic l1"]),
+        *runs(["newton", "gram"], ["wine squared in a ball"]),
+    ],
     "methods.central_path": INTERIOR,
     "methods.barriers.barrier": INTERIOR[::-1],
 }
@@ -231,11 +242,47 @@ PLAIN = {
     "methods/costs.py: MEMORY": "how fast memory is",
     "methods/cox_newton.py: ROUNDS": "when to say that there is no maximum",
     "methods/damped_newton.py: TRIALS": "steps that are tried together",
+    "methods/barriers/barrier.py: LONGEST": "how long steps are at most",
+    "methods/blocks.py: KEY_BYTES": "how keys look",
+    "methods/blocks.py: NONCE": "how messages are encrypted",
+    "methods/column_costs.py: (DENSE, SMALL)": "what auto assumes",
+    "methods/column_costs.py: (PAIRS, EQUATIONS)": "what auto assumes",
+    "methods/column_costs.py: PROOFS": "what auto assumes",
+    "methods/column_costs.py: ROUNDS": "what auto assumes",
+    "methods/column_costs.py: TREE_ROUNDS": "what auto assumes",
+    "methods/envelope.py: (EXACT, LOOKS)": "when a search is exact",
+    "methods/envelope.py: FARTHEST": "when a search has no end",
+    "methods/inside.py: (STEPS, ROUNDING)": "when to give up, and how numbers round",
+    "methods/interior_point.py: (EXPECTED_ROUNDS, EXPECTED_SUMS)": "what auto assumes",
+    "methods/interior_point.py: (OUTSIDE, APPROACHING, ON_PATH)": "where a state is",
+    "methods/interior_point.py: EMPTY": "nothing",
+    "methods/interior_point.py: STEPS": "steps that are tried together",
+    "methods/interior_point.py: WIDEST": "how long a message may be",
+    "methods/lbfgs.py: NOTHING": "nothing",
+    "methods/lbfgs.py: ROUNDING": "how numbers round",
+    "methods/lbfgs.py: SCORE": "what auto assumes",
+    "methods/lbfgs_rows.py: EXPECTED_ROUNDS": "what auto assumes",
+    "methods/metrics.py: (SWEEPS, EXACT)": "when a block is solved",
+    "methods/metrics.py: FLOOR": "how numbers round",
+    "methods/moments.py: BLOCK": "how much is in memory at a time",
+    "methods/moments.py: FEW": "when BLAS is called",
+    "methods/moments.py: LEAST_SINGLE": "how numbers round",
+    "methods/moments.py: NOISE": "how numbers round",
+    "methods/newton.py: EXPECTED_IN_PLAY": "what auto assumes",
+    "methods/newton.py: EXPECTED_ROUNDS": "what auto assumes",
+    "methods/newton.py: EXPECTED_SPARSE_ROUNDS": "what auto assumes",
+    "methods/newton.py: FULL": "how long a message may be",
+    "methods/newton.py: NOTHING": "nothing",
+    "methods/newton.py: TRIALS": "steps that are tried together",
+    "methods/quadratic.py: (ATTEMPTS, GRADIENT_STEPS)": "when to give up",
+    "methods/quadratic.py: FIRM": "how numbers round",
+    "methods/quadratic.py: ROUNDING": "how numbers round",
+    "methods/searched_rows.py: (SUFFICIENT, ROUNDING)": "Armijo's textbook constant, and how numbers round",
+    "methods/searched_rows.py: TRIALS": "steps that are tried together",
+    "methods/subspace.py: NEGLIGIBLE": "how numbers round",
+    "methods/working_set.py: SINGLE_PRECISION": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""
-TO_COME = {"barrier", "inside", "interior_point", "moments", "newton", "quadratic", "subspace", "working_set"}
-TO_COME |= {"blocks", "column_costs", "envelope", "lbfgs", "lbfgs_rows", "searched_rows", "metrics", "quasi_newton"}
-"""Files whose constants have no Tuning yet."""
 
 
 def constants(path):
@@ -250,7 +297,5 @@ def constants(path):
 def test_every_number_that_steers_is_in_a_tuning():
     root = Path(co.__file__).parent
     files = [path for room in ROOMS for path in (root / room).rglob("*.py")] + [root / "rounds.py", root / "verdict.py"]
-    found = {
-        f"{path.relative_to(root)}: {name}" for path in files for name in constants(path) if path.stem not in TO_COME
-    }
+    found = {f"{path.relative_to(root)}: {name}" for path in files for name in constants(path)}
     assert found == set(PLAIN)

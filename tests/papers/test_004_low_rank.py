@@ -25,7 +25,7 @@ from coterie.factors import decomposed, orthonormal, stacked
 from coterie.methods import METHODS, frank_wolfe
 from coterie.methods import method as make_method
 from coterie.methods.frank_wolfe import DfwTrace, power_iterations
-from coterie.methods.subspace import best_in_ball
+from coterie.methods.small_ball import best_in_ball
 from coterie.models import load_model
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
@@ -708,7 +708,6 @@ def test_bad_input_names_party_and_fix(name):
         ({"loss": "squared", "penalty": "traceball", "radius": 0.0}, "positive"),
         ({"loss": "squared", "penalty": "traceball", "radius": -1.0}, "positive"),
         ({"loss": "squared", "penalty": "traceball"}, "radius"),
-        ({"loss": "squared", "penalty": "traceball", "radius": 1.0, "intercept": True}, "column of ones"),
         ({"loss": "hinge", "penalty": "traceball", "radius": 1.0}, "multinomial"),
         ({"loss": "completion", "penalty": "l2", "strength": 1.0}, "traceball"),
         ({"loss": "completion", "penalty": "traceball", "radius": 1.0}, "shape"),

@@ -17,7 +17,7 @@ X = RNG.standard_normal((N, D))
 NUMBERS = X @ RNG.standard_normal((D, 3)) @ RNG.standard_normal((3, M))
 LABELS = NUMBERS.argmax(axis=1)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "bfloat16": 2e-2}
+TOLERANCE = {"float64": 1e-10, "float32": 5e-5, "bfloat16": 2e-2}
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -17,6 +17,7 @@ from coterie.arrays import FloatArray, digest
 from coterie.certificate.bound import Bound
 from coterie.errors import CorruptFile
 from coterie.files import read_bytes, readable, write_atomically
+from coterie.stages import counting
 from coterie.threads import spread
 
 ROUNDING = 1e-14
@@ -212,5 +213,11 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
 
 def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
     """Who takes part, from the agents' data."""
-    digests = spread(lambda agent: agent.data.digest(), agents, numbers_held(agents))
+    rows = sum(agent.data.n for agent in agents)
+    hashed = counting(_hashed, "hashing", len(agents), rows)
+    digests = spread(hashed, agents, numbers_held(agents))
     return tuple(Participant(a.data.name, a.data.n, a.data.d, own) for a, own in zip(agents, digests, strict=True))
+
+
+def _hashed(agent: Agent) -> str:
+    return agent.data.digest()

@@ -17,6 +17,10 @@ above:
   where the first three are exact, from sums of k (d + m) numbers, and the last follows from the triangle inequality.
   Whatever U and V are, this is a bound; the better they are, and the fewer agents, the tighter it is.
 
+With an intercept, G is the slope at the best intercept beside W, where the slope in b is 0 up to rounding; that is part
+of the gap, times how far other intercepts may be that the bound speaks of (`room`). What W's own intercept loses beside
+the best one is part of the gap, too. A completed matrix has the means of its rows and columns: the bound is about W.
+
 Everything is computed from the data, in float64, a few rows at a time.
 """
 
@@ -25,16 +29,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from coterie.agent import Agent, Facts
-from coterie.arrays import FloatArray, shared_result
+from coterie.arrays import FloatArray, host, shared_result
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
-from coterie.factors import apart, orthonormal, trace_norm
+from coterie.certificate.intercepts import EXACT, best_intercept, taken_apart
+from coterie.certificate.linear import EPSILON, RADIUS, ROOM
+from coterie.certificate.multiclass import PAIRWISE
+from coterie.data import Table
+from coterie.factors import orthonormal, trace_norm
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
-from coterie.tasks import Information
+from coterie.tasks import Information, Means
+from coterie.tasks.multinomial import NEVER
 from coterie.words import Sum, Talk
 
 EXACT_SIZE = 1 << 22
@@ -42,31 +53,58 @@ EXACT_SIZE = 1 << 22
 EXTRA = 4
 """How many random vectors accompany W's own in the block power iterations."""
 ROUNDING = 1e-12
+ALIKE = 1e-9
+"""Means of the same data, added up in another order."""
+LARGE = 1 << 18
+"""Entries from which on a spectral norm is the root of an eigenvalue."""
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
-    """The first conversation: how much data there is, and the objective at W = 0."""
-    weights = agent.data.weights
+    """The first conversation: how much data there is, means if there is an intercept, and the objective at W = 0."""
+    weights, task, means = agent.data.weights, agent.problem.task, None
     mine = float(agent.data.n) if weights is None else float(np.sum(weights, dtype=float))
-    total, losses = map(float, (yield Sum(np.array([mine, sum(part.loss() for part in _parts(agent))]))))
-    at_zero = agent.problem.primal(losses, total, 0.0)
-    return Facts(total, at_zero, 0.0, 0.0, gap_unit=at_zero or 1.0, primal_at_zero=at_zero)
+    own = [mine, sum(part.loss() for part in _parts(agent, None))]
+    total, losses = map(float, (yield Sum(np.array(own))))
+    at_zero = constant = agent.problem.primal(losses, total, 0.0)
+    if agent.problem.intercept:
+        sums = yield Sum(_added(task.sums(block) for block in _blocks(agent)))
+        left = task.mean(sums.astype(float), total)
+        sums = yield Sum(_added(task.sums(block, left) for block in _blocks(agent)))
+        means = Means(left, task.mean(sums.astype(float), total, left))
+        losses = yield Sum(np.array([sum(part.loss() for part in _parts(agent, means))]))
+        constant = agent.problem.primal(float(losses[0]), total, 0.0)
+    return Facts(total, constant, 0.0, 0.0, gap_unit=constant or 1.0, primal_at_zero=at_zero, means=means)
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:
     """P(W), and the lower bound that the Frank-Wolfe gap proves."""
-    problem = agent.problem
+    problem, means = agent.problem, agent.known.means
     d, m = problem.task.size(agent.data)
     r: float = problem.penalty.radius  # type: ignore[attr-defined]
-    left, right = (factor.astype(np.float64) for factor in apart(point.w, d))
-    loss, inner, norm = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right)
-    inside = trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
-    primal = problem.primal(loss, agent.total, 0.0)
+    left, right, free = taken_apart(agent, point.w.astype(np.float64))
+    lost, room, left_over, inside = 0.0, None, 0.0, trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
+    if free is not None and means is not None:
+        if problem.task.kind == "entries":
+            inside = inside and np.allclose(free, np.concatenate(means), rtol=ALIKE, atol=ALIKE)
+        elif problem.task.kind == "numbers":
+            # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
+            lost = 0.5 * agent.total * float(np.square(free - means.right).sum())
+        else:
+            best, lost, slope = yield from _best(agent, left, right, free)
+            known = means.right > NEVER
+            room = ROOM + RADIUS * float(np.abs(best[known]).max())
+            roundings = PAIRWISE + agent.count + math.log2(agent.total + 1.0)
+            left_over = room * (float(np.abs(slope).sum()) + m * (EPSILON * roundings * agent.total + agent.cut))
+            means = Means(means.left, best)
+    loss, inner, norm = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means)
+    primal = problem.primal(loss + lost, agent.total, 0.0)
     # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
     cut = agent.cut * (1.0 + 2.0 * r * (d + m))
-    rounding = problem.primal(ROUNDING * (abs(inner) + r * norm) + cut, agent.total, 0.0)
-    gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + rounding
-    return Bound.of(primal, min(gap, primal), rounding) if inside else Bound(math.inf, max(primal - gap, 0.0))
+    rounding = problem.primal(ROUNDING * (abs(inner) + r * norm + lost) + cut + left_over, agent.total, 0.0)
+    gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + lost / agent.total + rounding
+    if not inside:
+        return Bound(math.inf, max(primal - gap, 0.0))
+    return Bound.of(primal, min(gap, primal), rounding, room=room)
 
 
 def dual_at(agent: Agent, w: FloatArray) -> None:
@@ -74,37 +112,76 @@ def dual_at(agent: Agent, w: FloatArray) -> None:
     return
 
 
-def _parts(agent: Agent) -> Iterator[Information]:
-    """The sufficient information of a few rows after the other, in float64."""
-    task = agent.problem.task
-    for block in task.blocks(agent.data):
+def _blocks(agent: Agent) -> Iterator[Table]:
+    """A few rows after the other, in float64."""
+    for block in agent.problem.task.blocks(agent.data):
         widened = backend(block.X).widened
         y = block.y if block.y is None else backend(block.y).widened(block.y)
         s = None if block.weights is None else block.weights.astype(np.float64)
-        yield task.stats(replace(block, X=widened(block.X), y=y, weights=s), "implicit")
+        yield replace(block, X=widened(block.X), y=y, weights=s)
 
 
-def _whole(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[float, float, float]]:
+def _parts(agent: Agent, means: Means | None) -> Iterator[Information]:
+    """Their sufficient information."""
+    for block in _blocks(agent):
+        yield agent.problem.task.stats(block, "implicit", means)
+
+
+def _added(parts: Iterator[FloatArray]) -> FloatArray:
+    total: FloatArray = sum(parts, np.zeros(()))
+    return total
+
+
+def _best(
+    agent: Agent, left: FloatArray, right: FloatArray, beta: FloatArray
+) -> Talk[tuple[FloatArray, float, FloatArray]]:
+    """The best intercept beside W, what another one loses, and the slope there."""
+    assert agent.known.means is not None
+    centre, looked = agent.known.means.left, beta
+
+    def at(b: FloatArray) -> Iterator[Information]:
+        for part in _parts(agent, Means(centre, b)):
+            part.reset(left, right)
+            yield part
+
+    def look(b: FloatArray) -> FloatArray:
+        nonlocal looked
+        looked = b
+        return _added(part.slope_of_intercept() for part in at(b))
+
+    def bend(x: FloatArray) -> FloatArray:
+        return _added(part.bend_of_intercept(x) for part in at(looked))
+
+    best, slope = yield from best_intercept(look, bend, beta, agent.total, EXACT)
+    if best is beta:
+        return best, 0.0, slope
+    losses = yield Sum(np.array([sum(part.loss() for part in at(b)) for b in (beta, best)]))
+    return best, max(float(losses[0] - losses[1]), 0.0) + ROUNDING * float(losses[0]), slope
+
+
+def _whole(agent: Agent, left: FloatArray, right: FloatArray, means: Means | None) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
-    message = np.zeros(d * m + 2)
-    gradient = message[:-2].reshape(d, m)
-    for part in _parts(agent):
+    gradient: Any = 0.0
+    values = np.zeros(2)
+    for part in _parts(agent, means):
         part.reset(left, right)
-        gradient += part.gradient()
-        message[-2:] += part.loss(), part.inner()
-    sums = yield Sum(message)
-    norm = shared_result(sums, lambda: float(np.linalg.norm(sums[:-2].reshape(d, m), 2)))
+        gradient = gradient + part.matrix()
+        values += part.loss(), part.inner()
+    sums = yield Sum(np.append(host(gradient), values))
+    norm = shared_result(sums, lambda: _spectral_norm(sums[:-2].reshape(d, m)))
     return float(sums[-2]), float(sums[-1]), norm
 
 
-def _in_blocks(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[float, float, float]]:
+def _in_blocks(
+    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None
+) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
     random = agent.common_random(0).standard_normal((m, EXTRA))
 
     def products(u: FloatArray | None, v: FloatArray | None) -> FloatArray:
         """G_j v and G_jᵀ u, beside each other in one message."""
         out = np.zeros((0 if v is None else d * v.shape[1]) + (0 if u is None else m * u.shape[1]))
-        for part in _parts(agent):
+        for part in _parts(agent, means):
             part.reset(left, right)
             images = [] if v is None else [part.times(v)]
             images += [] if u is None else [part.times_transposed(u)]
@@ -116,7 +193,7 @@ def _in_blocks(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[
     V = orthonormal((yield Sum(products(U, None))).reshape(m, -1))
     values, rest = np.zeros(2), 0.0
     message = np.zeros(d * V.shape[1] + m * U.shape[1])
-    for part in _parts(agent):
+    for part in _parts(agent, means):
         part.reset(left, right)
         GV, GU = part.times(V), part.times_transposed(U)
         message += np.concatenate([GV.ravel(), GU.ravel()])
@@ -130,6 +207,19 @@ def _in_blocks(agent: Agent, left: FloatArray, right: FloatArray) -> Talk[tuple[
     corner = U.T @ GV
     pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]
     return float(sums[-3]), float(sums[-2]), _norm(np.array(pieces)) * (1.0 + ROUNDING)
+
+
+def _spectral_norm(G: FloatArray) -> float:
+    """‖G‖₂, to a few units of rounding; of a large matrix as the root of λmax(GᵀG), which takes a tenth of the time."""
+    if G.size < LARGE:
+        return _norm(G)
+    size = float(np.abs(G).max())
+    if not size > 0.0:
+        return 0.0
+    wide = G / size if len(G) >= len(G.T) else G.T / size
+    last = wide.shape[1] - 1
+    largest = float(scipy.linalg.eigvalsh(wide.T @ wide, subset_by_index=(last, last), check_finite=False)[0])
+    return size * math.sqrt(largest) * (1.0 + ROUNDING)
 
 
 def _norm(M: FloatArray) -> float:

@@ -81,8 +81,8 @@ def saying(party: str) -> Callable[[str], None]:
 
 def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
     """What each of these parties would send; nothing is sent."""
-    from coterie.peers.agent import read_own
     from coterie.peers.disclosure import disclosure
+    from coterie.peers.party import read_own
     from coterie.peers.study import load_party
 
     pages = []
@@ -97,7 +97,7 @@ def _show_pages(files: list[Path], as_json: bool, without: list[str]) -> None:
 
 
 def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -> int:
-    from coterie.peers.agent import fit_together
+    from coterie.peers.party import fit_together
     from coterie.peers.study import load_party
 
     own, study = load_party(file, without)
@@ -141,9 +141,9 @@ def ask_for_consent(
     file: Path, own: Any, study: Any, yes: bool, *, show: bool, table: co.Table | None = None
 ) -> co.Table:
     """Go on if somebody here agreed to what is sent in this study, now or before; the party's data."""
-    from coterie.peers.agent import read_own
     from coterie.peers.consent import ask_once
     from coterie.peers.disclosure import disclosure
+    from coterie.peers.party import read_own
 
     table = read_own(own, study) if table is None else table
     page = disclosure(study, own.party, table)
@@ -190,13 +190,13 @@ def _end(one: dict[str, Any]) -> str:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
         return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
     if "probabilities" in one:
-        return f"{one['about']}, {len(one['columns'])} columns, {one['output']}"
+        return f"{one['about']}, {len(one['columns'])} columns, {_from_here(one['output'])}"
     if "scores" in one:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
         size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
         chosen = f"strength {one['strength']:.5g} chosen, " if "strength" in one else ""
-        spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {one['output']}"
+        spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {_from_here(one['output'])}"
         cost = f"\n  {one['cost']}" if "cost" in one else ""
         return f"{one['status']}: {one['proves']}\n  {spent}{cost}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
@@ -204,6 +204,12 @@ def _end(one: dict[str, Any]) -> str:
 
 def _line(party: str, line: str) -> str:
     return line if line.startswith(f"{party}:") else f"{party}: {line}"
+
+
+def _from_here(path: str) -> str:
+    """A path as one would type it: relative if it is below this folder."""
+    place = Path(path).resolve()
+    return str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else path
 
 
 def _show(result: co.Result, output: Path) -> None:

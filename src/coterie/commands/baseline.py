@@ -17,7 +17,7 @@ EXAMPLE = "Example: coterie baseline result/model.npz patients.csv --time days -
 
 def baseline(
     model: Annotated[Path, typer.Argument(help="model.npz of a fit with --loss cox.")],
-    data: Annotated[Path, typer.Argument(help="This party's data: Parquet or CSV.")],
+    data: Annotated[Path, typer.Argument(help="This party's data: Parquet, Arrow or CSV.")],
     time: Time = None,
     event: Event = None,
     entry: Entry = None,

@@ -20,7 +20,7 @@ def describe(
     data: Annotated[
         list[Path],
         typer.Argument(
-            help="Data: Parquet, CSV or svmlight; of several files, each is one party. Between organisations: "
+            help="Data: Parquet, Arrow, CSV or svmlight; of several files, each is one party. Between organisations: "
             "party.toml, at every party."
         ),
     ],

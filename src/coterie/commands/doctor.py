@@ -22,11 +22,14 @@ def doctor(
     findings = co.doctor.diagnose(quick=quick)
     healthy = all(finding.works for finding in findings if finding.needed)
     if as_json:
-        print_json({"works": healthy, "findings": [vars(finding) for finding in findings]})
+        told = [vars(finding) for finding in findings]
+        print_json({"works": healthy, "findings": told, "to_type": co.doctor.lines_to_type(findings)})
     else:
         table = RichTable("", "what", "found", box=None, header_style="dim")
         for finding in findings:
             mark = "[green]✓[/green]" if finding.works else ("[red]✗[/red]" if finding.needed else "[dim]–[/dim]")
             table.add_row(mark, finding.what, escape(finding.detail))
         console().print(table)
+        for why, line in co.doctor.lines_to_type(findings).items():
+            console().print(f"{why}, type  [bold]{escape(line)}[/bold]", highlight=False)
     raise typer.Exit(0 if healthy else 1)

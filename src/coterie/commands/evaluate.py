@@ -45,8 +45,8 @@ def evaluate(
     data: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Data with labels: Parquet, CSV or svmlight. Of several files, each is one party. With a party.toml, "
-            "by default its test."
+            help="Data with labels: Parquet, Arrow, CSV or svmlight. Of several files, each is one party. With a "
+            "party.toml, by default its test."
         ),
     ] = None,
     target: Target = None,

@@ -13,7 +13,7 @@ from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 def has_named_columns(path: Path) -> bool:
     """Whether labels of such a file are a column that has to be named."""
-    return bool({".csv", ".parquet"} & {ending.lower() for ending in path.suffixes})
+    return bool({".csv", ".parquet", ".arrow", ".feather"} & {ending.lower() for ending in path.suffixes})
 
 
 def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dict[str, str | None]:
@@ -41,10 +41,11 @@ def tables(
     """
     wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     target, id = roles.get("target"), roles.get("id")
+    how: dict[str, Any] = {"by_columns": split == "features", "on_disk": roles.pop("on_disk", None)}
     if len(paths) == 1:
-        return co.read(paths[0], columns=wanted, **roles)
+        return co.read(paths[0], columns=wanted, **how, **roles)
     if split != "features":
-        found = [co.read(path, columns=wanted, **roles) for path in paths]
+        found = [co.read(path, columns=wanted, **how, **roles) for path in paths]
         widest = max(table.d for table in found)
         names = [numbered(path, widest) for path in paths]
         return [
@@ -54,10 +55,10 @@ def tables(
     found, refusals = [], []
     for path in paths:
         try:
-            found.append(co.read(path, **roles))
+            found.append(co.read(path, **how, **roles))
         except InvalidData as refusal:
             refusals.append(refusal)
-            found.append(co.read(path, id=id, prepare=roles.get("prepare")))
+            found.append(co.read(path, id=id, prepare=roles.get("prepare"), **how))
     if target is not None and len(refusals) == len(paths):
         raise refusals[0]
     if wanted is not None:

@@ -79,7 +79,9 @@ Config = Annotated[
 ]
 Data = Annotated[
     list[Path],
-    typer.Argument(help="Data: Parquet, CSV or svmlight. One file is split here; of several files, each is one party."),
+    typer.Argument(
+        help="Data: Parquet, Arrow, CSV or svmlight. One file is split here; of several files, each is one party."
+    ),
 ]
 Target = Annotated[str | None, typer.Option(help="Column with the labels (not needed for svmlight).")]
 Weight = Annotated[str | None, typer.Option(help="Column with the sample weights.")]
@@ -99,6 +101,13 @@ Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
 Columns = Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas (default: all others).")]
+OnDisk = Annotated[
+    bool | None,
+    typer.Option(
+        "--on-disk/--in-memory",
+        help="Keep the numbers of Parquet and Arrow files in a temporary file (default: if memory does not hold them).",
+    ),
+]
 Options = Annotated[
     list[str] | None,
     typer.Option("--option", "-p", help="Parameter of the loss, penalty or method, e.g. rho=1.0. Can be repeated."),
@@ -177,6 +186,7 @@ def question(
         str | None, typer.Option(help="Column with the cluster of each row, for `--inference clustered`.")
     ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
+    on_disk: OnDisk = None,
     loss: Annotated[
         str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
     ] = None,
@@ -241,23 +251,26 @@ def question(
     if split == "users":
         if offset is not None or exposure is not None:
             raise InvalidData("models of every user take no offset. Leave --offset and --exposure out.")
-        parts = by_user(data, target, users, columns)
+        with co.progress.stage_watch(None):
+            parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
     if target is None and loss != "cox" and problem.family != "low-rank" and any(map(has_named_columns, data)):
         raise InvalidInput("--target is missing: it names the column with the labels.")
-    roles["prepare"] = recipes
+    roles |= {"prepare": recipes, "on_disk": on_disk}
 
     def more(files: list[Path], names: str | Sequence[str] | None = columns) -> Any:
-        return tables(files, split, names, id=id, **roles)
+        with co.progress.stage_watch(None):
+            return tables(files, split, names, id=id, **roles)
 
     if cluster is None:
         return Question(problem, more(data), settings, options, read=more)
     if id is not None or split != "samples":
         raise InvalidData("--cluster is for rows that need no --id, split by samples. Leave one of the two out.")
-    given_tables = tables(data, split, columns, id=cluster, **roles)
+    with co.progress.stage_watch(None):
+        given_tables = tables(data, split, columns, id=cluster, **roles)
     parts = given_tables if isinstance(given_tables, list) else [given_tables]
     bare = [replace(part, ids=None) for part in parts]
     read = partial(more, names=bare[0].columns)
@@ -269,7 +282,7 @@ def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]
 
 
 PANELS = {
-    "Data": "target id weight offset exposure time event entry strata columns prepare cluster users",
+    "Data": "target id weight offset exposure time event entry strata columns prepare cluster users on_disk",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",

@@ -24,7 +24,9 @@ EXAMPLE = "Example: coterie predict coterie-fit/model.npz new-patients.csv -o pr
 
 def predict(
     model: Annotated[Path, typer.Argument(help="model.npz from `coterie fit`.")],
-    data: Annotated[Path, typer.Argument(help="New data with the columns of the model: Parquet, CSV or svmlight.")],
+    data: Annotated[
+        Path, typer.Argument(help="New data with the columns of the model: Parquet, Arrow, CSV or svmlight.")
+    ],
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
     offset: Offset = None,
     exposure: Exposure = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,13 +19,14 @@ from coterie.commands.output import console, print_json, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 
 if TYPE_CHECKING:
-    from coterie.estimators.choice import Trial
     from coterie.report.users import UserRow
+    from coterie.session.choosing import Trial
 
 EXAMPLE = (
     "Examples: coterie users phones.csv --users phone --target likes --test new.csv --cv 3 · "
     "coterie users --model coterie-fit/model.npz --users phone --target likes --test new.csv -o users.csv"
 )
+AUTO = "auto"
 PATIENT = {"local_steps": 10, "alternations": 3}
 """Parameters of methods that suit a command; --option sets others."""
 ENDS = 10
@@ -45,7 +46,7 @@ def users(
     model: Annotated[Path | None, typer.Option(help="Saved model.npz to test. Nothing is fitted.")] = None,
     cv: Annotated[
         int | None,
-        typer.Option(help="Number of folds for choosing beta, mu and lam by cross-validation within each user's rows."),
+        typer.Option(help="Number of folds for choosing by cross-validation within each user's rows."),
     ] = None,
     beta: Annotated[
         str | None, typer.Option(help="Maximum norm of a model. With --cv, a list such as 1,10,100.")
@@ -60,9 +61,9 @@ def users(
             *names_in("methods", "dada"),
             *names_in("methods", "personal_baselines"),
             "shared",
-            also=', or "auto": chosen by cross-validation',
+            also=', or "auto": chosen by cross-validation, unless --beta, --mu or --lam say that it is dada',
         ),
-    ] = "dada",
+    ] = AUTO,
     network: Annotated[
         str, among("learned", *names_in("networks"), also=", or a file of edges: which users are similar")
     ] = "learned",
@@ -76,7 +77,7 @@ def users(
         Path | None, typer.Option(help="Output folder for model and certificate, as `coterie fit` writes them.")
     ] = None,
     unknown: Annotated[
-        str, among("error", "neighbours", also=": what to do with test rows of a user without a model")
+        str, among("error", "neighbours", "common", also=": what to do with test rows of a user without a model")
     ] = "error",
     everybody: Annotated[bool, typer.Option("--all", help="Show all users, not only the worst and the best.")] = False,
     output: Annotated[
@@ -87,10 +88,13 @@ def users(
 ) -> None:
     """Fit a model for every user (or test a saved one), and report the accuracy for each user.
 
-    Every user gets a boosted model of decision stumps, close to the models of similar users. Accuracy is the share of
-    correct predictions: on the training data (train) and on the test data (test).
+    The kind of model is chosen by cross-validation at the users: one for all, with or without deviations of every user,
+    one for each, or boosted ones close to those of similar users. Accuracy is the share of correct predictions: on the
+    training data (train) and on the test data (test).
     """
     numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
+    if method == AUTO and numbers:
+        method = "dada"
     from coterie.estimators.personalized import GRIDS, cross_validated
     from coterie.report.users import FORMATS, accuracy_by_user, write_rows
 
@@ -119,8 +123,10 @@ def users(
             "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
             **_suiting(method), **options,
         }  # fmt: skip
-        if method in ("auto", "shared"):
-            result, trials = _chosen_fit(problem, train, {**how, **PATIENT}, cv)
+        if method in (AUTO, "shared"):
+            if strange := sorted(options.keys() - {"local_steps", "alternations", "sample"}):
+                raise InvalidInput(f"--method {method} takes no {strange[0]!r}; name the method that does.")
+            result, trials = _chosen_fit(problem, train, {**PATIENT, **how}, cv)
         elif cv is not None:
             problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)
         result = result or co.solve(problem, train, **how)
@@ -148,14 +154,13 @@ def _chosen_fit(
     """The model that does best on rows kept back, of linear ones and, for auto, of boosted ones; and what was tried."""
     import numpy as np
 
-    from coterie.estimators.choice import BOOSTED, LINEAR, choose
+    from coterie.estimators.choice import choose, chosen_fit
+    from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 
     classes = np.unique(np.concatenate([table.y for table in train if table.y is not None]))
     wanted = LINEAR if how["method"] == "shared" else (*LINEAR, *BOOSTED)
-    chosen = choose(train, classes, folds=cv or 3, personal=problem, wanted=wanted, how=how)
-    settings = {name: how[name] for name in ("split", "engine", "tol", "max_rounds", "seed", "progress")}
-    result = co.solve(chosen.candidate.problem, list(train), **{**settings, **chosen.candidate.how})
-    return replace(result, explanation=f"{result.explanation} {chosen}"), chosen.trials
+    chosen = choose(train, classes, folds=cv or FOLDS, personal=problem, wanted=wanted, how=how)
+    return chosen_fit(chosen, train, how), chosen.trials
 
 
 def _saved(path: Path) -> co.models.UserModel:

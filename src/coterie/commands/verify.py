@@ -51,7 +51,9 @@ def verify(
         ),
     ],
     model: Annotated[Path | None, typer.Argument(help="model.npz from `coterie fit`.")] = None,
-    data: Annotated[list[Path] | None, typer.Argument(help="Data that was fitted: Parquet, CSV or svmlight.")] = None,
+    data: Annotated[
+        list[Path] | None, typer.Argument(help="Data that was fitted: Parquet, Arrow, CSV or svmlight.")
+    ] = None,
     target: Target = None,
     id: Id = None,
     weight: Weight = None,

@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor
+from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor, precision_of
 from coterie.data.align import refuse_mixed_ids
 from coterie.data.summary import TableSummary, check_together, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
+from coterie.kernels import tensors
+from coterie.stages import counting
 from coterie.threads import spread
 
 SPLITS = ("features", "samples", "users")
@@ -113,9 +115,10 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
         )
     encoded = list(tables)
     for k, table in enumerate(tables):
-        if table.y is not None and not (table.y.dtype == table.X.dtype and classes.tolist() == [-1.0, 1.0]):
+        kind = precision_of(table.X)
+        if table.y is not None and not (table.y.dtype == kind and classes.tolist() == [-1.0, 1.0]):
             positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
-            encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0).astype(table.X.dtype))
+            encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0).astype(kind))
     return encoded, classes
 
 
@@ -168,10 +171,10 @@ def encode_classes(
 def _float_matrix(table: Table) -> Matrix:
     X = table.X
     if is_tensor(X):
-        if X.ndim != 2 or not X.is_floating_point():
+        if X.ndim != 2 or not X.is_floating_point() or str(X.layout) != "torch.strided":
             found = f"shape {tuple(X.shape)} and type {X.dtype}"
-            raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats.")
-        return X
+            raise party_error(table.name, f"X is a tensor of {found}. Give two dimensions of floats, dense.")
+        return X.detach()
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         counts = np.ma.getmaskarray(X).reshape(len(X), -1).sum(axis=0)
         j = int(np.argmax(counts > 0))
@@ -223,7 +226,7 @@ def _not_numbers(table: Table) -> InvalidData:
 def _refuse_infinite(table: Table) -> None:
     X = table.X
     if is_tensor(X):
-        X = X if all(bool(block.isfinite().all()) for block in X.split(_BLOCK)) else host(X)
+        X = X if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)) else host(X)
         if is_tensor(X):
             return
     if _all_finite(X.data if is_sparse(X) else X):
@@ -254,7 +257,8 @@ def _all_finite(x: FloatArray) -> bool:
     overflow: only then is the block looked at value by value.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return all(spread(_is_finite, list(_blocks(x)), min(x.size, _BLOCK)))
+        blocks = list(_blocks(x))
+        return all(spread(counting(_is_finite, "checking", len(blocks), len(x)), blocks, min(x.size, _BLOCK)))
 
 
 def _is_finite(block: FloatArray) -> bool:
@@ -337,10 +341,10 @@ def _refuse_sizes(tables: list[Table]) -> None:
     Every method and every certificate adds up squares. Numbers may be tiny at one party if they are not at another, and
     a column of zeros is a column.
     """
-    tables = [table for table in tables if table.n and not is_tensor(table.X)]
+    tables = [table for table in tables if table.n]
     if not tables:
         return
-    precision = np.finfo(np.result_type(*(table.X.dtype for table in tables)))
+    precision = np.finfo(np.result_type(*(precision_of(table.X) for table in tables)))
     least = ROOM * float(precision.tiny) ** 0.5
     most = (float(precision.max) / sum(table.n for table in tables)) ** 0.5 / ROOM
     sizes = np.array([_column_sizes(table.X, least, most) for table in tables])
@@ -367,6 +371,8 @@ def _refuse_sizes(tables: list[Table]) -> None:
 
 def _column_sizes(X: Matrix, least: float, most: float) -> FloatArray:
     """The largest |x| of every column, or of its first rows, or 0, if nothing is extreme: that is found out faster."""
+    if is_tensor(X):
+        return tensors.largest(X)
     sizes, numbers = np.zeros(X.shape[1]), X.data if is_sparse(X) else X
     with np.errstate(over="ignore"):
         squares = spread(lambda block: float(np.vdot(block, block)), list(_blocks(numbers)), min(numbers.size, _BLOCK))

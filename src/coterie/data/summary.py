@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.arrays import digest, is_sparse
+from coterie.arrays import digest, is_sparse, precision_of
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
 
@@ -53,7 +53,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             rows=table.n,
             columns=table.d,
             nonzeros=int(table.X.nnz) if is_sparse(table.X) else math.prod(table.X.shape),
-            single=table.X.dtype == np.float32,
+            single=precision_of(table.X) == np.float32,
             outputs=None if y is None else list(y.shape[1:]),
             classes=np.unique(y).tolist() if y is not None and classification else [],
             header="" if names or table.columns is None else digest(json.dumps(table.columns)),

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from coterie.arrays import FloatArray, Matrix, digest, is_sparse
+from coterie.data.leaves import fingerprint
+from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.errors import InvalidData
 
 Indices = npt.NDArray[np.intp]
@@ -74,14 +76,14 @@ class Table:
         Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
         """
         rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
-        return digest(self.X, self.y, self.weights, *rest)
+        return digest(fingerprint(self.X), self.y, self.weights, *rest)
 
     def take_rows(self, rows: Indices) -> Table:
         """Those rows in that order; a contiguous block shares memory with this table."""
         where = _as_slice(rows)
         return replace(
             self,
-            X=_row_block(self.X, where) if is_sparse(self.X) and isinstance(where, slice) else self.X[where],
+            X=_rows_of(self.X, where),
             y=None if self.y is None else self.y[where],
             ids=None if self.ids is None else self.ids[where],
             rows=None if self.rows is None else self.rows[where],
@@ -136,6 +138,12 @@ def _as_slice(where: Indices) -> slice | Indices:
         return slice(0, 0)
     consecutive = where[-1] - where[0] == where.size - 1 and bool((np.diff(where) == 1).all())
     return slice(int(where[0]), int(where[-1]) + 1) if consecutive else where
+
+
+def _rows_of(X: Matrix, where: slice | Indices) -> Matrix:
+    if isinstance(where, slice):
+        return _row_block(X, where) if is_sparse(X) else X[where]
+    return copied_rows(X, where) if is_on_disk(X) else X[where]
 
 
 def _row_block(X: Matrix, rows: slice) -> Matrix:

@@ -147,6 +147,12 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self._take(models, X.dtype, one=y.ndim == 1)
         return self
 
+    def _with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
+        """The scores with the offsets of these rows, which a model that was fitted with some asks for."""
+        model: Any = self._results[0].model
+        shifted: FloatArray = model.with_offset(scores, offset)
+        return shifted
+
     def _problem(self) -> Problem:
         """What the parameters describe."""
         raise NotImplementedError

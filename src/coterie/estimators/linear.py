@@ -50,12 +50,6 @@ class Linear(Distributed):
     split: str = "samples"
     _loss_kind: ClassVar[str]
 
-    def _with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
-        """The scores with the offsets of these rows, which a model that was fitted with some asks for."""
-        model: Any = self._results[0].model
-        shifted: FloatArray = model.with_offset(scores, offset)
-        return shifted
-
     def _problem(self) -> Problem:
         """The problem that the parameters describe; a loss of the other kind is refused."""
         return self._problem_of(self.loss)

@@ -27,18 +27,22 @@ class LowRank(Distributed):
     ----------
     radius : float
         The trace norm of the coefficients at most: small values give few patterns, i.e. a low rank.
+    fit_intercept : bool
+        Whether b is fitted; it is never penalised, and columns are centred without being written down.
 
     Attributes
     ----------
+    intercept_ : b, one number per target or class
     singular_values_, rank_ : of W
     """
 
     radius: float = field(default=10.0, kw_only=False)
+    fit_intercept: bool = True
     split: ClassVar[str] = "samples"
     _task: ClassVar[str]
 
     def _problem(self) -> Problem:
-        return Problem(self._task, "traceball", radius=self.radius)
+        return Problem(self._task, "traceball", radius=self.radius, intercept=self.fit_intercept)
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         (model,) = models
@@ -46,18 +50,19 @@ class LowRank(Distributed):
         self._left, self._right = (model.U * model.s).astype(dtype), model.V.astype(dtype)
         self.singular_values_, self.rank_ = model.s.astype(dtype), model.rank_
         self.coef_ = self._right @ self._left.T
+        self.intercept_: Any = np.zeros(len(model.V), dtype) if model.b is None else model.b.astype(dtype)
 
     def _scores(self, X: Any) -> FloatArray:
-        scores: FloatArray = product(self._checked(X), self._left) @ self._right.T
+        scores: FloatArray = product(self._checked(X), self._left) @ self._right.T + np.atleast_1d(self.intercept_)
         return scores
 
 
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: ignore[misc]
-    """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW − yᵢ‖² over all W of trace norm at most `radius`.
+    """A certified multi-task model: min of (1/n) Σ sᵢ ½‖xᵢW + b − yᵢ‖² over all W of trace norm at most `radius`.
 
-    Data is split by samples, and there is no intercept: centre columns and targets, or append a column of ones.
+    Data is split by samples.
 
     Attributes
     ----------
@@ -78,7 +83,7 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         super()._take(models, dtype, one)
         if one and len(self.coef_) == 1:
-            self.coef_ = self.coef_.ravel()
+            self.coef_, self.intercept_ = self.coef_.ravel(), self.intercept_[0]
 
     def predict(self, X: Any) -> FloatArray:
         """One number per row, or one per row and target."""
@@ -89,9 +94,9 @@ class LowRankRegressor(MultiOutputMixin, RegressorMixin, LowRank):  # type: igno
 @explained
 @dataclass(eq=False, repr=False, kw_only=True)
 class LowRankClassifier(ClassifierMixin, LowRank):  # type: ignore[misc]
-    """A certified multinomial model: least mean of −log softmax(xᵢW)[yᵢ] over all W of trace norm at most `radius`.
+    """A certified multinomial model: least mean of −log softmax(xᵢW + b)[yᵢ] over all W of trace norm at most `radius`.
 
-    Data is split by samples, and there is no intercept: centre the columns, or append a column of ones.
+    Data is split by samples.
 
     Parameters
     ----------

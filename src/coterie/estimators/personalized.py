@@ -22,11 +22,12 @@ from coterie.arrays import FloatArray, is_sparse, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.estimators.checked import checked
-from coterie.estimators.choice import BOOSTED, LINEAR, choose
+from coterie.estimators.choice import choose, chosen_fit
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
 from coterie.methods import METHODS, Method
 from coterie.personal import Personal
 from coterie.result import Result
+from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 from coterie.session.folds import deal_folds
 from coterie.session.tables import gather
 from coterie.solve import solve
@@ -39,8 +40,6 @@ DEFAULT, ALONE = "dada", "local"
 AUTO = "auto"
 NOBODY = "\x00nobody"
 """Whose rows are where nobody said whose they are: those of a user that was not fitted."""
-EXACT = {"tol": 1e-6, "max_rounds": 2000}
-"""Of the last fit of linear models, which takes a few rounds more."""
 Parameters = dict[str, float]
 """Parameters that were tried, and their `score`."""
 
@@ -65,7 +64,7 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         penalty = {"penalty": self.penalty}
         if self.l1_ratio is not None:
             penalty["l1_ratio"] = self.l1_ratio
-        folds = 3 if self.cv is None else self.cv
+        folds = FOLDS if self.cv is None else self.cv
         chosen = choose(
             tables,
             classes,
@@ -76,12 +75,8 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
             wanted=wanted,
             how=how,
         )
-        candidate = chosen.candidate
-        settings = {name: how[name] for name in ("split", "engine", "seed", "tol", "max_rounds")}
-        exact = EXACT if candidate.problem.family == "shared" else {}
-        result: Result = solve(candidate.problem, tables, **{**settings, **exact, **candidate.how})
-        self.choice_, self.trials_ = candidate.choice, chosen.trials
-        return replace(result, explanation=f"{result.explanation} {chosen}")
+        self.choice_, self.trials_ = chosen.candidate.choice, chosen.trials
+        return chosen_fit(chosen, tables, how)
 
     def _boosted(self) -> Personal | None:
         """The problem of boosted models, where they are candidates."""

@@ -54,7 +54,14 @@ class CoxRegressor(Distributed):
         return tags
 
     def fit(
-        self, X: Any, y: Any = None, event: Any = None, entry: Any = None, strata: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        event: Any = None,
+        entry: Any = None,
+        strata: Any = None,
+        sample_weight: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Fit the model; rows of weight zero are left out.
 
@@ -63,12 +70,13 @@ class CoxRegressor(Distributed):
         event   whether each time is that of an event; without it, all are
         entry   after what time each row was under observation (left truncation)
         strata  the stratum of each row, which has a baseline hazard of its own
+        offset  what is added to the logarithm of each hazard; predictions then ask for it, too
         """
         self.baseline_: tuple[Baseline, ...] | None = None
         if y is None or is_rows(X):
-            super().fit(X, y, sample_weight)
+            super().fit(X, y, sample_weight, offset)
             return self
-        super().fit(X, _labels(y, event, entry, strata), sample_weight)
+        super().fit(X, _labels(y, event, entry, strata), sample_weight, offset)
         rerun = self.result_.rerun
         if rerun is not None:
             self.baseline_ = tuple(self.result_.model.baseline(agent.data) for agent in rerun[1].agents)
@@ -87,20 +95,24 @@ class CoxRegressor(Distributed):
     def _take(self, models: Any, dtype: Any, one: bool) -> None:
         self.coef_ = models[0].coef_
 
-    def predict(self, X: Any) -> FloatArray:
-        """X·coef_, the logarithm of the hazard up to a constant: the larger, the sooner."""
-        return product(self._checked(X), self.coef_)
+    def predict(self, X: Any, offset: Any = None) -> FloatArray:
+        """X·coef_ + offset, the logarithm of the hazard up to a constant: the larger, the sooner."""
+        return self._with_offset(product(self._checked(X), self.coef_), offset)
 
-    def predict_survival(self, X: Any, times: Any, agent: int = 0, stratum: float | None = None) -> FloatArray:
+    def predict_survival(
+        self, X: Any, times: Any, agent: int = 0, stratum: float | None = None, offset: Any = None
+    ) -> FloatArray:
         """The probability of no event until each time, a row for each row: with the baseline of that agent."""
-        scores = self.predict(X)
+        scores = self.predict(X, offset)
         if self.baseline_ is None:
             raise InvalidData("the baseline hazards are where the rows are. Use result_.model.baseline there.")
         return self.baseline_[agent].survival(scores, times, stratum)
 
-    def score(self, X: Any, y: Any, event: Any = None, entry: Any = None, strata: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any, event: Any = None, entry: Any = None, strata: Any = None, offset: Any = None
+    ) -> float:
         """The concordance: of the pairs of which it is known who had an event first, the share that scores order so."""
-        lower, equal, every = concordance_counts(_labels(y, event, entry, strata), self.predict(X))
+        lower, equal, every = concordance_counts(_labels(y, event, entry, strata), self.predict(X, offset))
         return float((lower + 0.5 * equal) / every) if every else float("nan")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,13 +67,21 @@ class LowRankFamily(LinearFamily):
         return (len(model.U), len(model.V)), members[0].problem.task.size(members[0].data)
 
     def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
-        return [Point(stacked(model.U * model.s, model.V))] * len(members)
+        free = None
+        if members[0].problem.intercept:
+            parts = zip((model.a, model.b), (model.U, model.V), strict=True)
+            free = np.concatenate([np.zeros(len(side)) if part is None else part for part, side in parts])
+        return [Point(stacked(model.U * model.s, model.V, free))] * len(members)
 
     def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> Any:
         """The factors, which everybody has."""
-        first = members[0].data
-        factors = apart(outcome.points[0].w, problem.task.size(first)[0])
-        return LowRankModel.from_factors(*factors, problem, classes, first.columns)
+        first, w, a, b = members[0].data, outcome.points[0].w, None, None
+        d = problem.task.size(first)[0]
+        if problem.intercept:
+            (a, b), w = apart(w[:, -1], d), w[:, :-1]
+            a = a.copy() if problem.task.kind == "entries" else None
+        model = LowRankModel.from_factors(*apart(w, d), problem, classes, first.columns)
+        return model if b is None else replace(model, a=a, b=b.copy())
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The singular values."""
@@ -84,4 +93,6 @@ class LowRankFamily(LinearFamily):
         return Shown("singular-values", explanation, ("pattern", "singular value"), bars)
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
-        return {"Shape": f"{len(model.U):,} × {len(model.V):,}", "Rank": f"{model.rank_:,}"}
+        kinds = ("means of all entries, rows and columns", "one for each column of W")
+        free = kinds[model.a is None] if model.b is not None else "none"
+        return {"Shape": f"{len(model.U):,} × {len(model.V):,}", "Rank": f"{model.rank_:,}", "Intercept": free}

@@ -13,7 +13,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_classes, validated_all
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Shown, by_rows, in_one_precision, on_the_host
+from coterie.families.family import SHOWN, Classes, Shown, by_rows, in_one_precision
 from coterie.families.linear import LinearFamily
 from coterie.models import MulticlassModel
 from coterie.networks import Network
@@ -44,7 +44,7 @@ class MulticlassFamily(LinearFamily):
 
     def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
         self.check_split(problem, split)
-        checked = validated_all(on_the_host(tables), split=split, classification=True)
+        checked = validated_all(tables, split=split, classification=True)
         encoded, classes = encode_classes(checked, self._fixed(problem))
         return in_one_precision([by_rows(table) for table in encoded]), classes
 
@@ -100,4 +100,4 @@ class MulticlassFamily(LinearFamily):
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
         used = f"{np.count_nonzero(model.coef_):,} of {model.coef_.size:,} are not zero"
-        return {"Classes": f"{len(model.classes_):,}", "Coefficients": used}
+        return {"Coefficients": used}

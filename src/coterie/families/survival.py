@@ -14,7 +14,7 @@ from coterie.certificate import Participant
 from coterie.data import Table, validated_all
 from coterie.data.table import party_error
 from coterie.errors import InvalidProblem
-from coterie.families.family import Classes, Shown, by_rows, in_one_precision, on_the_host
+from coterie.families.family import Classes, Shown, by_rows, in_one_precision
 from coterie.families.linear import LinearFamily
 from coterie.models import SurvivalModel
 from coterie.networks import Network
@@ -46,7 +46,7 @@ class SurvivalFamily(LinearFamily):
         self.check_split(problem, split)
         for table in tables:
             self._refuse_unlabelled(table)
-        checked = validated_all(on_the_host(tables), split=split, classification=None)
+        checked = validated_all(tables, split=split, classification=None)
         checked = [self.encode(table, problem, None) for table in checked]
         for table in checked:
             self.check_labels(table, problem)

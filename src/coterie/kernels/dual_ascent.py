@@ -126,7 +126,8 @@ def dual_ascent(
         if settled and (everything or relative_tolerance >= ROUGH):
             return True, beta, tau, first
         if settled or epoch % ALL_EVERY == ALL_EVERY - 1:
-            order[:] = everyone
+            for place in range(order.size):
+                order[place] = everyone[place]
             active, everything = order.size, True
         else:
             active, everything = kept, kept == order.size

@@ -68,14 +68,16 @@ def at_risk_by_tree(values: Any, order: Any, first: Any, end: Any, tree: Any, ou
     for node in range(1, count):
         tree[2 * node] += tree[node]
         tree[2 * node + 1] += tree[node]
-    out[:] = tree[count:]
+    for place in range(count):
+        out[place] = tree[count + place]
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def exposed_by_tree(values: Any, order: Any, first: Any, end: Any, tree: Any, out: Any) -> None:
     """The same tree the other way."""
     count = values.size
-    tree[count:] = values
+    for place in range(count):
+        tree[count + place] = values[place]
     for node in range(count - 1, 0, -1):
         tree[node] = tree[2 * node] + tree[2 * node + 1]
     for i in order:

@@ -16,6 +16,36 @@ def entry(keys: Any, values: Any, key: int, otherwise: float) -> float:
 
 
 @numba.njit(nogil=True, cache=True)
+def entries(keys: Any, values: Any, wanted: Any, otherwise: Any) -> Any:
+    """The values of these keys, or for each what `otherwise` has."""
+    found = otherwise.copy()
+    for place, at in enumerate(np.searchsorted(keys, wanted)):
+        if at < keys.size and keys[at] == wanted[place]:
+            found[place] = values[at]
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def with_entries(keys: Any, values: Any, changed: Any, to: Any) -> Any:
+    """New arrays with these values at these keys, which are sorted; zeros are taken out."""
+    new_keys, new_values = np.empty(keys.size + changed.size, keys.dtype), np.empty(keys.size + changed.size)
+    count = at = 0
+    for place in range(changed.size):
+        while at < keys.size and keys[at] < changed[place]:
+            new_keys[count], new_values[count] = keys[at], values[at]
+            count, at = count + 1, at + 1
+        if at < keys.size and keys[at] == changed[place]:
+            at += 1
+        if to[place] != 0.0:
+            new_keys[count], new_values[count] = changed[place], to[place]
+            count += 1
+    while at < keys.size:
+        new_keys[count], new_values[count] = keys[at], values[at]
+        count, at = count + 1, at + 1
+    return new_keys[:count].copy(), new_values[:count].copy()
+
+
+@numba.njit(nogil=True, cache=True)
 def with_entry(keys: Any, values: Any, key: int, value: float, keep_zero: bool) -> Any:
     """New arrays with that value at that key; a zero is taken out, unless it is to be kept."""
     place = np.searchsorted(keys, key)
@@ -29,7 +59,8 @@ def with_entry(keys: Any, values: Any, key: int, value: float, keep_zero: bool) 
         values[place] = value
         return keys, values
     new_keys, new_values = np.empty(keys.size + 1, keys.dtype), np.empty(keys.size + 1)
-    new_keys[:place], new_values[:place] = keys[:place], values[:place]
     new_keys[place], new_values[place] = key, value
-    new_keys[place + 1 :], new_values[place + 1 :] = keys[place:], values[place:]
+    for old in range(keys.size):
+        new = old + (old >= place)
+        new_keys[new], new_values[new] = keys[old], values[old]
     return new_keys, new_values

@@ -63,7 +63,9 @@ def pack(moment: Any, message: Any) -> None:
     """Write the upper triangle, row by row, to the beginning of `message`."""
     d, start = moment.shape[0], 0
     for i in range(d):
-        message[start : start + d - i] = moment[i, i:]
+        row, part = moment[i, i:], message[start : start + d - i]
+        for j in range(np.uint64(d - i)):
+            part[j] = row[j]
         start += d - i
 
 
@@ -72,6 +74,7 @@ def unpack(message: Any, matrix: Any) -> None:
     """Make the symmetric `matrix` whose upper triangle stands, row by row, at the beginning of `message`."""
     d, start = matrix.shape[0], 0
     for i in range(d):
-        for j in range(i, d):
-            matrix[i, j] = matrix[j, i] = message[start + j - i]
+        row, column, part = matrix[i, i:], matrix[i:, i], message[start : start + d - i]
+        for j in range(np.uint64(d - i)):
+            row[j] = column[j] = part[j]
         start += d - i

@@ -26,7 +26,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
 from coterie.methods import couriers, pooled
-from coterie.methods.column_costs import cheaper, moves, numbers_sent, seconds
+from coterie.methods.column_costs import cheaper, moves, numbers_sent, per_row, seconds
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.lbfgs import NOTHING, SCORE, Lbfgs, has_threshold
@@ -34,13 +34,20 @@ from coterie.methods.lbfgs import State as LbfgsState
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Ask, Sum, Talk
 
-FEW_PAIRS = 10
-"""Beside l1, pairs to remember: messages of 2 k² numbers would be most of what rounds send."""
 KEY_BYTES = 32
 NONCE = bytes(12)
 """Every key encrypts one message."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    pairs: int = tuned(10, "Pairs to remember beside l1: messages of 2 k² numbers would be most of what rounds send.")
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +103,7 @@ class Blocks(Lbfgs):
         if _has_groups(problem) and not pooled.fits(sizes.columns):
             return None
         sent, other = numbers_sent(problem, network, sizes), "tree" if _has_groups(problem) else "lbfgs"
-        each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
-        taken = seconds(problem, network, sizes)
+        each, taken = per_row(sent, sizes.rows), seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "blocks", other), (
             f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
             f"{each[other]} for {other}, which leaves them where they are, and to take about {taken['blocks']:.2g} s, "
@@ -112,7 +118,7 @@ class Blocks(Lbfgs):
             )
 
     def _pairs(self, agent: Agent) -> int:
-        return min(super()._pairs(agent), FEW_PAIRS) if has_threshold(agent) else super()._pairs(agent)
+        return min(super()._pairs(agent), TUNING.pairs) if has_threshold(agent) else super()._pairs(agent)
 
     def start(self, agent: Agent) -> Talk[State]:
         rotation = rotation_of(agent)

@@ -20,7 +20,7 @@ import scipy.linalg
 from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray
 from coterie.certificate import Point
-from coterie.methods.moments import second_moment
+from coterie.methods.moments import second_moment, symmetric
 from coterie.networks import Network
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
@@ -60,8 +60,7 @@ def products(agent: Agent) -> FloatArray | None:
     pieces, (n, width) = agent.problem.penalty.pieces, agent.design.shape
     if pieces is None or pieces.kinds or width < 2 or width**2 > TUNING.share * n:
         return None
-    moment = second_moment(agent.design, None)
-    moment = np.triu(moment) + np.triu(moment, 1).T
+    moment = symmetric(second_moment(agent.design, None))
     lengths = moment.diagonal().copy()
     lengths[lengths == 0] = lengths.max(initial=0.0) or 1.0
     unit = lengths**-0.5

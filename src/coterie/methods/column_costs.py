@@ -88,6 +88,11 @@ def _alone(sizes: Sizes, l1: bool) -> bool:
     return not l1 or (few and not sizes.apart)
 
 
+def per_row(sent: dict[str, float], rows: int) -> dict[str, str]:
+    """The same for each row, in three digits."""
+    return {name: f"{float(f'{numbers / max(rows, 1):.3g}'):,.10g}" for name, numbers in sent.items()}
+
+
 def cheaper(sent: dict[str, float], one: str, other: str) -> float:
     """From 0 to 1: how much less the one takes than the other."""
     both = sent[one] + sent[other]

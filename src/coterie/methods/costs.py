@@ -72,6 +72,8 @@ class Sizes:
     link: Link = LINK
     apart: bool = False
     """Whether the agents are organisations."""
+    on_gpu: bool = False
+    """Whether all rows are tensors on a GPU, where methods that compute there are preferred."""
 
     def width(self, problem: Problem) -> int:
         """Columns, with that of the intercept."""

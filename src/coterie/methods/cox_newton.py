@@ -50,7 +50,7 @@ class CoxNewton(DampedNewton):
         """Of both sums, the upper triangle."""
         H = second_moment(here.design, here.expected)
         means = here.means() * np.sqrt(here.risk.deaths)[:, None]
-        H -= np.triu(means.T @ means)
+        H -= means.T @ means
         return H
 
     @staticmethod

@@ -43,7 +43,7 @@ from coterie.kernels.boosting import (
     log_sum,
     pairwise_step,
 )
-from coterie.kernels.rows import entry, with_entry
+from coterie.kernels.rows import entries, entry, with_entries, with_entry
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
@@ -266,7 +266,7 @@ class Dada(Method[State]):
         if not peers.size:
             return replace(state, changed=0, told=None)
         messages = np.array([theirs[peer] for peer in peers.tolist()])
-        now = np.array([entry(state.peers, state.weights, peer, 0.0) for peer in peers.tolist()])
+        now = entries(state.peers, state.weights, peers, np.zeros(len(peers)))
         price, trials = self.price(agent, state, peers, messages)
         lam, delta = problem.lam, problem.delta
         if self.graph_step == "exact":
@@ -276,9 +276,7 @@ class Dada(Method[State]):
             w = graph_gradient_step(price, *degrees, lam, now, delta, self.graph_factor)
         if self.nearest is not None:
             w[self.too_far(state, peers, price, w)] = 0.0
-        keys, values = state.peers, state.weights
-        for peer, weight in zip(peers.tolist(), w.tolist(), strict=True):
-            keys, values = with_entry(keys, values, peer, weight, False)
+        keys, values = with_entries(state.peers, state.weights, peers, w)
         x = state.x.copy()
         x[0] = values.sum()
         told = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
@@ -300,8 +298,7 @@ class Dada(Method[State]):
         wrong = (
             (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1) if agent.data.n else np.full(len(peers), 0.5)
         )
-        pairs = zip(peers.tolist(), wrong.tolist(), strict=True)
-        return TUNING.trials * (wrong + [entry(state.heard, state.views, peer, own) for peer, own in pairs]), wrong
+        return TUNING.trials * (wrong + entries(state.heard, state.views, peers, wrong)), wrong
 
     def too_far(
         self, state: State, peers: npt.NDArray[np.intp], price: FloatArray, w: FloatArray
@@ -314,13 +311,16 @@ class Dada(Method[State]):
         return far
 
     def receive(self, agent: Agent, state: State, sender: int, note: tuple[float, ...]) -> State:
-        keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
         heard, views = state.heard, state.views
         if self.likeness == "trials":
             heard, views = with_entry(heard, views, sender, note[1], True)
         if heard.size > TUNING.remembered:
             kept = np.sort(np.argsort(views, kind="stable")[: TUNING.remembered])
             heard, views = heard[kept], views[kept]
+        if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
+            # Most who ask are no neighbours, and do not become any.
+            return State(state.x, state.peers, state.weights, heard, views, together=state.together)
+        keys, values = with_entry(state.peers, state.weights, sender, note[0], False)
         x = state.x.copy()
         x[0] = values.sum()
         return State(x, keys, values, heard, views, together=state.together)

@@ -10,21 +10,33 @@ exact although the width does not go to 0. Nobody but the agent with the labels 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.losses import Loss
+from coterie.tuning import Tuning, tuned
 
 FARTHEST = 1e8
 """No step is longer than so many times the way."""
 EXACT, LOOKS = 1e-8, 60
 """A step ends the search if the slope along the line is this share of the first one; at most so many looks."""
-FEW, MANY, SLOW, NARROWER = 6, 16, 0.3, 0.5
-"""Where fewer rounds were enough for one centre, or the envelope of the last one cost not much more, the width is
-halved for the next; it is doubled where it took more rounds."""
-LEAST_INSIDE = 0.1
-"""At least this share of the rows is taken to be between its kinks, for the first guess of the curvature."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    few: int = tuned(6, "The width becomes less for the next centre where one took fewer rounds than this ...")
+    slow: float = tuned(0.3, "... or its envelope costs more than this share of what the last one cost.", below=1)
+    many: int = tuned(16, "The width becomes more where one took more rounds than this.")
+    narrower: float = tuned(
+        0.5, "By which factor it becomes less; one over it, by which it becomes more.", below=1, costs=2.2
+    )
+    least_inside: float = tuned(0.1, "The least share of rows that are between kinks, in the first guess.", below=1)
+
+
+TUNING = _Tuning()
 
 
 def is_smooth(agent: Agent) -> bool:
@@ -46,14 +58,15 @@ def bend_of(agent: Agent, scores: FloatArray, v: FloatArray, width: float) -> fl
     if not width:
         return float(agent.weighted(loss.curvature(scores, y)).sum()) / agent.total or 1.0
     lower, upper = loss.domain(y)
-    return max(float(np.mean((lower < v) & (v < upper))), LEAST_INSIDE) / width
+    return max(float(np.mean((lower < v) & (v < upper))), TUNING.least_inside) / width
 
 
 def next_width(width: float, rounds: int, cost: float, last: float) -> float:
     """The width around the next centre, when this one took so many rounds, and what it and the last one cost."""
-    if rounds > MANY:
-        return width / NARROWER
-    return width * NARROWER if rounds < FEW or cost > SLOW * last else width
+    if rounds > TUNING.many:
+        return width / TUNING.narrower
+    fast = rounds < TUNING.few or cost > TUNING.slow * last
+    return width * TUNING.narrower if fast else width
 
 
 def step_along(

@@ -40,8 +40,9 @@ from scipy.sparse.linalg import LinearOperator
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number, shared_result
 from coterie.certificate import Point
+from coterie.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.errors import InvalidProblem, UnknownName
-from coterie.factors import apart, decomposed, stacked, within
+from coterie.factors import decomposed, within
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.penalties.traceball import leading_pair
@@ -82,6 +83,8 @@ class State:
     """Their γ."""
     start: FloatArray
     """The last right power vector, from which a warm start begins."""
+    beta: FloatArray
+    """The intercept beside centred columns, if it follows W; else empty."""
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,18 @@ class FrankWolfe(Method[State]):
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
-        information = agent.problem.task.stats(agent.data, self.information)
+        information = information_of(agent, self.information)
         yield from ()  # there is nothing to ask
         nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype)
-        state = State(*nothing, *nothing, np.zeros(0), np.zeros(m, information.dtype))
+        state = State(*nothing, *nothing, np.zeros(0), np.zeros(m, information.dtype), as_array(information.b))
         agent.scratch["followed"] = state, information
         return state
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
-        left, right = apart(point.w.astype(state.left.dtype), len(state.left))
-        U, s, V = decomposed(left, right)
+        left, right, free = taken_apart(agent, point.w)
+        U, s, V = decomposed(left.astype(state.left.dtype), right.astype(state.left.dtype))
         room = radius(agent) / s.sum() if s.sum() > radius(agent) else 1.0
-        return replace(state, left=U * (room * s), right=V)
+        return replace(state, left=U * (room * s), right=V, beta=as_array(free) if state.beta.size else state.beta)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         information = self._followed(agent, state)
@@ -137,6 +140,8 @@ class FrankWolfe(Method[State]):
             nothing = replace(state, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
             state = replace(nothing, left=left * s, right=right)
             information.reset(state.left, state.right)
+        if (beta := (yield from adjusted(agent, information))) is not None:
+            state = replace(state, beta=beta)
         agent.scratch["followed"] = state, information
         return state
 
@@ -145,7 +150,8 @@ class FrankWolfe(Method[State]):
         raise NotImplementedError
 
     def point(self, agent: Agent, state: State) -> Point:
-        return Point(stacked(*within(*self._factors(agent, state), radius(agent))))
+        factors = within(*self._factors(agent, state), radius(agent))
+        return Point(put_together(agent, *factors, state.beta if state.beta.size else None))
 
     def _factors(self, agent: Agent, state: State) -> Pair:
         """W as left rightᵀ, each atom with what the later steps left of it."""
@@ -160,12 +166,14 @@ class FrankWolfe(Method[State]):
         if kept is not None and kept[0] is state:
             known: Information = kept[1]
             return known
-        information = agent.problem.task.stats(agent.data, self.information)
+        information = information_of(agent, self.information)
         information.reset(state.left, state.right)
         for gamma, u, v in zip(state.steps, state.u.T, state.v.T, strict=True):
             information.move(
                 float(gamma), -radius(agent), np.array(u, information.dtype), np.array(v, information.dtype)
             )
+        if state.beta.size:
+            information.put(state.beta)
         return information
 
     def _step(

@@ -57,6 +57,7 @@ class Gram(Method[State]):
         secure=TOTALS,
     )
     keeps_sums: ClassVar[bool] = True
+    tensors: ClassVar[bool] = True
     tells_labels: ClassVar[bool] = False
     first_look: ClassVar[int] = 1
 

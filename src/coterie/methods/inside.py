@@ -9,13 +9,24 @@ is in which steps along slopes would creep.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.methods.barriers import Barrier, Step
+from coterie.tuning import Tuning, tuned
 
-STEPS, INSIDE, ROUNDING = 60, 0.995, 1e-14
+STEPS, ROUNDING = 60, 1e-14
+"""How many steps at most, and the share of the first μ at which float64 sees no more."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    inside: float = tuned(0.995, "The share of the way to the boundary that a step takes at most.", below=1)
+
+
+TUNING = _Tuning()
 
 
 def minimum_inside(
@@ -50,7 +61,7 @@ def minimum_inside(
         after = barrier.complementarity(z + alpha * way.dw, x + alpha * way.dx) / barrier.weight
         aims = barrier.aims(mu * min(1.0, after / mu) ** 3, z, x, way)
         way = _step(barrier, z, x, residual, aims, solve)
-        alpha = min(1.0, INSIDE * barrier.longest(z, x, *way))
+        alpha = min(1.0, TUNING.inside * barrier.longest(z, x, *way))
         z, x = z + alpha * way.dw, x + alpha * way.dx
     return best[1]
 

@@ -117,6 +117,7 @@ class InteriorPoint(Method[State]):
     """Mehrotra's predictor and corrector in the space of the model."""
 
     name: ClassVar[str] = "interior-point"
+    tensors: ClassVar[bool] = True
     split: ClassVar[str] = "samples"
     summary: ClassVar[str] = "an interior-point method for losses with kinks and few columns: two dozen rounds"
     disclosure: ClassVar[Disclosure] = Disclosure(

@@ -26,7 +26,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import quasi_newton
 from coterie.methods.chambolle_pock import first_dual_step
-from coterie.methods.column_costs import cheaper, numbers_sent, seconds
+from coterie.methods.column_costs import cheaper, numbers_sent, per_row, seconds
 from coterie.methods.costs import Sizes
 from coterie.methods.couriers import Blocks, Sums
 from coterie.methods.disclosure import Disclosure
@@ -37,22 +37,32 @@ from coterie.methods.quasi_newton import Memory
 from coterie.networks import Network
 from coterie.penalties.pieces import Pieces
 from coterie.problem import Problem
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
-EQUATION_SHARE = 10
-"""Beside l1, k pairs make messages of 2 k² numbers: k² is at most this share of n."""
-FEWEST_PAIRS = 5
-BLOCK_SHARE = 2
-"""A block of d_j² numbers is kept where it is at most so many times n."""
-SOLVED_WELL = 0.03
-"""A centre is left when what the next round promises is at most this share of what the envelope costs."""
-LESS, MORE, SHORT = 0.5, 2.0, 0.5
-"""By how much the first guess is made stiffer after a step shorter than `SHORT`, and softer after a full one."""
 ROUNDING = 1e-13
 """A pair whose ⟨s, y⟩ is below this share of the decrease along it has no curvature."""
 SCORE = 3.0
 """Above tree and graph-cp wherever it applies: they send ten times as much."""
 NOTHING: FloatArray = np.empty(0)
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    equation_share: int = tuned(10, "Beside l1, k pairs make messages of 2 k² numbers: k² is at most n over this, ...")
+    fewest_pairs: int = tuned(5, "... but so many pairs are remembered.")
+    block_share: int = tuned(2, "A block of d_j² numbers is kept where it is at most so many times n.")
+    solved_well: float = tuned(0.03, "A centre is left when a round promises this share of what the envelope costs.")
+    stiffer: float = tuned(0.5, "By how much the first guess is made stiffer ...", below=1)
+    short: float = tuned(0.5, "... after a step shorter than this, ...", below=1)
+    softer: float = tuned(2.0, "... and softer after a full one.", above=1)
+
+    def stretched(self, stretch: float, step: float, full: bool) -> float:
+        """How soft the first guess is after that step."""
+        return stretch * (self.softer if full else self.stiffer if step < self.short else 1.0)
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,7 @@ class QuasiNewton(Method[State]):
         """How many pairs to remember."""
         if agent.split != "features" or not has_threshold(agent):
             return self.memory
-        return min(self.memory, max(FEWEST_PAIRS, int(math.sqrt(agent.design.shape[0] / EQUATION_SHARE))))
+        return min(self.memory, max(TUNING.fewest_pairs, int(math.sqrt(agent.design.shape[0] / TUNING.equation_share))))
 
     def way(self, agent: Agent, state: State, metrics: list[Metric], t: int, add: quasi_newton.Add) -> Talk[Way]:
         """Where to go from that State."""
@@ -170,8 +180,7 @@ class Lbfgs(QuasiNewton):
         if sizes is None or not is_for(problem):
             return None
         sent = numbers_sent(problem, network, sizes)
-        each = {name: f"{numbers / max(sizes.rows, 1):.3g}" for name, numbers in sent.items()}
-        taken = seconds(problem, network, sizes)
+        each, taken = per_row(sent, sizes.rows), seconds(problem, network, sizes)
         return SCORE + cheaper(taken, "lbfgs", "blocks"), (
             f"it is expected to send about {each['lbfgs']} numbers per row, against {each['blocks']} for moving the "
             f"columns (blocks) and {each['tree']} for tree, and to take about {taken['lbfgs']:.2g} s, against "
@@ -231,13 +240,13 @@ class Lbfgs(QuasiNewton):
         v = slopes(agent, scores, state.centre, state.width)
         stretch = state.stretch
         if most == 1.0:
-            stretch *= MORE if step >= most else LESS if step < SHORT else 1.0
+            stretch = TUNING.stretched(stretch, step, step >= most)
         after = replace(state, scores=scores, v=v, rounds=state.rounds + 1)
         if state.width:
             # What the envelope costs: (width/2) Σ s (v − c)² / n
             distance = v - state.centre
             cost = 0.5 * state.width * float(distance @ agent.weighted(distance)) / agent.total
-            if -0.5 * (steep + chord) <= SOLVED_WELL * cost:
+            if -0.5 * (steep + chord) <= TUNING.solved_well * cost:
                 width = next_width(state.width, after.rounds, cost, state.cost)
                 v, centre = slopes(agent, scores, v, width), v
                 return replace(after, v=v, centre=centre, width=width, cost=cost, rounds=0), (step, 0.0, stretch)
@@ -272,7 +281,7 @@ def _metrics(agent: Agent, state: State) -> list[Metric]:
     """Its diagonal, and its block where it is no larger than two vectors of all rows."""
     if agent.scratch.get("metrics of", NOTHING) is not state.base:
         own, (n, width) = Diagonal(state.base), agent.design.shape
-        small = width > 1 and width * width <= BLOCK_SHARE * n
+        small = width > 1 and width * width <= TUNING.block_share * n
         both: list[Metric] = [own, block_of(agent.design, state.bend, ridge_of(agent)) if small else own]
         agent.scratch["metrics of"], agent.scratch["metrics"] = state.base, both
     metrics: list[Metric] = agent.scratch["metrics"]

@@ -44,6 +44,7 @@ class LbfgsRows(QuasiNewton):
     name: ClassVar[str] = "lbfgs-rows"
     state: ClassVar[type] = State
     split: ClassVar[str] = "samples"
+    tensors: ClassVar[bool] = True
     summary: ClassVar[str] = "quasi-Newton for smooth losses: messages of one number per column, for many columns"
     instead: ClassVar[str] = "proximal-1"
     disclosure: ClassVar[Disclosure] = WEIGHTED_ROWS

@@ -61,6 +61,8 @@ class Method(Stateful[S], ABC):
     """Whether in some rounds one agent speaks alone, so that a sum is its message."""
     keeps_sums: ClassVar[bool] = False
     """Whether other penalties on the same data cost no further rounds: the points of a path after the first."""
+    tensors: ClassVar[bool] = False
+    """Whether it asks data for nothing but products and moments, so that dense rows may be torch tensors on a GPU."""
     uses_network: ClassVar[bool] = True
     """Whether it matters who is connected to whom."""
 

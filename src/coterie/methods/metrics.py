@@ -14,7 +14,7 @@ import scipy.linalg
 
 from coterie.arrays import Design, FloatArray
 from coterie.kernels.coordinate_descent import coordinate_descent
-from coterie.methods.moments import second_moment
+from coterie.methods.moments import second_moment, symmetric
 from coterie.penalties.l1 import soft_threshold
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -101,8 +101,7 @@ class Block:
 
 def block_of(design: Design, bend: float, ridge: FloatArray) -> Block:
     """bend · X̃ᵀX̃ + ridge, a little enlarged."""
-    moment = second_moment(design, None)
-    matrix = bend * (moment + np.triu(moment, 1).T) + np.diag(ridge)
+    matrix = bend * symmetric(second_moment(design, None)) + np.diag(ridge)
     lengths = matrix.diagonal().copy()
     extra = np.where(lengths > 0, FLOOR * lengths, lengths.max(initial=0.0) or 1.0)
     return Block(matrix + np.diag(extra))

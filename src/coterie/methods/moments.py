@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse
+from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.kernels import tensors
 from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
 from coterie.threads import spread
 
@@ -27,8 +28,8 @@ def second_moment(
 ) -> FloatArray:
     """The upper triangle of X̃ᵀ diag(weights) X̃ in float64, or only that of those columns of X̃, in ascending order.
 
-    X̃ may be centred. Weights may be negative: differences of curvatures are. Where single precision is enough, dense
-    rows are multiplied out in half the time.
+    What is below it does not count: see `symmetric`. X̃ may be centred. Weights may be negative: differences of
+    curvatures are. Where single precision is enough, dense rows are multiplied out in half the time.
     """
     n, width = design.shape
     chosen = np.arange(width) if columns is None else columns
@@ -68,11 +69,12 @@ def _dense_moment(
     X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
 ) -> FloatArray:
     d = X.shape[1] if columns is None else len(columns)
-    moment = np.zeros((d, d))
+    moment: FloatArray | None = None
     kind: Any = np.float32 if single else float
 
     def of_rows(rows: npt.NDArray[np.intp], sign: float) -> FloatArray:
-        total, height = np.zeros((d, d)), max(BLOCK // d, 2 * d)
+        total: FloatArray | None = None
+        height = max(BLOCK // d, 2 * d)
         for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
             some: Any = slice(part[0], part[-1] + 1) if part[-1] - part[0] + 1 == len(part) else part
@@ -86,10 +88,14 @@ def _dense_moment(
             else:
                 A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
             # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
-            total += A.T @ A
+            square = A.T @ A
+            total = square.astype(float, copy=False) if total is None else np.add(total, square, out=total)
+        assert total is not None
         return total
 
-    for sign in (1.0, -1.0):
+    if is_tensor(X):
+        moment = tensors.moment(X, columns, scale, centre, NOISE, single)
+    for sign in () if is_tensor(X) else (1.0, -1.0):
         rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
         if not rows.size or not d:
             continue
@@ -98,11 +104,21 @@ def _dense_moment(
         with np.errstate(over="ignore", invalid="ignore"):
             pieces = np.array_split(rows, count) if count > 1 else [rows]
             for part in spread(partial(of_rows, sign=sign), pieces, len(rows) * d / count):
-                (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
+                if moment is None:
+                    moment = part if sign > 0 else np.negative(part, out=part)
+                else:
+                    (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
+    if moment is None:
+        return np.zeros((d, d))
     lengths = moment.diagonal()
     if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
         return _dense_moment(X, columns, scale, centre, single=False)
-    return np.triu(moment)
+    return moment
+
+
+def symmetric(moment: FloatArray) -> FloatArray:
+    """The matrix whose upper triangle that is."""
+    return np.triu(moment) + np.triu(moment, 1).T
 
 
 def diagonal(design: Design, weights: FloatArray) -> FloatArray:
@@ -113,6 +129,8 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
         csr = X.tocsr()
         add: Any = add_squares
         add(csr.data, csr.indices, csr.indptr, weights, squares)
+    elif is_tensor(X):
+        squares[:d] = tensors.squares(X, weights)
     else:
         rows = max(1, BLOCK // max(d, 1))
         for start in range(0, len(weights), rows):

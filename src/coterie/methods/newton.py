@@ -150,6 +150,7 @@ class Newton(Method[State]):
         secure=TOTALS,
     )
     tells_labels: ClassVar[bool] = False
+    tensors: ClassVar[bool] = True
     first_look: ClassVar[int] = 1
 
     hessian: Literal["auto", "full", "products", "active"] = "auto"

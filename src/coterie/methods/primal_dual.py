@@ -307,6 +307,7 @@ class Proximal2(Proximal1):
     """Linearised proximal ADMM on the dual, equation (4)."""
 
     name: ClassVar[str] = "proximal-2"
+    tensors: ClassVar[bool] = True
     summary: ClassVar[str] = "linearised proximal ADMM: closed-form local steps"
     linearised: ClassVar[bool] = True
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,21 +28,27 @@ from coterie.kernels.coordinate_descent import coordinate_descent
 from coterie.methods.barriers import barrier_of
 from coterie.methods.inside import minimum_inside
 from coterie.penalties.pieces import Pieces
+from coterie.tuning import Tuning, tuned
 
 T = TypeVar("T")
 
 ROUNDING = 1e-14
 """Slopes this small, relative to the data's, are 0."""
-SWEEPS = 22
-"""Sweeps of coordinate descent between two attempts to solve for the free coordinates."""
-TURNS_WORK, FEWEST_TURNS = 1e9, 2
-"""Operations for all equations on the way to the minimum of a face, and how many to solve in any case."""
-ATTEMPTS = 200
-GRADIENT_STEPS = 50_000
-EASY = 300
-"""Steps that are tried before the way through the interior, and after it: they make zeros of what is nearly 0."""
+ATTEMPTS, GRADIENT_STEPS = 200, 50_000
+"""When to give up: attempts to solve for the free coordinates, and steps along gradients."""
 FIRM = 1e-3
 """The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    sweeps: int = tuned(22, "Sweeps of coordinate descent between two attempts to solve for the free coordinates.")
+    turns_work: float = tuned(1e9, "Operations for all equations on the way to the minimum of a face, ...")
+    fewest_turns: int = tuned(2, "... and how many to solve in any case.")
+    easy: int = tuned(300, "Steps before and after the way through the interior: they make zeros of what is nearly 0.")
+
+
+TUNING = _Tuning()
 
 
 def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> tuple[FloatArray, bool]:
@@ -60,7 +67,7 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
         bounds = (np.append(side, np.full(free, end)) for side, end in _sides(pieces, len(w) - free))
         return _by_coordinates(agent.should_stop, H, slope, w, *bounds), False
     inside = pieces is not None and len(pieces.kinds) == 1
-    z, found = _by_gradients(agent, H, slope, w, w, EASY if inside else GRADIENT_STEPS)
+    z, found = _by_gradients(agent, H, slope, w, w, TUNING.easy if inside else GRADIENT_STEPS)
     if pieces is None or not inside or found:
         return z, False
     ridge = np.full(len(w), pieces.ridge)
@@ -68,7 +75,7 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
     barrier = barrier_of(pieces, len(w), len(w) - free, 1.0, np.ones(len(w)))
     equations = H, ridge, slope, w, barrier
     start = minimum_inside(*equations, lambda A: solver(A, ridge, least_pivot=0.0)[0], agent.should_stop)
-    candidates = z, _by_gradients(agent, H, slope, w, start, EASY)[0]
+    candidates = z, _by_gradients(agent, H, slope, w, start, TUNING.easy)[0]
     return min(candidates, key=partial(_value, agent, H, slope, w)), False
 
 
@@ -143,9 +150,9 @@ def _by_coordinates(
     tolerance = ROUNDING * scale
     descend: Any = coordinate_descent
     before, best = np.zeros(len(z), bool), math.inf
-    most = max(FEWEST_TURNS, int(TURNS_WORK / max(len(z), 1) ** 3))
+    most = max(TUNING.fewest_turns, int(TUNING.turns_work / max(len(z), 1) ** 3))
     for attempt in range(ATTEMPTS):
-        left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, SWEEPS)
+        left = descend(H, ridge, threshold, lower, upper, z, -slope - H @ (z - w), tolerance, TUNING.sweeps)
         if left <= tolerance or should_stop():
             break
         # Descent and one turn by turns are enough in easy valleys, and cheaper.

@@ -26,13 +26,21 @@ import scipy.linalg
 
 from coterie.arrays import FloatArray
 from coterie.methods.metrics import Metric
+from coterie.tuning import Tuning, tuned
 from coterie.words import Talk
 
 Add = Callable[[FloatArray], Talk[FloatArray]]
 """The sum over all columns, of which some may be elsewhere."""
-EQUATIONS, SOLVED, LESS = 12, 1e-6, 0.3
-"""Newton's steps on the equations in α at most, the share of the first residual at which they end, and by how much a
-step is shortened that leads to a larger one."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    equations: int = tuned(12, "Newton's steps on the equations in α at most, ...")
+    solved: float = tuned(1e-6, "... the share of the first residual at which they end, ...", below=1)
+    shorter: float = tuned(0.3, "... and by how much a step is shortened that leads to a larger one.", below=1)
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +146,7 @@ def minimum(
     M, U = M * unit[:, None] * unit, U * unit[:, None]
     upper, first, best = np.triu_indices(2 * k), 0.0, np.inf
     z, alpha, step, kept = w, np.zeros(2 * k), np.zeros(2 * k), np.zeros(2 * k)
-    for _ in range(EQUATIONS):
+    for _ in range(TUNING.equations):
         trial, free = metric.minimum(slope - U.T @ alpha, w, threshold, scale)
         heard = yield from add(np.concatenate([U @ (trial - w), metric.products(U, free, scale)[upper]]))
         left = M @ alpha - heard[: 2 * k]
@@ -146,13 +154,13 @@ def minimum(
         first = first or size
         if size < best:
             z, best, kept = trial, size, alpha
-            if size <= SOLVED * first:
+            if size <= TUNING.solved * first:
                 break
             J = np.zeros((2 * k, 2 * k))
             J[upper] = heard[2 * k :]
             step = -scipy.linalg.lstsq(M - (J + np.triu(J, 1).T), left)[0]
         else:
             # From one piece to the next a full step may lead away.
-            step = LESS * step
+            step = TUNING.shorter * step
         alpha = kept + step
     return z

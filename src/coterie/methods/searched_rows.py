@@ -10,7 +10,8 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
-from coterie.methods.lbfgs import LESS, MORE, NOTHING, SHORT, QuasiNewton, State, Way, has_threshold, ridge_of
+from coterie.methods import lbfgs
+from coterie.methods.lbfgs import NOTHING, QuasiNewton, State, Way, has_threshold, ridge_of
 from coterie.methods.metrics import Diagonal
 from coterie.methods.quasi_newton import Memory
 from coterie.words import Sum, Talk
@@ -87,7 +88,7 @@ def searched(
         stretch = state.stretch
         if has_threshold(agent):
             left = float(slope @ way.p) + way.chord
-            stretch *= MORE if left < 0 and step == 1.0 else LESS if step < SHORT else 1.0
+            stretch = lbfgs.TUNING.stretched(stretch, step, left < 0 and step == 1.0)
         memory = method.after(agent, way.memory, step * way.p, change, keeps)
         return replace(state, w=w, slope=slope, memory=memory, stretch=stretch, value=value)
 

@@ -31,20 +31,23 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result, whole_number
 from coterie.backends import backend
 from coterie.certificate import Point
+from coterie.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.errors import UnknownName
-from coterie.factors import apart, decomposed, orthonormal, stacked, within
+from coterie.factors import decomposed, orthonormal, within
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
 from coterie.methods.method import Method
+from coterie.methods.small_ball import Quadratic, best_in_ball, least
 from coterie.networks import Network
-from coterie.penalties.l1ball import onto_l1_ball
 from coterie.problem import Problem
 from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.words import Sum, Talk
 
 BEGINNINGS = ("auto", "random", "previous")
+MEMORY = 20
+"""How many inner steps the model of F remembers."""
 NEGLIGIBLE = 1e-13
 """Singular values of S below this part of the largest are dropped."""
 
@@ -64,6 +67,21 @@ class State:
     """The left power vectors, orthonormal."""
     kappa: float
     """How much of M the last inner step needed."""
+    beta: FloatArray
+    """The intercept beside centred columns, if it follows W; else empty."""
+    pairs: FloatArray
+    """The last inner steps on U and V, and by how much they changed the slope: one pair of rows each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the inner steps are."""
+
+    S: FloatArray
+    slope: FloatArray
+    beta: FloatArray
+    kappa: float
+    pairs: FloatArray
 
 
 @dataclass(frozen=True)
@@ -113,21 +131,24 @@ class DfwSubspace(Method[State]):
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
-        dtype = self._information(agent).dtype
+        information = self._information(agent)
         yield from ()  # there is nothing to ask
-        nothing = np.zeros((0, 0))
-        return State(np.zeros((d, 0), dtype), np.zeros(0), np.zeros((m, 0), dtype), nothing, nothing, nothing, 1.0)
+        U, V, nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype), np.zeros((0, 0))
+        beta = as_array(information.b)
+        return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, np.zeros((0, 2, len(beta))))
 
     def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
-        left, right = apart(point.w.astype(state.U.dtype), len(state.U))
-        U, s, V = decomposed(left, right, NEGLIGIBLE)
+        left, right, free = taken_apart(agent, point.w)
+        U, s, V = decomposed(left.astype(state.U.dtype), right.astype(state.U.dtype), NEGLIGIBLE)
         s = s.astype(float) * min(1.0, radius(agent) / s.sum()) if s.size else s.astype(float)
-        information, image = self._at(agent, U, s, V)
+        beta = as_array(free) if state.beta.size else state.beta
+        information, image = self._at(agent, replace(state, U=U, s=s, V=V, beta=beta))
         r = len(s)
         mine = [information.curvature(U, image, r), information.projected(U, image, V)]
         sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
         M, slope = sums[: r * r].reshape(r, r), sums[r * r :].reshape(r, r)
-        return replace(state, U=U, s=s, V=V, M=_symmetric(M), slope=slope)
+        pairs = np.zeros((0, 2, r * r + beta.size))
+        return replace(state, U=U, s=s, V=V, M=_symmetric(M), slope=slope, beta=beta, pairs=pairs)
 
     @property
     def _goes_on(self) -> bool:
@@ -137,7 +158,7 @@ class DfwSubspace(Method[State]):
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         task, mu = agent.problem.task, radius(agent)
         U, s, V = state.U, state.s, state.V
-        information, image = self._at(agent, U, s, V)
+        information, image = self._at(agent, state)
         dtype, p, q = information.dtype, U.shape[1], V.shape[1]
 
         block = agent.common_random(t).standard_normal((len(U), self.block)).astype(dtype)
@@ -155,21 +176,26 @@ class DfwSubspace(Method[State]):
 
         projected = information.projected(basis, grown, right).astype(float)
         mine = [information.curvature(basis, grown, a), projected[:p, q:], projected[p:]]
+        if state.beta.size:
+            # The intercept has been moved since the old corner was known.
+            mine.append(projected[:p, :q])
         sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
-        columns, corner, rows = np.split(sums, np.cumsum([(p + a) * a, p * b]))
+        columns, corner, rows, old = np.split(sums, np.cumsum([(p + a) * a, p * b, a * (q + b)]))
         columns = columns.reshape(p + a, a)
         M = _symmetric(np.hstack([np.vstack([state.M.reshape(p, p), columns[:p].T]), columns]))
-        slope = np.vstack([np.hstack([state.slope.reshape(p, q), corner.reshape(p, b)]), rows.reshape(a, q + b)])
+        known = old.reshape(p, q) if state.beta.size else state.slope.reshape(p, q)
+        slope = np.vstack([np.hstack([known, corner.reshape(p, b)]), rows.reshape(a, q + b)])
         S = np.zeros((p + a, q + b))
         np.fill_diagonal(S[: len(s), : len(s)], s)
-        kappa = state.kappa
+        at = Place(S, slope, state.beta, state.kappa, _grown(state.pairs, (p, q), S.shape, state.kappa * M))
 
         if task.exact:
             # F is its own quadratic model: one small problem, and the new slope follows without a word.
             best = shared_result(sums, best_in_ball, slope, M, S, mu)
-            S, slope = best, slope + M @ (best - S)
+            at = replace(at, S=best, slope=slope + M @ (best - S))
         else:
-            S, slope, kappa = yield from self._corrected(agent, information, basis, grown, right, S, slope, M, kappa)
+            at = yield from self._corrected(agent, information, basis, grown, right, at, M)
+        S, slope = at.S, at.slope
 
         P, values, Qt = np.linalg.svd(S)
         values = values[values > NEGLIGIBLE * values[:1].sum()]
@@ -181,7 +207,9 @@ class DfwSubspace(Method[State]):
             P.T @ slope @ Q,
             _symmetric(P.T @ M @ P),
             block if self._goes_on else np.zeros((0, 0)),
-            kappa,
+            at.kappa,
+            at.beta,
+            _turned(at.pairs, S.shape, P, Q),
         )
 
     def _corrected(
@@ -191,98 +219,122 @@ class DfwSubspace(Method[State]):
         basis: FloatArray,
         image: Any,
         right: FloatArray,
-        S: FloatArray,
-        slope: FloatArray,
+        at: Place,
         M: FloatArray,
-        kappa: float,
-    ) -> Talk[tuple[FloatArray, FloatArray, float]]:
-        """A few steps S ← argmin of the model with κM around S, each accepted only if F falls as promised."""
-        mu, here = radius(agent), backend(image).here
+    ) -> Talk[Place]:
+        """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
+        mu, here, cells, shape = radius(agent), backend(image).here, at.S.size, at.S.shape
+        follows = at.beta.size > 0
 
-        def look(S: FloatArray) -> FloatArray:
-            left = (basis @ S).astype(information.dtype)
-            information.reset(left, right, image @ here(S))
-            slopes = information.projected(basis, image, right)
-            return np.append(slopes.ravel().astype(float), information.loss())
+        def move(z: FloatArray) -> None:
+            S = z[:cells].reshape(shape)
+            if follows:
+                information.put(z[cells:] / unit)
+            information.reset((basis @ S).astype(information.dtype), right, image @ here(S))
 
-        sums = yield Sum(np.array([information.loss()]))
-        loss = float(sums[0])
+        def look() -> FloatArray:
+            told = np.append(information.projected(basis, image, right).ravel().astype(float), information.loss())
+            return np.append(told, information.slope_of_intercept()) if follows else told
+
+        m = at.beta.size
+        first = look()[cells:]
+        sums = yield Sum(first)
+        loss, (g, D) = float(sums[0]), np.split(sums[1:], 2)
+        ell = float(np.linalg.norm(M, 2))
+        # β in units in which its curvature, which is at most D, is at most that of S
+        unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell) if ell > 0 else np.ones(m)
+        z, slope = np.append(at.S.ravel(), at.beta * unit), np.append(at.slope.ravel(), g / unit)
+        scale = np.append(np.ones(cells), unit)
+        pairs = [(s * scale, y / scale) for s, y in at.pairs]
+        kappa, here_now = at.kappa, True
         for _ in range(self.inner):
-            trial = shared_result(sums, best_in_ball, slope, kappa * M, S, mu, 100, 1e-2)
-            way = trial - S
-            promised = float(np.vdot(slope, way))
-            if not promised < -1e-15 * abs(loss):
+            trial = shared_result(sums, _step, slope, kappa * M, shape[1], ell, pairs, z, mu)
+            way = trial - z
+            promised = float(slope @ way)
+            if not promised < -1e-22 * abs(loss):
                 break
-            sums = yield Sum(look(trial))
-            bent = float(np.vdot(way, M @ way))
-            if sums[-1] > loss + promised + 0.5 * kappa * bent + 1e-12 * abs(loss) and kappa < 1.0:
+            move(trial)
+            sums = yield Sum(look())
+            new_slope = np.append(sums[:cells], sums[cells + 1 : cells + 1 + m] / unit)
+            pairs = [*pairs, (way, new_slope - slope)][-MEMORY:]
+            # Where F falls by less than its rounding, its slope along the way decides.
+            lower = sums[cells] <= loss + 0.1 * promised
+            flat = -promised <= 1e-10 * abs(loss) and float(new_slope @ way) <= -0.5 * promised
+            here_now = bool(lower or flat)
+            if not here_now:
                 kappa = min(1.0, 4.0 * kappa)
                 continue
-            new_slope = sums[:-1].reshape(slope.shape)
-            measured = float(np.vdot(way, new_slope - slope)) / bent if bent > 0 else 1.0
-            S, slope, loss = trial, new_slope, float(sums[-1])
-            kappa = min(1.0, max(measured, 1e-8))
-        return S, slope, kappa
+            bent = float(np.vdot(way[:cells].reshape(shape), M @ way[:cells].reshape(shape)))
+            measured = float(way[:cells] @ (new_slope - slope)[:cells]) / bent if bent > 0 else 1.0
+            kappa = min(1.0, max(measured, 0.5 * kappa, 1e-8))
+            z, slope, loss = trial, new_slope, float(sums[cells])
+        beta = at.beta
+        if follows:
+            if not here_now:
+                move(z)
+            found = yield from adjusted(agent, information)
+            beta = as_array(found)
+        kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
+        return Place(z[:cells].reshape(shape), slope[:cells].reshape(shape), beta, kappa, kept)
 
     def point(self, agent: Agent, state: State) -> Point:
         r = len(state.s)
-        return Point(stacked(*within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))))
+        factors = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
+        return Point(put_together(agent, *factors, state.beta if state.beta.size else None))
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "power": named(self.power)}
 
     def _information(self, agent: Agent) -> Information:
         if "information" not in agent.scratch:
-            agent.scratch["information"] = agent.problem.task.stats(agent.data, self.information)
+            agent.scratch["information"] = information_of(agent, self.information)
         kept: Information = agent.scratch["information"]
         return kept
 
-    def _at(self, agent: Agent, U: FloatArray, s: FloatArray, V: FloatArray) -> tuple[Information, Any]:
+    def _at(self, agent: Agent, state: State) -> tuple[Information, Any]:
         """The agent's information moved to U diag(s) Vᵀ, and the image of U."""
-        information = self._information(agent)
+        information, U, s, V = self._information(agent), state.U, state.s, state.V
         image, r = information.image(U), len(s)
+        if state.beta.size:
+            information.put(state.beta)
         sizes = s.astype(information.dtype)
         information.reset(U[:, :r] * sizes, V[:, :r], image[:, :r] * backend(image).here(sizes))
         return information, image
 
 
-def best_in_ball(
-    slope: FloatArray, M: FloatArray, S0: FloatArray, mu: float, steps: int = 500, tolerance: float = 1e-5
+def _step(
+    slope: FloatArray,
+    M: FloatArray,
+    columns: int,
+    ell: float,
+    pairs: list[tuple[FloatArray, FloatArray]],
+    z: FloatArray,
+    mu: float,
 ) -> FloatArray:
-    """argmin over ‖S‖_* ≤ μ of ⟨G, S − S₀⟩ + ½⟨S − S₀, M (S − S₀)⟩, from S₀, by accelerated projected gradients.
-
-    Ends when the Frank-Wolfe gap of this small problem is `tolerance` of what it was.
-    """
-    L = float(np.linalg.norm(M, 2))
-    if not L > 0:
-        return S0
-    S = Y = S0
-    theta = 1.0
-    along, size = float(np.vdot(slope, S0)), mu * float(np.linalg.norm(slope, 2))
-    goal = max(tolerance * (along + size), 1e-14 * (abs(along) + size))
-    for step in range(steps):
-        gradient = slope + M @ (Y - S0)
-        new = _onto_ball(Y - gradient / L, mu)
-        if np.vdot(gradient, new - S) > 0 and theta > 1.0:
-            theta, Y = 1.0, S  # the momentum points uphill: start again
-            continue
-        ahead = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))
-        Y = new + ((theta - 1.0) / ahead) * (new - S)
-        S, theta = new, ahead
-        if step % 8 == 0:
-            at = slope + M @ (S - S0)
-            gap = float(np.vdot(at, S)) + mu * float(np.linalg.norm(at, 2))
-            if gap <= goal:
-                break
-    return S
+    return least(slope, Quadratic(M, columns, ell, pairs), z, mu, 100, 1e-2)
 
 
-def _onto_ball(S: FloatArray, mu: float) -> FloatArray:
-    left, values, right = np.linalg.svd(S, full_matrices=False)
-    if values.sum() <= mu:
-        return S
-    projected: FloatArray = (left * onto_l1_ball(values, mu)) @ right
-    return projected
+def _grown(pairs: FloatArray, old: tuple[int, int], new: tuple[int, int], M: FloatArray) -> FloatArray:
+    """Pairs on larger spaces, where the steps did not go; the slope changed there as M says."""
+    cells = old[0] * old[1]
+    out = np.zeros((len(pairs), 2, new[0] * new[1] + pairs.shape[2] - cells))
+    for before, after in zip(pairs, out, strict=True):
+        for one, two in zip(before, after, strict=True):
+            two[: new[0] * new[1]].reshape(new)[: old[0], : old[1]] = one[:cells].reshape(old)
+            two[new[0] * new[1] :] = one[cells:]
+        S = after[0, : new[0] * new[1]].reshape(new)
+        after[1, : new[0] * new[1]].reshape(new)[old[0] :] = M[old[0] :] @ S
+    return out
+
+
+def _turned(pairs: FloatArray, shape: tuple[int, int], P: FloatArray, Q: FloatArray) -> FloatArray:
+    """Pairs in the coordinates of P and Q; none where these leave something out."""
+    cells = shape[0] * shape[1]
+    m = pairs.shape[2] - cells
+    if P.shape[1] < shape[0] or Q.shape[1] < shape[1]:
+        return np.zeros((0, 2, P.shape[1] * Q.shape[1] + m))
+    turned = (P.T @ pairs[:, :, :cells].reshape(len(pairs), 2, *shape) @ Q).reshape(len(pairs), 2, cells)
+    return np.concatenate([turned, pairs[:, :, cells:]], axis=2)
 
 
 def _symmetric(M: FloatArray) -> FloatArray:

@@ -102,7 +102,7 @@ def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Ta
     few = True
     if len(wanted.all) > TUNING.exact:
         X = agent.data.X
-        filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else X.size, math.prod(X.shape)], float))
+        filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else math.prod(X.shape), math.prod(X.shape)], float))
         few = len(wanted.few) <= TUNING.most and float(filled) > TUNING.sparse * float(cells)
     columns = wanted.few if few else wanted.all
     found, v = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)

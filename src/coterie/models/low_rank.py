@@ -22,7 +22,7 @@ NEGLIGIBLE = 1e-12
 
 @dataclass(frozen=True)
 class LowRankModel(Model):
-    """Scores X·U·diag(s)·Vᵀ: one column per task or class; for completion, the matrix itself is the model."""
+    """Scores X·U·diag(s)·Vᵀ + b: one column per task or class; for completion, the matrix itself is the model."""
 
     kind: ClassVar[str] = "low-rank"
 
@@ -35,6 +35,10 @@ class LowRankModel(Model):
     problem: Problem
     classes_: npt.NDArray[Any] | None = None
     columns: tuple[str, ...] | None = None
+    b: FloatArray | None = None
+    """The intercept of every column; for completion, what is added to every column of the matrix."""
+    a: FloatArray | None = None
+    """For completion with an intercept: what is added to every row of the matrix."""
 
     @staticmethod
     def from_factors(
@@ -53,9 +57,24 @@ class LowRankModel(Model):
         return (self.U * self.s) @ self.V.T
 
     @property
-    def intercept_(self) -> float:
-        """0: low-rank models have none."""
-        return 0.0
+    def intercept_(self) -> FloatArray | float:
+        """One number for each column of W; 0 without an intercept."""
+        return 0.0 if self.b is None else self.b
+
+    @property
+    def mean_(self) -> float:
+        """Completion: the mean of what the rows have in common, to which `row_means_` and `column_means_` are added."""
+        return 0.0 if self.a is None else float(self.a.mean())
+
+    @property
+    def row_means_(self) -> FloatArray:
+        """Completion: what is added to every row, beside the mean."""
+        return np.zeros(len(self.U)) if self.a is None else self.a - self.mean_
+
+    @property
+    def column_means_(self) -> FloatArray:
+        """Completion: what is added to every column."""
+        return np.zeros(len(self.V)) if self.b is None else self.b
 
     @property
     def singular_values_(self) -> FloatArray:
@@ -74,7 +93,7 @@ class LowRankModel(Model):
         X = self._read(X).X
         if X.shape[1] != len(self.U):
             raise InvalidData(f"the model has {len(self.U)} columns, but the data has {X.shape[1]}.")
-        scores: FloatArray = (product(X, self.U) * self.s) @ self.V.T
+        scores: FloatArray = (product(X, self.U) * self.s) @ self.V.T + self.intercept_
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
@@ -82,7 +101,7 @@ class LowRankModel(Model):
         if isinstance(self.problem.loss, Completion):
             rows, columns = self.problem.loss.places(self._read(X)).T
             entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
-            return entries
+            return entries if self.a is None or self.b is None else entries + self.a[rows] + self.b[columns]
         scores = self.decision_function(X)
         return scores if self.classes_ is None else self.classes_[scores.argmax(axis=1)]
 

@@ -7,7 +7,7 @@ mid-tones on a transparent ground, so that the picture reads on a light and on a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
@@ -49,10 +49,12 @@ def draw(
     traffic: Mapping[tuple[int, int], float] | None = None,
     labels: Sequence[str] | None = None,
     highlight: int | None = None,
+    unit: Callable[[float], str] | None = None,
 ) -> Axes:
     """Draw the network, on new axes (`.figure` saves them) unless some are given.
 
     `traffic[i, j]` is what the edge carried, in any unit; both directions are added, and the server is agent −1.
+    `unit` writes such an amount, with its unit.
     `labels` names the agents; `highlight` colours one of them, such as the owner of the labels. Networks of more than
     64 agents are drawn as dots without names.
     """
@@ -90,7 +92,16 @@ def draw(
     if m <= LABELLED_AGENTS:
         _write_labels(ax, positions, names, diameter, outside)
     if amounts is not None:
-        ax.text(0.5, 0.0, _note(amounts), transform=ax.transAxes, ha="center", va="bottom", color=INK, size=8)
+        ax.text(
+            0.5,
+            0.0,
+            _note(amounts, unit or _plain),
+            transform=ax.transAxes,
+            ha="center",
+            va="bottom",
+            color=INK,
+            size=8,
+        )
     return ax
 
 
@@ -206,11 +217,15 @@ def _heat(amounts: FloatArray) -> FloatArray:
     return heat
 
 
-def _note(amounts: FloatArray) -> str:
+def _plain(amount: float) -> str:
+    return f"{amount:,.0f}" if 1 <= amount < 1e6 else f"{amount:.3g}"
+
+
+def _note(amounts: FloatArray, unit: Callable[[float], str]) -> str:
     busy = amounts[amounts > 0]
     if not len(busy):
         return "no traffic"
-    least, most = (f"{amount:,.0f}" if 1 <= amount < 1e6 else f"{amount:.3g}" for amount in (busy.min(), busy.max()))
+    least, most = unit(float(busy.min())), unit(float(busy.max()))
     return (
         f"traffic per edge: {most}"
         if least == most

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any
 
-from coterie.bill import Bill
+from coterie.bill import Bill, Cost
 from coterie.certificate import Certificate
 from coterie.errors import InvalidData
 from coterie.files import staged, write_atomically
@@ -18,8 +18,9 @@ from coterie.peers.session import Session
 from coterie.peers.signatures import signed_by_all
 from coterie.peers.study import Study
 from coterie.result import Result
+from coterie.session.choosing import Choice
 
-BILL, INFERENCE, PATH = "bill.json", "inference.json", "path"
+BILL, CHOICE, INFERENCE, PATH = "bill.json", "choice.json", "inference.json", "path"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Answer:
     inference: Inference | None = None
     sums: str = ""
     """The digest of the sums that standard errors come from: it goes into the certificate."""
+    choice: Choice | None = None
+    choosing: Cost | None = None
+    """What the choice cost."""
     refusal: InvalidData | None = None
     """Why there are no standard errors, where they were asked for."""
 
@@ -48,16 +52,22 @@ class Answer:
         if self.path is not None:
             content["path"] = {"total": vars(self.path.total), "validation": vars(self.path.validation)}
             self.path.save(folder / PATH)
+        if self.choosing is not None:
+            content["choice"] = vars(self.choosing)
         if self.inference is not None and self.inference.bill is not None:
             content["inference"] = _bill(self.inference.bill)
         with staged(folder) as new:
             self.result.save(new)
             if self.inference is not None:
                 self.inference.save(new / INFERENCE)
+            if self.choice is not None:
+                write_atomically(new / CHOICE, json.dumps(self.choice.told(), indent=1).encode())
             write_atomically(new / BILL, json.dumps(content, indent=1).encode())
         # What an earlier version of the study left there is not about this model.
         if self.inference is None:
             (folder / INFERENCE).unlink(missing_ok=True)
+        if self.choice is None:
+            (folder / CHOICE).unlink(missing_ok=True)
         if self.path is None:
             shutil.rmtree(folder / PATH, ignore_errors=True)
 

@@ -20,8 +20,8 @@ from coterie.certificate import Certificate
 from coterie.errors import InvalidInput
 from coterie.evaluate import with_labels
 from coterie.models import load_model
-from coterie.peers.agent import read_new
 from coterie.peers.chaos import Chaos
+from coterie.peers.party import read_new
 from coterie.peers.scores import Predictions, parts_summed, predict_together
 from coterie.peers.session import Say, Session, matched
 from coterie.peers.study import PartyFile, Study

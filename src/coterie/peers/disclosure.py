@@ -8,6 +8,7 @@ from coterie.data import Table
 from coterie.errors import InvalidInput
 from coterie.families import family_of
 from coterie.methods import METHODS, Method
+from coterie.session.choosing import FITS, FOLDS
 from coterie.session.information import Information
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += ["", "Sent for acceleration, where the method allows it:"]
         lines += ["  - sums of squares and products of its own changes of State, a few numbers, added up"]
     lines += ["", "Sent for every certificate:", f"  - {_PROOF[study.messages]}"]
-    lines += [*_path(study), *_inference(study)]
+    lines += [*_path(study), *_choice(study), *_inference(study)]
     if study.split == "features":
         lines += ["", "Sent to predict:"]
         lines += [
@@ -162,6 +163,21 @@ def _preparation(study: Study) -> list[str]:
     hidden = ", of which only those of all parties become known" if study.has_secure_sums else ""
     names = dict.fromkeys(step.name for step in recipes.steps)
     return lines + [f"  - {_STEPS[name].format(hidden)}" for name in names if name in _STEPS]
+
+
+def _choice(study: Study) -> list[str]:
+    """What a choice among models sends."""
+    if not study.chooses:
+        return []
+    return [
+        "",
+        f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen):",
+        "  - its sums of all columns and of all squares, and how many rows of every class each fold has, added up",
+        f"  - all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
+        "difference of two of them is about the rows of one fold",
+        "  - for each, of the rows that were kept back: the share of right answers and the mean loss, and squares of "
+        "what two models differ by in these, added up",
+    ]
 
 
 def _path(study: Study) -> list[str]:

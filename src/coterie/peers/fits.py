@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from coterie.agent import Agent
+from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
@@ -31,12 +32,29 @@ from coterie.peers.session import (
 )
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.rounds import Outcome, Watch, run
+from coterie.rounds import Limits, Outcome, Watch, run
 from coterie.session.finish import finish
 from coterie.session.setup import set_up, sizes_of, with_offset
+from coterie.statuses import Status
 from coterie.transport.driver import Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Stop
+from coterie.words import Sum, Talk
+
+
+def whole(result: Result) -> Result:
+    """The result of a fit that came to its end; a path with gaps is of no use."""
+    if result.error is not None:
+        raise result.error
+    if result.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return replace(result, rerun=None)
+
+
+def said(numbers: FloatArray) -> Talk[FloatArray]:
+    """These numbers, added up over all parties."""
+    total: FloatArray = yield Sum(numbers)
+    return total
 
 
 @dataclass(frozen=True)
@@ -95,6 +113,7 @@ class Fits:
         self,
         problem: Problem,
         *,
+        limits: Limits | None = None,
         table: Table | None = None,
         method: str | None = None,
         before: Result | None = None,
@@ -105,6 +124,7 @@ class Fits:
         table   for a fold: the rows to learn from
         method  if it is not the study's
         before  a result for the same rows, from whose model and dual to start
+        limits  if they are not the study's
         called  what tells this fit's checkpoint from those of other fits of the same problem
         """
         session, study, own = self.session, self.session.study, self.session.own
@@ -118,7 +138,7 @@ class Fits:
             method=method or study.method,
             options=study.options,
             acceleration=study.acceleration,
-            limits=study.make_limits(),
+            limits=limits or study.make_limits(),
             seed=study.seed,
             classes=self.classes,
             allowed=self.allowed,
@@ -133,7 +153,7 @@ class Fits:
         saved = None if own.checkpoint is None else Checkpoint(own.checkpoint / identity[:16], identity, VERSIONS)
         transport, limits = self.transport(), setup.limits
         warm = None if before is None else [replace(self.point(agent, before), kept=before.kept)]
-        sent = self.sent if study.path is None else None
+        sent = self.sent if not called and study.path is None else None
         how = {"checkpoint": saved, "warm": warm, "watch": self.watch, "stop_wished": self.stop_wished, "sent": sent}
         outcome = run([agent], setup.steps, transport, limits, **how)  # type: ignore[arg-type]
         if outcome.error is None:

@@ -7,17 +7,14 @@ says whether that is so.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from coterie.arrays import FloatArray
 from coterie.bill import Bill, Cost
 from coterie.data.table import Indices
 from coterie.errors import InvalidProblem
 from coterie.families import points_of
 from coterie.path import Path
-from coterie.peers.fits import Fits
+from coterie.peers.fits import Fits, said, whole
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import introduced
@@ -32,8 +29,6 @@ from coterie.session.folds import (
     without,
 )
 from coterie.session.strengths import grid, slope_at_constant
-from coterie.statuses import Status
-from coterie.words import Sum, Talk
 
 
 def path_together(fits: Fits) -> Path:
@@ -52,7 +47,7 @@ def path_together(fits: Fits) -> Path:
     results: list[Result] = []
     for place, problem in enumerate(problems):
         fits.say(f"strength {place + 1} of {len(problems)}: {strengths[place]:.4g}")
-        results.append(_whole(fits.fit(problem, before=results[-1] if results else None)[0]))
+        results.append(whole(fits.fit(problem, before=results[-1] if results else None)[0]))
     methods = [str(result.certificate.settings["method"]["name"]) for result in results]
     scores = np.empty((asked.cv, len(problems)))
     for fold in range(asked.cv):
@@ -61,7 +56,7 @@ def path_together(fits: Fits) -> Path:
         for place, problem in enumerate(problems):
             how = {"before": before, "called": f"fold {fold} of {asked.cv}"}
             kept = without(fits.table, folds, fold)
-            before = _whole(fits.fit(problem, table=kept, method=methods[place], **how)[0])  # type: ignore[arg-type]
+            before = whole(fits.fit(problem, table=kept, method=methods[place], **how)[0])  # type: ignore[arg-type]
             scores[fold, place], cost = _score(fits, problem, before, folds, fold)
             sent += before.bill.total + cost
     return Path(strengths, tuple(results), scores, sent, asked.rule)
@@ -72,15 +67,6 @@ def _of_preparation(fits: Fits) -> Cost:
     if fits.sent is not None:
         bill.restore(fits.sent)
     return bill.total
-
-
-def _whole(result: Result) -> Result:
-    """The result of a fit that came to its end; a path with gaps is of no use."""
-    if result.error is not None:
-        raise result.error
-    if result.status is Status.INTERRUPTED:
-        raise KeyboardInterrupt
-    return replace(result, rerun=None)
 
 
 def _folds(fits: Fits) -> tuple[Indices, Cost]:
@@ -101,17 +87,12 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
             if y is not None:
                 refuse_lonely(counts, fits.classes)  # type: ignore[arg-type]
             mine = y is not None and not is_usable(counts)
-            return None if transport.converse([_said(np.array([float(mine)]))], "setup")[0][0] else folds
-        total = transport.converse([_said(counts.ravel())], "setup")[0].astype(float).reshape(counts.shape)
+            return None if transport.converse([said(np.array([float(mine)]))], "setup")[0][0] else folds
+        total = transport.converse([said(counts.ravel())], "setup")[0].astype(float).reshape(counts.shape)
         refuse_lonely(total, fits.classes)  # type: ignore[arg-type]
         return folds if is_usable(total) else None
 
     return first_usable(usable, cv)[me], transport.bill.total
-
-
-def _said(numbers: FloatArray) -> Talk[FloatArray]:
-    total: FloatArray = yield Sum(numbers)
-    return total
 
 
 def _grid(fits: Fits) -> tuple[tuple[float, ...], Cost]:

@@ -29,6 +29,7 @@ from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
 from coterie.problem import Problem
+from coterie.session.choosing import FITS, FOLDS
 from coterie.session.setup import sizes_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             # What is said of all rows less what is said without a fold is about the fold alone.
             fold = f"a fold of [path] has {rows // study.path.cv} rows here"
             return f"{fold}, fewer than minimum-rows = {self.minimum_rows}"
+        if study.chooses and rows // FOLDS < self.minimum_rows:
+            fold = f"a fold of the choice among models has {rows // FOLDS} rows here"
+            return f"{fold}, fewer than minimum-rows = {self.minimum_rows} (or write mu into [problem])"
         if self.secure_sums == "required" and not study.has_secure_sums:
             return 'secure-sums = "required", but the study has no secure sums (write `secure-sums = true` into it)'
         return self._forbids_preparing(study) or (self._forbids(study.method) if study.method != "auto" else None)
@@ -133,6 +137,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
             if study.path is not None:
                 said *= (study.path.cv + 1) * (1 if method.keeps_sums else study.path.points)
+            if study.chooses:
+                said *= FITS
             said += _of_inference(study, problem, sizes.columns)
             return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
 

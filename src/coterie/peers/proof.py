@@ -27,9 +27,9 @@ from coterie.errors import CorruptFile, InvalidInput, ProtocolError
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
-from coterie.peers.agent import read_own
 from coterie.peers.chaos import Chaos
 from coterie.peers.nonce import commitment
+from coterie.peers.party import read_own
 from coterie.peers.preparing import prepare_again
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, transport_of
 from coterie.peers.signatures import check_signatures

@@ -21,8 +21,8 @@ from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolErro
 from coterie.evaluate import headline_scores, of_model, with_labels
 from coterie.evaluation import Evaluation
 from coterie.models import LinearModel, load_model
-from coterie.peers.agent import read_new
 from coterie.peers.chaos import Chaos
+from coterie.peers.party import read_new
 from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.peers.study import PartyFile, Study

@@ -49,7 +49,7 @@ from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
-from coterie.personal import problem_of_users
+from coterie.personal import Shared, problem_of_users
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.preparing import check_problem as check_preparation
@@ -62,6 +62,8 @@ from coterie.transport.layout import Layout
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):\d{1,5}")
 
+UNPRICED = {"loss", "penalty", "l1_ratio", "intercept"}
+"""Of a study of users: what [problem] may name where the rest is chosen."""
 LONGEST_DEADLINE, LONGEST_PATIENCE = 86_400.0, 30 * 86_400.0
 """Seconds: a day, and a month."""
 
@@ -186,10 +188,17 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
 
     def make_problem(self, strength: float | None = None) -> Problem:
         """The problem; where a path chooses the strength, with that one, or with any."""
+        if self.chooses:
+            return Shared(**{"loss": "logistic", **self.problem})
         if self.split == "users":
             return problem_of_users(**self.problem)
         chosen = {} if self.path is None else {"strength": 1.0 if strength is None else strength}
         return Problem(**{**self.problem, **chosen})
+
+    @property
+    def chooses(self) -> bool:
+        """Whether parties that are users choose among linear models: where neither prices nor a method are named."""
+        return self.split == "users" and self.method == "auto" and self.problem.keys() <= UNPRICED
 
     def make_preparation(self) -> Preparation | None:
         """What to do with raw columns first, if anything."""

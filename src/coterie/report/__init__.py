@@ -52,7 +52,8 @@ def write_report(
     """Write one self-contained HTML page about the run: what is proven, how it went, what it cost, how to repeat it.
 
     `notes` are paragraphs for the head of the page, such as whose data this was. `sections` are functions that make
-    HTML of the result, for the end of the page. An `evaluation` on other rows stands in the head and in a section.
+    HTML of the result; they stand before the settings. An `evaluation` on other rows stands in the head and in a
+    section.
     """
     from coterie.report.page import page
 

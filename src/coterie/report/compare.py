@@ -68,9 +68,9 @@ def _headline(results: Mapping[str, Result], best: Best) -> str:
             shared = any(len(names) > 1 for names in best.values())
             return f"{name} is best{' or as good' if shared else ''} in every respect"
     rounds, bits = best["rounds"], best["bits"]
-    if rounds == bits:
-        subject, (need, send) = " and ".join(rounds), _verbs(rounds)
-        return f"{subject} {need} the fewest rounds and {send} the least"
+    if both := tuple(name for name in rounds if name in bits):
+        need, send = _verbs(both)
+        return f"{' and '.join(both)} {need} the fewest rounds and {send} the least"
     fewest, least = f"{' and '.join(rounds)} {_verbs(rounds)[0]}", f"{' and '.join(bits)} {_verbs(bits)[1]}"
     return f"{fewest} the fewest rounds, {least} the least"
 

@@ -30,7 +30,7 @@ def render(evaluation: Evaluation, result: Result) -> str:
             " The AUC and the ROC curve come from counts on a grid of scores; the AUC of the pooled rows is within "
             f"{number(evaluation.auc_bound, 1)} of the one here."
         )
-    pieces = [paragraph(words), f'<div class="pair">{scores}<div>{drawn}</div></div>']
+    pieces = [paragraph(words), f'<div class="charts">{scores}{drawn}</div>']
     pieces += [part for part in (_confusion(evaluation), _bins(evaluation), _parties(evaluation)) if part]
     return section("Held-out rows", *pieces, id="evaluation")
 
@@ -58,8 +58,8 @@ def _calibration(evaluation: Evaluation) -> Figure:
         ax.scatter(x, y, 12 + 60 * np.sqrt([one.weight / evaluation.weight for one in filled]), color=BLUE)
         ax.set_xlim(low - room, high + room)
         ax.set_ylim(low - room, high + room)
-        ax.set_xlabel("predicted")
-        ax.set_title("observed", loc="left", size=9, pad=7)
+        ax.set_xlabel("predicted probability" if evaluation.classes else "predicted")
+        ax.set_title("observed share" if evaluation.classes else "observed", loc="left", size=9, pad=7)
     return figure
 
 

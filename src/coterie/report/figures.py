@@ -198,12 +198,15 @@ def gaps_against(
         ax.set_xlabel(label)
         ax.set_title("relative gap", loc="left", size=9, pad=7)
         ax.axhline(tolerance, color=VERMILION, linewidth=1.0, linestyle=(0, (4, 3)))
+        # Below the line where there is no room above it.
+        below = math.log10(tolerance) > high - 0.1 * (high - low)
         ax.annotate(
             f"tolerance {tolerance:g}",
             (0.0, tolerance),
             xycoords=("axes fraction", "data"),
-            xytext=(4, 3),
+            xytext=(4, -3 if below else 3),
             textcoords="offset points",
+            va="top" if below else "bottom",
             color=VERMILION,
             size=8,
         )
@@ -284,20 +287,21 @@ def _method(result: Result) -> str:
 
 
 def network(result: Result) -> Figure:
-    """The network with the bytes that each link carried; the parties by name where there are few."""
+    """The network with what each link carried; the parties by name where there are few."""
     names = [plain(participant.name) for participant in result.certificate.participants]
     numbered = all(name == f"agent {j}" for j, name in enumerate(names)) or len(names) > NAMED_AGENTS
     labels = None if numbered else [shortened(name, NAME_LETTERS) for name in names]
     carried = result.bill.network is result.network or result.bill.network.server == result.network.server
-    traffic = {edge: bits / 8 for edge, bits in result.bill.per_edge.items()} if carried else None
+    traffic = result.bill.per_edge if carried else None
     with style():
-        figure = draw(result.network, traffic=traffic, labels=labels).figure
+        figure = draw(result.network, traffic=traffic, labels=labels, unit=format_bits).figure
         assert isinstance(figure, Figure)
         width, height = figure.get_size_inches()
         if width < STRIP * height:
             # As wide as the bars, so that letters have the same size in all pictures.
             figure = Figure(figsize=(WIDE_INCHES, WIDE_INCHES * height / width))
-            draw(result.network, figure.add_axes((0.0, 0.0, 1.0, 1.0)), traffic=traffic, labels=labels)
+            axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+            draw(result.network, axes, traffic=traffic, labels=labels, unit=format_bits)
         for written in figure.axes[0].texts:
             written.set_parse_math(False)
     return figure

@@ -42,12 +42,12 @@ STATUS_WORDS = {
 def page(
     result: Result, notes: Sequence[str] = (), more: Sequence[Section] = (), evaluation: Evaluation | None = None
 ) -> str:
-    """The whole page; `notes` are paragraphs for its head, such as whose data this was, `more` stands at its end."""
+    """The whole page; `notes` are paragraphs for its head, `more` stands before the settings."""
     scored: list[Section] = [] if evaluation is None else [partial(render_evaluation, evaluation)]
     return document(
         title=f"{text(_headline(result))} · Coterie",
         header=_header(result, notes, evaluation),
-        sections=[render(result) for render in (*sections(), *scored, *more)],
+        sections=[render(result) for render in sections([*scored, *more])],
         footer=foot(result),
     )
 

@@ -70,8 +70,8 @@ def _story(path: Path) -> str:
     done = sum(result.status.success for result in path.results)
     parties = count(len(people), "party" if len(people) == 1 else "partie")
     return (
-        f"{family_of(problem).words(problem)}: {count(len(path.strengths), 'model')} from "
-        f"{parties}, {done} of them solved and proven to the tolerance."
+        f"{count(len(path.strengths), 'model')} ({family_of(problem).words(problem)}) from {parties}, "
+        f"{done} of them solved and proven to the tolerance."
     )
 
 

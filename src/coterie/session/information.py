@@ -28,7 +28,7 @@ from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
 from coterie.methods.cox_newton import CoxNewton
 from coterie.methods.disclosure import TOTALS
-from coterie.methods.moments import packed, second_moment, unpacked
+from coterie.methods.moments import packed, second_moment, symmetric, unpacked
 from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere
 from coterie.words import Sum, Talk
@@ -137,8 +137,7 @@ def _moment(design: Design, weights: Any, slopes: FloatArray) -> FloatArray:
     result = np.zeros((D * classes, D * classes))
     for a in range(classes):
         for b in range(a, classes):
-            half = second_moment(design, weights(a, b))
-            block = np.triu(half) + np.triu(half, 1).T
+            block = symmetric(second_moment(design, weights(a, b)))
             result[a * D : (a + 1) * D, b * D : (b + 1) * D] = block
             result[b * D : (b + 1) * D, a * D : (a + 1) * D] = block
     return result

@@ -265,6 +265,9 @@ def choose_method(
             able = {known: entry for known, entry in able.items() if not entry.one_speaker}
         scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
         liked = {known: score for known, score in scores.items() if score is not None}
+        if sizes.on_gpu:
+            there = {known for known in liked if able[known].tensors and able[known].outlook(problem, sizes)}
+            liked = {known: score for known, score in liked.items() if known in there} or liked
         if not liked and allowed is not None:
             raise InvalidProblem(
                 f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from coterie.arrays import is_tensor
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
@@ -16,6 +17,8 @@ from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import Classes, Family, family_of
+from coterie.families.family import by_rows, on_one_kind_of_device, on_the_host
+from coterie.methods import Method
 from coterie.problem import Problem
 
 SPLITS = ("samples", "features", "users")
@@ -43,7 +46,8 @@ def gather(
         # Already named while they are read, so that an error can name them.
         names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
         given = [part() if callable(part) else part for part in data]
-        tables = [read(part, name=name, prepare=prepare) for part, name in zip(given, names, strict=True)]
+        how: dict[str, Any] = {"prepare": prepare, "by_columns": split == "features"}
+        tables = [read(part, name=name, **how) for part, name in zip(given, names, strict=True)]
         if split == "users":
             _refuse_two_entries_of_one(tables)
         return [
@@ -100,18 +104,23 @@ def _in_one_piece(
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
         )
-    return read(data, prepare=prepare), pieces if agents is None else agents
+    return read(data, prepare=prepare, by_columns=split == "features"), pieces if agents is None else agents
 
 
 def split_and_prepare(
-    data: Any, problem: Problem, split: str, agents: int | Sequence[Any] | None, seed: int = 0
+    data: Any,
+    problem: Problem,
+    split: str,
+    agents: int | Sequence[Any] | None,
+    seed: int = 0,
+    tensors: bool = False,
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
     family = family_of(problem)
     if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
-        return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split)
+        return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split, tensors)
     whole, parts = _in_one_piece(data, split, agents, family.pieces)
-    valid, classes = prepare_tables([whole], problem, split)
+    valid, classes = prepare_tables([whole], problem, split, tensors)
     return split_table(valid[0], split, parts, seed=seed), classes
 
 
@@ -143,9 +152,29 @@ def _refuse_two_entries_of_one(tables: Sequence[Table]) -> None:
         )
 
 
-def prepare_tables(tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
-    """The tables checked alone and together, with labels as numbers, in one precision; and the classes."""
+def prepare_tables(
+    tables: Sequence[Table], problem: Problem, split: str, tensors: bool = False
+) -> tuple[list[Table], Classes]:
+    """The tables checked alone and together, with labels as numbers, in one precision; and the classes.
+
+    Tensors stay where they are for low-rank models, and for linear ones if the caller says so.
+    """
     family = family_of(problem)
     for table in tables:
         family.check_beside(table)
+    stay = tensors and family.name == "linear" and split == "samples" and on_one_kind_of_device(tables)
+    if not stay and family.name != "low-rank":
+        tables = on_the_host(tables)
     return family.prepare(tables, problem, split)
+
+
+def within_reach(tables: list[Table], method: Method, problem: Problem) -> list[Table]:
+    """The tables where that method can compute with them: on the host, unless it takes tensors as they are."""
+    if method.tensors or problem.family != "linear":
+        return tables
+    return [by_rows(table) for table in on_the_host(tables)]
+
+
+def on_gpu(tables: Sequence[Table]) -> bool:
+    """Whether all rows are tensors on a GPU."""
+    return all(is_tensor(table.X) and table.X.is_cuda for table in tables)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from coterie.catalogue import Catalogue
-from coterie.tasks.task import Information, Task
+from coterie.tasks.task import Information, Means, Task
 
-__all__ = ["TASKS", "Information", "Task", "task"]
+__all__ = ["TASKS", "Information", "Means", "Task", "task"]
 
 TASKS: Catalogue[Task] = Catalogue("coterie.tasks", Task, "task for a low-rank model")
 

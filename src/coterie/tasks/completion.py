@@ -2,6 +2,9 @@
 
     ∇F_j(W) has W_il − y at the observed entries and 0 elsewhere: it is kept as a sparse matrix
 
+With an intercept, W is fitted to what the means leave: that of a row's entries (of all entries, if it has none), and
+then that of what is left of a column's. All parties agree on them by sums; they are not changed any more.
+
 An entry that was observed twice counts twice. Sample weights multiply the squares. Nobody's entry is observed by many
 others, so the curvature is at most Σ_j (the most that one entry weighs at agent j).
 """
@@ -19,7 +22,7 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, is_sparse, product
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.tasks.task import Information, Task, refuse_empty
+from coterie.tasks.task import Information, Means, Task, refuse_empty
 
 
 @dataclass(frozen=True)
@@ -77,20 +80,37 @@ class Completion(Task):
     def size(self, table: Table) -> tuple[int, int]:
         return self._size
 
-    def stats(self, table: Table, information: str = "auto") -> Information:
-        return _Entries(table, self._size, information == "dense")
+    def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
+        """Σ s y and Σ s of every row; then, of what the rows' means leave, of every column."""
+        assert table.y is not None
+        rows, columns = table.X.astype(np.intp).T
+        s = np.ones(table.n) if table.weights is None else table.weights
+        place, size = (rows, self._size[0]) if left is None else (columns, self._size[1])
+        values = table.y if left is None else table.y - left[rows]
+        return np.concatenate([np.bincount(place, part, size) for part in (s * values, s)])
+
+    def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
+        values, weights = np.split(sums, 2)
+        otherwise = values.sum() / total if left is None else 0.0
+        means: FloatArray = np.divide(values, weights, out=np.full(len(values), otherwise), where=weights > 0)
+        return means
+
+    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
+        return _Entries(table, self._size, information == "dense", means)
 
     def blocks(self, table: Table) -> Iterator[Table]:
         yield table
 
 
 class _Entries(Information):
-    def __init__(self, table: Table, size: tuple[int, int], dense: bool):
+    def __init__(self, table: Table, size: tuple[int, int], dense: bool, means: Means | None = None):
         assert table.y is not None
         pairs = table.X.astype(np.intp)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows, self.columns = pairs[order].T
         self.y = table.y[order]
+        if means is not None:
+            self.y = (self.y - means.left[self.rows] - means.right[self.columns]).astype(self.y.dtype)
         self.dtype = self.y.dtype
         self.s = np.ones_like(self.y) if table.weights is None else table.weights[order]
         self.pattern = sp.csr_array(
@@ -118,7 +138,7 @@ class _Entries(Information):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return np.asarray(product(self.G.T, u))
 
-    def gradient(self) -> FloatArray:
+    def matrix(self) -> Any:
         dense: FloatArray = self.pattern.toarray()
         return dense
 

@@ -10,6 +10,10 @@
 
 X_j u is known from the last power iteration, so a move and a line search make no pass over the features. The second
 derivative of log Σ exp is at most ½, so ½ XᵀX bounds the curvature. Sample weights s multiply the rows of P − H.
+
+With an intercept, X_j is without the means of all parties, P = softmax of the rows of A + 1bᵀ, and
+
+    ∂F_j/∂b = Σ_i s_i (p_i − h_i),   ∂²F_j/∂b² x = Σ_i s_i p_i∘(x − ⟨p_i, x⟩),   at most Σ_i s_i p_i on the diagonal
 """
 
 from __future__ import annotations
@@ -21,9 +25,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, host
 from coterie.data import Table, encode_classes
-from coterie.tasks.task import Information, OnBackend, Task, refuse_empty
+from coterie.tasks.task import Information, Means, OnBackend, Task, column_sums, refuse_empty
+
+NEVER = -1000.0
+"""The intercept of a class that nobody has seen: its probability is 0."""
 
 Label = str | int | float | bool
 
@@ -60,32 +67,66 @@ class Multinomial(Task):
     def size(self, table: Table) -> tuple[int, int]:
         return table.d, self.outputs
 
-    def stats(self, table: Table, information: str = "auto") -> Information:
+    def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
+        if left is None:
+            return column_sums(table)
+        return np.bincount(np.asarray(host(table.y)).astype(np.intp), table.weights, self.outputs).astype(float)
+
+    def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
+        if left is None:
+            return sums / total
+        logarithms: FloatArray = np.log(sums / total, out=np.full(len(sums), NEVER), where=sums > 0)
+        return logarithms
+
+    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
         # A dense move costs n_j d m and saves no memory: only worth it when asked for.
-        return _Softmax(table, self.size(table)[1], information == "dense")
+        return _Softmax(table, self.size(table)[1], information == "dense", means)
 
 
 class _Softmax(OnBackend):
-    def __init__(self, table: Table, classes: int, dense: bool):
-        super().__init__(table.X)
+    _b: Any = None
+    """b, where the large arrays are."""
+
+    def __init__(self, table: Table, classes: int, dense: bool, means: Means | None = None):
+        super().__init__(table.X, means)
         self.X, self.classes, self.dense = table.X, classes, dense
         self.labels = self.backend.labels(table.y)
-        self.weights = self.backend.here(np.ones(table.n) if table.weights is None else table.weights)
+        self.weights = self.backend.ones(table.n) if table.weights is None else self.backend.here(table.weights)
         self.weighted = table.weights is not None
         self.A = self.backend.zeros(table.n, classes)
         self.P = self.backend.zeros(table.n, classes, stored=True)
         self.P += 1.0 / classes
-        self._refresh()
+        if means is None:
+            self._refresh()
+        else:
+            self.put(means.right)
 
     def _refresh(self) -> None:
         self.G = self._gradient() if self.dense else None
 
+    def put(self, b: FloatArray) -> None:
+        self.b = b
+        self._b = self.backend.here(b)
+        self.backend.probabilities(self.A, self.P, self._b)
+        self._refresh()
+
+    def slope_of_intercept(self) -> FloatArray:
+        shares = self.backend.adjoint(self.P, self.weights)
+        slope = shares - self.backend.count(self.labels, self.weights, self.classes)
+        return np.concatenate([self.backend.to_numpy(part) for part in (slope, shares)])
+
+    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
+        here = self.backend.here(x)
+        shares = self.backend.adjoint(self.P, self.weights)
+        along = self.weights * self.backend.product(self.P, here)
+        return self.backend.to_numpy(shares * here - self.backend.adjoint(self.P, along))
+
     def image(self, u: FloatArray) -> Any:
-        return self._product(self.X, u)
+        return self._scores(u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
-        self.backend.scores(self.A, self.P, image, self.backend.here(right))
+        self.backend.scores(self.A, self.P, image, self.backend.here(right), self._b)
         self._refresh()
 
     def _residual_times(self, v: FloatArray) -> Any:
@@ -97,7 +138,7 @@ class _Softmax(OnBackend):
     def times(self, v: FloatArray) -> FloatArray:
         if self.G is not None:
             return self.backend.to_numpy(self.backend.product(self.G, self.backend.here(v)))
-        return self.backend.to_numpy(self.backend.adjoint(self.X, self._residual_times(v)))
+        return self.backend.to_numpy(self._adjoint(self._residual_times(v)))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
         if self.G is not None:
@@ -112,24 +153,24 @@ class _Softmax(OnBackend):
         return self.backend.scaled_rows(residual, self.weights) if self.weighted else residual
 
     def _gradient(self) -> Any:
-        return self.backend.gram(self.X, self._residual())
+        return self._gram(self._residual())
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self._gradient() if self.G is None else self.G).copy()
+    def matrix(self) -> Any:
+        return self._gradient() if self.G is None else self.G
 
     def squared_norm(self) -> float:
-        return self.backend.gram_square(self.X, self._residual())
+        return self._gram_square(self._residual())
 
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
-        self.backend.softmax(self.A, self.P, gamma, scale, self.image(u), self.backend.here(v))
+        self.backend.softmax(self.A, self.P, gamma, scale, self.image(u), self.backend.here(v), self._b)
         self._refresh()
 
     def slopes(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> FloatArray:
         x, here = self.image(u), self.backend.here(v)
-        return self.backend.softmax_slopes(self.A, self.labels, self.weights, gamma, scale, x, here)
+        return self.backend.softmax_slopes(self.A, self.labels, self.weights, gamma, scale, x, here, self._b)
 
     def loss(self) -> float:
-        return self.backend.cross_entropy(self.A, self.labels, self.weights)
+        return self.backend.cross_entropy(self.A, self.labels, self.weights, self._b)
 
     def inner(self) -> float:
         # Σ_i s_i ⟨P_i − H_i, A_i⟩ is minus the slope of the way to 0
@@ -138,7 +179,7 @@ class _Softmax(OnBackend):
 
     def slopes_to(self, x: Any, v: Any) -> FloatArray:
         """φ'(0), φ''(0) on the way to the scores x vᵀ."""
-        return self.backend.softmax_slopes(self.A, self.labels, self.weights, 0.0, 1.0, x, v)
+        return self.backend.softmax_slopes(self.A, self.labels, self.weights, 0.0, 1.0, x, v, self._b)
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
         last = image[:, image.shape[1] - new :]

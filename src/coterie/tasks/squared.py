@@ -8,13 +8,14 @@
 | implicit    | X_j, Y_j and the residual R_j = X_j W − Y_j       | O(n_j (d + m))   | O(n_j (d + m))   |
 
 Both follow q = ‖X_j W‖² and c = ⟨Y_j, X_j W⟩, so that a line search costs one product more and no pass over the
-features. Sample weights s scale the rows of X_j and Y_j by √s.
+features. Sample weights s scale the rows of X_j and Y_j by √s. With an intercept X_j and Y_j are without the means of
+all parties, and the best intercept beside them is 0 for every W.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, is_sparse
 from coterie.data import Table
 from coterie.errors import InvalidData
-from coterie.tasks.task import Information, OnBackend, Task, refuse_empty
+from coterie.tasks.task import Information, Means, OnBackend, Task, column_sums, refuse_empty
 
 DENSE_SIZE = 1 << 24
 """Dense information is chosen only if its matrices have at most this many entries."""
@@ -60,25 +61,31 @@ class MultiTask(Task):
         assert table.y is not None
         return table.d, int(table.y.shape[1])
 
-    def stats(self, table: Table, information: str = "auto") -> Information:
+    def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
+        return column_sums(table) if left is None else column_sums(replace(table, X=table.y))
+
+    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
         d, m = self.size(table)
         if information == "auto":
             small = d * max(d, m) <= DENSE_SIZE
             information = "dense" if table.n > d and small and not is_sparse(table.X) else "implicit"
-        return (_Dense if information == "dense" else _Implicit)(table)
+        return (_Dense if information == "dense" else _Implicit)(table, means)
 
 
 class _LeastSquares(OnBackend):
     """What both forms share: the numbers q, c and ‖Y‖², and everything that follows from them."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: Table, means: Means | None = None):
         X, Y = table.X, table.y
         assert Y is not None
-        super().__init__(X)
+        super().__init__(X, means)
         Y = self.backend.here(Y)
+        if means is not None:
+            Y = Y - self.backend.here(means.right)
         if table.weights is not None:
             roots = self.backend.here(np.sqrt(table.weights))
             X, Y = self.backend.scaled_rows(X, roots), self.backend.scaled_rows(Y, roots)
+            self.ones = None if means is None else roots
         self.X, self.Y = X, Y
         self.squares = self.backend.total(Y, Y)
         self.q = self.c = 0.0
@@ -121,12 +128,12 @@ class _LeastSquares(OnBackend):
 
 
 class _Implicit(_LeastSquares):
-    def __init__(self, table: Table):
-        super().__init__(table)
+    def __init__(self, table: Table, means: Means | None = None):
+        super().__init__(table, means)
         self.R = -self.Y
 
     def image(self, u: FloatArray) -> Any:
-        return self._product(self.X, u)
+        return self._scores(u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
@@ -140,16 +147,16 @@ class _Implicit(_LeastSquares):
 
     def times(self, v: FloatArray) -> FloatArray:
         z = self.backend.product(self.R, self.backend.here(v))
-        return self.backend.to_numpy(self.backend.adjoint(self.X, z))
+        return self.backend.to_numpy(self._adjoint(z))
 
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return self.backend.to_numpy(self.backend.adjoint(self.R, self.image(u)))
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self.backend.gram(self.X, self.R))
+    def matrix(self) -> Any:
+        return self._gram(self.R)
 
     def squared_norm(self) -> float:
-        return self.backend.gram_square(self.X, self.R)
+        return self._gram_square(self.R)
 
     def _measure(self, u: FloatArray, v: FloatArray) -> tuple[float, float, float]:
         x, here = self.image(u), self.backend.here(v)
@@ -171,14 +178,24 @@ class _Implicit(_LeastSquares):
 
 
 class _Dense(_LeastSquares):
-    def __init__(self, table: Table):
-        super().__init__(table)
-        self.H, self.C = self.backend.gram(self.X, self.X), self.backend.gram(self.X, self.Y)
-        self.X = self.Y = None
+    def __init__(self, table: Table, means: Means | None = None):
+        super().__init__(table, means)
+        self.C = self._gram(self.Y)
+        if self.centre is None:
+            self.H = self.backend.gram(self.X, self.X)
+        elif is_sparse(self.X):
+            # X̃ᵀX̃ = XᵀX − x̄sᵀ − sx̄ᵀ + n x̄x̄ᵀ with s = Xᵀ1
+            s, n = self.backend.adjoint(self.X, self.ones), self.backend.total(self.ones, self.ones)
+            rest = self._outer(self.centre, s - 0.5 * n * self.centre)
+            self.H = self.backend.gram(self.X, self.X) - rest - rest.T
+        else:
+            centred = self.X - self._outer(self.ones, self.centre)
+            self.H = self.backend.gram(centred, centred)
+        self.X, self.Y, self.centre = self.H, None, None
         self.G = -self.C
 
     def image(self, u: FloatArray) -> Any:
-        return self._product(self.H, u)
+        return self._scores(u)
 
     def reset(self, left: FloatArray, right: FloatArray, image: Any = None) -> None:
         image = self.image(left) if image is None else image
@@ -196,8 +213,8 @@ class _Dense(_LeastSquares):
     def times_transposed(self, u: FloatArray) -> FloatArray:
         return self.backend.to_numpy(self.backend.adjoint(self.G, self.backend.here(u)))
 
-    def gradient(self) -> FloatArray:
-        return self.backend.to_numpy(self.G).copy()
+    def matrix(self) -> Any:
+        return self.G
 
     def squared_norm(self) -> float:
         return self.backend.total(self.G, self.G)

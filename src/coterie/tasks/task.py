@@ -11,6 +11,10 @@ The four functions that the paper asks of a task (Zheng, Bellet, Gallinari, sect
 
 An `Information` also multiplies ∇F_j(W) by vectors. In its "dense" form it keeps d × m matrices, in the "implicit" form
 (the paper's "low-rank") nothing larger than the agent's own n_j × (d + m) numbers.
+
+With an intercept the scores are (X − 1x̄ᵀ) W + 1bᵀ, with `Means` that all parties agree on; X is never written down
+without its means. For least squares b is the mean of the labels, whatever W is; for classes it follows W
+(`certificate.intercepts`).
 """
 
 from __future__ import annotations
@@ -18,17 +22,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, host
 from coterie.backends import backend
 from coterie.data import Table
 from coterie.errors import InvalidData
 
 INFORMATION = ("auto", "dense", "implicit")
+DEVICE_NUMBERS = 1 << 28
+"""Numbers of X and of the scores that a certificate looks at together on a GPU."""
+
+
+class Means(NamedTuple):
+    """What an intercept takes off before W is fitted, from all parties together."""
+
+    left: FloatArray
+    """x̄, the mean of every column of X; for entries, what every row of the matrix has in common."""
+    right: FloatArray
+    """b at W = 0: the mean of every label, or the logarithm of every class's share; for entries, of every column."""
 
 
 class Information(ABC):
@@ -36,6 +51,8 @@ class Information(ABC):
 
     dtype: np.dtype[Any]
     """The precision of its messages."""
+    b: FloatArray | None = None
+    """The intercept beside centred columns, if it follows W."""
 
     @abstractmethod
     def image(self, u: FloatArray) -> Any:
@@ -54,8 +71,13 @@ class Information(ABC):
         """∇F_j(W)ᵀ u."""
 
     @abstractmethod
+    def matrix(self) -> Any:
+        """∇F_j(W) as a d × m matrix, where the data is."""
+
     def gradient(self) -> FloatArray:
-        """∇F_j(W) as a d × m matrix."""
+        """The same as an array that can travel."""
+        gradient: FloatArray = host(self.matrix())
+        return gradient.copy()
 
     @abstractmethod
     def move(self, gamma: float, scale: float, u: FloatArray, v: FloatArray) -> None:
@@ -85,20 +107,65 @@ class Information(ABC):
     def projected(self, basis: FloatArray, image: Any, right: FloatArray) -> FloatArray:
         """Uᵀ ∇F_j(W) V for U = `basis`, V = `right`."""
 
+    def put(self, b: FloatArray) -> None:
+        """Another intercept, if it follows W."""
+        raise NotImplementedError
+
+    def slope_of_intercept(self) -> FloatArray:
+        """∂F_j/∂b, and a diagonal that is at least the second derivative."""
+        raise NotImplementedError
+
+    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
+        """∂²F_j/∂b² x."""
+        raise NotImplementedError
+
 
 class OnBackend(Information):
-    """An `Information` whose large arrays are where those of the data are; it knows the last image that it computed."""
+    """An `Information` whose large arrays are where those of the data are; it knows the last image that it computed.
 
-    def __init__(self, X: Any):
+    Where columns are centred, the linear map is X̃ = X − 1x̄ᵀ, as a product with X and one of a single column.
+    """
+
+    X: Any
+
+    def __init__(self, X: Any, means: Means | None = None):
         self.backend = backend(X)
         self.dtype = self.backend.dtype
+        self.centre = None if means is None else self.backend.here(means.left)
+        self.ones = None if means is None else self.backend.here(np.ones(X.shape[0]))
         self._last: tuple[FloatArray, Any] | None = None
 
-    def _product(self, matrix: Any, u: FloatArray) -> Any:
-        """matrix · u, computed once for the same u."""
+    def _scores(self, u: FloatArray) -> Any:
+        """X̃ u."""
         if self._last is None or self._last[0] is not u:
-            self._last = u, self.backend.product(matrix, self.backend.here(u))
+            here = self.backend.here(u)
+            image = self.backend.product(self.X, here)
+            if self.centre is not None:
+                image = image - self._outer(self.ones, self.centre @ here)
+            self._last = u, image
         return self._last[1]
+
+    def _adjoint(self, z: Any) -> Any:
+        """X̃ᵀ z."""
+        return self._less_means(self.backend.adjoint(self.X, z), z)
+
+    def _gram(self, R: Any) -> Any:
+        """X̃ᵀ R as a dense array."""
+        return self._less_means(self.backend.gram(self.X, R), R)
+
+    def _gram_square(self, R: Any) -> float:
+        """‖X̃ᵀ R‖²_F."""
+        if self.centre is None:
+            return self.backend.gram_square(self.X, R)
+        G = self._gram(R)
+        return self.backend.total(G, G)
+
+    def _less_means(self, product: Any, z: Any) -> Any:
+        return product if self.centre is None else product - self._outer(self.centre, self.ones @ z)
+
+    @staticmethod
+    def _outer(column: Any, row: Any) -> Any:
+        return column[:, None] * row if row.ndim else column * row
 
 
 @dataclass(frozen=True)
@@ -137,17 +204,38 @@ class Task(ABC):
         """(d, m): the size of W."""
 
     @abstractmethod
-    def stats(self, table: Table, information: str = "auto") -> Information:
-        """The sufficient information of one agent, at W = 0; "dense", "implicit", or what costs less."""
+    def stats(self, table: Table, information: str = "auto", means: Means | None = None) -> Information:
+        """The sufficient information of one agent, at W = 0; "dense", "implicit", or what costs less.
+
+        With `means` there is an intercept.
+        """
+
+    def sums(self, table: Table, left: FloatArray | None = None) -> FloatArray:
+        """What the means follow from: Σ s x of every column; then, as these are known, Σ s y of every column of W."""
+        raise NotImplementedError
+
+    def mean(self, sums: FloatArray, total: float, left: FloatArray | None = None) -> FloatArray:
+        """The left means, and then the right ones, from the `sums` of all parties and the weight of their rows."""
+        return sums / total
 
     def blocks(self, table: Table) -> Iterator[Table]:
         """The table a few rows at a time."""
-        for start in range(0, table.n, self.block_rows):
-            yield table.take_rows(np.arange(start, min(start + self.block_rows, table.n)))
+        rows = (
+            max(self.block_rows, DEVICE_NUMBERS // sum(self.size(table))) if backend(table.X).fast else self.block_rows
+        )
+        for start in range(0, table.n, rows):
+            yield table.take_rows(np.arange(start, min(start + rows, table.n)))
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters as plain values: what `task(**settings)` needs to make this task again."""
         return {"name": self.name, **asdict(self)}
+
+
+def column_sums(table: Table) -> FloatArray:
+    """Σ s x of every column."""
+    home = backend(table.X)
+    weights = np.ones(table.n) if table.weights is None else table.weights
+    return home.to_numpy(home.adjoint(table.X, home.here(weights)))
 
 
 def refuse_empty(tables: Sequence[Table]) -> None:

@@ -21,6 +21,7 @@ by bit.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -217,8 +218,9 @@ class Gossip:
                     self._send(who, int(receiver), ())
         if publication.new:
             self._bill("Exchange", who, len(publication.new), 0, _filled(publication), publication)
+        for length, copies in Counter(map(len, publication.notes.values())).items():
+            self._bill("Ask", who, copies, length, 0, publication)
         for receiver, note in publication.notes.items():
-            self._bill("Ask", who, 1, len(note), 0, publication)
             self._send(who, receiver, note)
 
     def _put_up(self, who: int, publication: Publication) -> None:
@@ -261,7 +263,9 @@ class Gossip:
                 self._mail.append((sender, receiver, parcel.note))
             # Its degree may be another one now; nothing is sent for that.
             publication = self._steps.publish(agent, self._states[receiver])
-            if isinstance(publication, Publication):
+            if isinstance(publication, Publication) and not (
+                self._immediate and publication.x is self._publications[receiver].x
+            ):
                 self._put_up(receiver, publication)
 
     def holds(self, who: int, peer: int) -> bool:

@@ -11,10 +11,11 @@ from coterie.families import family_of
 from coterie.models import Model
 from coterie.report.figures import model_figures, shown_of
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
-from coterie.report.words import number, text, written_value
+from coterie.report.words import number, shortened, text, written_value
 from coterie.result import Result
 
 ORDER = 50
+MOST_LETTERS = 60
 
 
 def render(result: Result) -> str:
@@ -48,4 +49,5 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
         labels = [text(written_value(label)) for label in model.classes_.tolist()]
         yield "Classes", " and ".join(labels) + f": a positive score means {labels[-1]}"
     elif model.classes_ is not None:
-        yield "Classes", f"{len(model.classes_):,}"
+        named = shortened(", ".join(written_value(label) for label in model.classes_.tolist()), MOST_LETTERS)
+        yield "Classes", text(f"{len(model.classes_):,}: {named}")

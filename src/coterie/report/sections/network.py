@@ -17,7 +17,8 @@ MOST_LINKS = 1000
 
 def render(result: Result) -> str:
     title = "Who talked to whom"
-    if result.network is not result.bill.network and not result.network.server:
+    personal = result.certificate.settings["split"] == "users" and result.network is not result.bill.network
+    if personal and not result.network.server:
         return _alike(result)
     if not result.network.server and not result.network.n_edges:
         return section(title, paragraph("A single agent sends no messages."), id="network")
@@ -29,7 +30,7 @@ def render(result: Result) -> str:
         which = f"The {count(links, 'link')}" if len(carried) == links else f"{len(carried):,} of {links:,} links"
         least, most = format_bits(min(carried)), format_bits(max(carried))
         amount = most if least == most else f"between {least} and {most}"
-        busy = f"{which} carried {amount} each, both directions together (the picture counts bytes)."
+        busy = f"{which} carried {amount} each, both directions together."
     figure = network(result)
     width, height = figure.get_size_inches()
     drawing = figure_block(figure, "network", f"The network: {result.certificate.settings['network']}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from coterie.data.recipes import Preparation
+from coterie.errors import count
 from coterie.families import family_of
 from coterie.report.call import solve_call
 from coterie.report.html import definitions, paragraph, section, short_digest
@@ -13,6 +15,7 @@ from coterie.report.words import text, written_value
 from coterie.result import Result
 
 ORDER = 90
+MOST_COLUMNS = 5
 
 
 def render(result: Result) -> str:
@@ -22,7 +25,7 @@ def render(result: Result) -> str:
     recipes = settings.get("prepare")
     known = (
         *problem_facts(result),
-        *([("Preparation", text(str(Preparation.from_settings(recipes))))] if recipes else []),
+        *([("Preparation", text(_recipes(Preparation.from_settings(recipes))))] if recipes else []),
         ("Method", described(settings["method"])),
         ("Split by", text(settings["split"])),
         ("Network", text(settings["network"])),
@@ -48,6 +51,19 @@ def render(result: Result) -> str:
 
 def _code(result: Result) -> str:
     return "\n".join(text(line) for line in solve_call(result).splitlines())
+
+
+def _recipes(preparation: Preparation) -> str:
+    """The recipes, each with the columns that it is for; many columns are only counted."""
+    alone = replace(preparation, columns={})
+    columns: dict[str, list[str]] = {}
+    for name, recipe in preparation.columns.items():
+        columns.setdefault(str(recipe), []).append(name)
+    told = (
+        f"{recipe}: {', '.join(names) if len(names) <= MOST_COLUMNS else count(len(names), 'column')}"
+        for recipe, names in columns.items()
+    )
+    return "; ".join([*alone.lines(), *told])
 
 
 def problem_facts(result: Result) -> list[tuple[str, str]]:

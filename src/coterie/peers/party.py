@@ -24,6 +24,7 @@ from coterie.families import family_of
 from coterie.models import load_model
 from coterie.peers.answer import Answer
 from coterie.peers.chaos import Chaos
+from coterie.peers.choice import choose_together
 from coterie.peers.disclosure import check_labels
 from coterie.peers.fits import Fits
 from coterie.peers.inference import infer_together
@@ -82,7 +83,8 @@ def _read(
     columns: Sequence[str] | None,
     prepared: Prepared | None = None,
 ) -> Table:
-    table = read(data, columns=columns, name=own.party, prepare=prepared, **{"id": study.id, **roles})
+    how: dict[str, Any] = {"prepare": prepared, "by_columns": study.split == "features"}
+    table = read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles})
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
@@ -150,10 +152,13 @@ def fit_together(
 
 
 def _answer(fits: Fits) -> Answer:
-    """What the study asks for: one fit or a path of them, and standard errors."""
+    """What the study asks for: one fit, a path of them or a choice among them, and standard errors."""
     if fits.session.study.path is not None:
         path = path_together(fits)
         return Answer(path.chosen_result, path)
+    if fits.session.study.chooses:
+        result, chosen, sent = choose_together(fits)
+        return Answer(result, choice=chosen, choosing=sent)
     result, agent = fits.fit(fits.session.study.make_problem())
     if fits.session.study.inference is None or result.error is not None:
         return Answer(result)

@@ -1,0 +1,167 @@
+"""Parquet and Arrow files, a few rows at a time, into the one matrix that a run works on.
+
+Nothing else of a file's size is ever in memory: a block of rows is decoded, copied to its place, and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy.typing as npt
+
+from coterie.data.frames import Roles, Series, cells, chosen_columns, precision_of, series_of, table_of
+from coterie.data.on_disk import empty_matrix
+from coterie.data.table import Table, party_error
+from coterie.errors import InvalidData
+from coterie.stages import tell
+
+BLOCK = 1 << 19
+"""Numbers that are decoded at a time."""
+AT_ONCE = 16
+"""Columns that are decoded at the same time: each has a page, or a megabyte, of its own in memory."""
+BUFFER = 1 << 16
+"""Bytes of a column that are read at a time; without it, as many as a row group has."""
+
+
+def unreadable(path: Path, party: str, kind: str, error: Exception) -> InvalidData:
+    """The error about a file that is not what its name says."""
+    return party_error(party, f"the file {str(path)!r} cannot be read as {kind}: {error}. Write it again.")
+
+
+class _Parquet:
+    """A Parquet file."""
+
+    kind = "Parquet"
+
+    def __init__(self, path: Path):
+        import pyarrow.parquet as pq
+
+        self.file = pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
+        self.schema, self.rows = self.file.schema_arrow, self.file.metadata.num_rows
+
+    def blocks(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Arrow tables of so many rows, with those columns."""
+        import pyarrow as pa
+
+        for batch in self.file.iter_batches(batch_size=rows, columns=list(names)):
+            yield pa.Table.from_batches([batch])
+
+
+class _Arrow:
+    """An Arrow file (IPC, Feather), which is mapped."""
+
+    kind = "Arrow"
+
+    def __init__(self, path: Path):
+        import pyarrow as pa
+
+        self.file = pa.ipc.open_file(pa.memory_map(str(path)))
+        self.schema = self.file.schema
+        self.rows = sum(self.file.get_batch(place).num_rows for place in range(self.file.num_record_batches))
+
+    def blocks(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Arrow tables of so many rows, with those columns."""
+        import pyarrow as pa
+
+        for place in range(self.file.num_record_batches):
+            batch = self.file.get_batch(place).select(list(names))
+            for start in range(0, batch.num_rows, rows):
+                yield pa.Table.from_batches([batch.slice(start, rows)])
+
+
+_SOURCES: dict[str, type[_Parquet] | type[_Arrow]] = {
+    ".parquet": _Parquet,
+    ".arrow": _Arrow,
+    ".feather": _Arrow,
+}
+ENDINGS = tuple(_SOURCES)
+
+
+def read_stream(path: Path, roles: Roles, party: str) -> Table:
+    """The table of a Parquet or Arrow file."""
+    import pyarrow as pa
+
+    make = _source_of(path)
+    try:
+        return _table(make(path), path, roles, party)
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(path, party, make.kind, error) from error
+    finally:
+        pa.default_memory_pool().release_unused()  # what decoding took is the run's now
+
+
+def read_columns(path: Path, names: Sequence[str] | None = None) -> Any:
+    """Columns of such a file, or all of them, as an Arrow table."""
+    source = _source_of(path)(path)
+    return _whole(source, source.schema.names if names is None else names)
+
+
+def _source_of(path: Path) -> type[_Parquet] | type[_Arrow]:
+    return next(_SOURCES[ending.lower()] for ending in reversed(path.suffixes) if ending.lower() in _SOURCES)
+
+
+def _whole(source: _Parquet | _Arrow, names: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    schema = pa.schema([source.schema.field(name) for name in names])
+    blocks = [block.select(list(names)) for block in source.blocks(names, BLOCK)] if names else []
+    return pa.concat_tables([schema.empty_table(), *blocks]).combine_chunks()
+
+
+def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> Table:
+    # pandas stores a frame's nameless index beside its columns; it is no feature.
+    known = [name for name in source.schema.names if not name.startswith("__index_level_")]
+    if twice := sorted({name for name in known if known.count(name) > 1}):
+        raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
+    types = _series(source.schema.empty_table().select(known))
+    chosen = chosen_columns(types, roles, party)
+    beside = _series(_whole(source, [*dict.fromkeys(roles.named.values())]))
+    precision = precision_of(types, chosen)
+    X = empty_matrix((source.rows, len(chosen)), precision, by_columns=roles.by_columns, on_disk=roles.on_disk)
+    texts: dict[str, tuple[str, ...]] = {}
+    # Columns that are no numbers are refused, or, for a preparation, read in one piece: it numbers their texts.
+    plain = [name for name in chosen if _is_number(types[name])]
+    for j, name in enumerate(chosen):
+        if name not in plain:
+            X[:, j], found = cells(_series(_whole(source, [name]))[name], roles, party)
+            texts |= {} if found is None else {name: found}
+    table = table_of(X, chosen, texts, beside, roles, party)  # labels that are missing are found before X is filled
+    try:
+        _fill(X, source, plain, [chosen.index(name) for name in plain], f"reading {path.name}", roles, party)
+    except InvalidData:
+        # The first column with such a cell, as all of its rows show it.
+        for name in plain:
+            cells(_series(_whole(source, [name]))[name], roles, party)
+        raise
+    return table
+
+
+def _fill(
+    X: npt.NDArray[Any],
+    source: _Parquet | _Arrow,
+    names: Sequence[str],
+    places: Sequence[int],
+    stage: str,
+    roles: Roles,
+    party: str,
+) -> None:
+    """Write those columns of all rows to their places in X."""
+    for first in range(0, len(names), AT_ONCE):
+        some = names[first : first + AT_ONCE]
+        end = 0
+        for block in source.blocks(some, BLOCK // AT_ONCE):
+            series, start, end = _series(block), end, end + block.num_rows
+            for name, j in zip(some, places[first:], strict=False):
+                X[start:end, j], _ = cells(series[name], roles, party)
+            tell(stage, (first * source.rows + len(some) * end) // len(names), source.rows)
+
+
+def _is_number(series: Series) -> bool:
+    return bool(series.dtype.is_numeric() or series.dtype == nw.Boolean)
+
+
+def _series(table: Any) -> dict[str, Series]:
+    return series_of(nw.from_native(table, eager_only=True))

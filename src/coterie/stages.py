@@ -1,0 +1,47 @@
+"""What goes on before the rounds, for whoever watches: so many rows of so many have been read or checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+Listener = Callable[[str, int, int], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+def tell(stage: str, done: int, total: int) -> None:
+    """That many rows of so many are done, if anybody listens."""
+    if (listener := _listener.get()) is not None:
+        listener(stage, done, total)
+
+
+def counting(function: Callable[[S], T], stage: str, pieces: int, rows: int) -> Callable[[S], T]:
+    """The function of one of so many pieces of those rows, which tells how many are done; threads may share it."""
+    if _listener.get() is None:
+        return function
+    lock, done = Lock(), 0
+
+    def counted(piece: S) -> T:
+        nonlocal done
+        result = function(piece)
+        with lock:
+            done += 1
+            tell(stage, done * rows // pieces, rows)
+        return result
+
+    return counted
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Let this function hear what is told, until the end of the block."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
