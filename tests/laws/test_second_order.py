@@ -320,7 +320,7 @@ def test_mistakes_name_the_fix(problem, options, words):
         ("absolute", "nonnegative", 100, Link(), "interior-point"),
         ("quantile", "group", 8, Link(), "interior-point"),
         ("quantile", "l1ball", 100, Link(), "interior-point"),
-        ("squared", "l2", 1_000, Link(latency=1e-5, bandwidth=1e6), "lbfgs-rows"),
+        ("squared", "l2", 1_000, Link(latency=1e-5, bandwidth=1e6), "proximal-1"),
         ("squared", "l2", 1_000, Link(latency=1.0, bandwidth=1e8), "gram"),
     ],
 )

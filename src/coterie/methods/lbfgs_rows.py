@@ -27,14 +27,17 @@ from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import NOTHING, QuasiNewton, is_for
 from coterie.methods.lbfgs import State as LbfgsState
 from coterie.methods.moments import diagonal
+from coterie.methods.newton import FULL
 from coterie.methods.quadratic import proven
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-EXPECTED_ROUNDS, EXPECTED_SHARED = 14.0, (8e5, 500.0)
-"""What "auto" assumes: rounds for κ = 1, half as many again as usual, because correlated columns take far more; work of
-all agents alike in a round, and for each column."""
+EXPECTED_ROUNDS = {"few": 14.0, "many": 9.5}
+"""What "auto" assumes, for κ = 1. Where columns are few, half as many again as usual: correlated ones take far more, and
+`newton` is at hand."""
+EXPECTED_SHARED = 8e5, 500.0
+"""Multiplications in a round that all agents do alike, and for each column."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ class LbfgsRows(QuasiNewton):
         if not problem.loss.smooth or type(problem.loss).curvature is Loss.curvature or not is_for(problem):
             return None
         d, (fixed, each) = sizes.width(problem), EXPECTED_SHARED
-        rounds, scalars = EXPECTED_ROUNDS * root_condition(problem), 1.2 * d
+        rounds = EXPECTED_ROUNDS["few" if d <= FULL else "many"] * root_condition(problem)
         what = "messages of a number per column suffice"
-        return Outlook(rounds, 1.5, scalars, 3 * sizes.rows_work, what, fixed + each * d)
+        return Outlook(rounds, 1.5, 1.2 * d, 3 * sizes.rows_work, what, fixed + each * d)
 
     def check(self, problem: Problem, network: Network) -> None:
         super().check(problem, network)
