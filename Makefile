@@ -1,5 +1,5 @@
 # make demo   installs Coterie into .venv and shows a distributed fit, its certificate, its bill and a picture
-# make bench  runs Coterie beside its peers and writes docs/benchmarks.md (make bench-quick: minutes; WITH=--resume goes on)
+# make bench  runs Coterie beside its peers and writes docs/benchmarks.md and cluster-benchmarks.md (make bench-quick: minutes; WITH=--resume goes on)
 # make test   installs what the tests need into .venv, then checks style, types and behaviour (this is what CI runs)
 # make gallery   runs every study in its quick size and redraws docs/gallery.md
 # make pages  runs the pages of the documentation and writes the numbers that they print now
@@ -15,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TESTED),--constraint constraints.txt)
 BENCH := .venv-bench
-PEERS := celer skglm snapml rehline cyanure copt dask-glm decent-bench 'pyspark>=4.0'
+PEERS := celer skglm snapml rehline cyanure copt dask-glm decent-bench 'pyspark>=4.0' grpcio 'ray[data]>=2.40'
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # The papers' datasets are looked for beside the checkout unless COTERIE_DATA says otherwise; tests that need them skip without.
@@ -40,6 +40,7 @@ test-slow: $(VENV)/.installed-dev
 bench: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py $(WITH)
+	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/on_the_cluster.py --write docs/cluster-benchmarks.md
 
 bench-quick: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py

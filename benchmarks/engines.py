@@ -389,7 +389,8 @@ def on_ray() -> tuple[float, float]:
 def on_spark() -> tuple[float, float]:
     from pyspark.sql import SparkSession
 
-    from coterie.engines.spark import SETTINGS, Spark, prepare_environment
+    from coterie.engines.spark import Spark
+    from coterie.engines.spark_session import SETTINGS, prepare_environment
 
     prepare_environment()
     began = time.perf_counter()

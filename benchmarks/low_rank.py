@@ -104,7 +104,7 @@ def print_spark(n: int, d: int) -> None:
     """The table of CPU seconds on Spark."""
     from pyspark.sql import SparkSession
 
-    from coterie.engines.spark import SETTINGS, prepare_environment
+    from coterie.engines.spark_session import SETTINGS, prepare_environment
 
     prepare_environment()
     builder = SparkSession.builder.master("local[2]")

@@ -237,7 +237,7 @@ def _mllib(case: Case, tol: float) -> np.ndarray:
     from pyspark.ml.linalg import Vectors
     from pyspark.sql import SparkSession
 
-    from coterie.engines.spark import prepare_environment
+    from coterie.engines.spark_session import prepare_environment
 
     prepare_environment()
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")

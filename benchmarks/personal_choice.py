@@ -1,6 +1,6 @@
 """The default `PersonalizedClassifier` beside pooled logistic regressions and one per user: accuracy, seconds, bits.
 
-    python benchmarks/personal_choice.py [--seeds 3] [--only har,levels] [-o rows.jsonl]
+    python benchmarks/personal_choice.py [--seeds 3] [--only har,levels] [--method shared] [-o rows.jsonl]
 
 The others are scikit-learn's `LogisticRegression` with its default strength, on standardised columns: of everybody's
 rows, of these with a column per user, and of each user's own. Accuracy is that of test rows, averaged over users; test
@@ -91,13 +91,13 @@ def others(train: Rows, test: Rows) -> dict[str, float]:
     return {name: per_user(one, test) for name, one in found.items()}
 
 
-def measured(names: list[str], seeds: Iterable[int]) -> Iterator[dict[str, Any]]:
+def measured(names: list[str], seeds: Iterable[int], method: str = "auto") -> Iterator[dict[str, Any]]:
     """One row for every data set and seed."""
     for seed in seeds:
         for name in names:
             train, test = parts(name, seed)
             began = time.process_time()
-            model = co.PersonalizedClassifier(random_state=seed).fit(*train)
+            model = co.PersonalizedClassifier(method=method, random_state=seed).fit(*train)
             seconds = time.process_time() - began
             bits = model.bill_.total.bits + sum(trial["bits"] for trial in model.trials_)
             ours = per_user(model.predict(test[0], test[2]), test)
@@ -110,11 +110,12 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--first", type=int, default=0, help="the first seed, to go on where a run ended")
+    options.add_argument("--method", default="auto", help="shared: choose among linear models only")
     options.add_argument("--only", default=",".join(NAMES))
     options.add_argument("-o", type=Path)
     given = options.parse_args()
     warnings.simplefilter("ignore")
-    for row in measured(given.only.split(","), range(given.first, given.seeds)):
+    for row in measured(given.only.split(","), range(given.first, given.seeds), given.method):
         line = json.dumps(row)
         print(line, flush=True)
         if given.o is not None:

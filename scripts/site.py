@@ -21,6 +21,7 @@ from notebooks import TUTORIALS, notebook
 ROOT = Path(__file__).parents[1]
 ORDER = {
     "Start": ["index.md", "quick-start.md", "estimators.md", "which-method.md", "concepts.md"],
+    "Coming from": ["from-scikit-learn.md", "from-spark.md", "from-datashield.md"],
     "Tutorials": "tutorials",
     "Data and models": [
         "description.md",

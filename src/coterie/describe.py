@@ -66,22 +66,24 @@ def describe(
     raw = partial(raw_table, target=target, columns=columns, leave_out=tuple(leave_out))
     runner = find_engine(engine)
     data = replace(data, prepare=RAW) if isinstance(data, Rows) else data
-    if (elsewhere := runner.hosting(data, None)) is None:
-        parts = data if isinstance(data, list) else [data]
-        tables = in_common([raw(part() if callable(part) else part, index) for index, part in enumerate(parts)])
-    else:
-        runner, sources = elsewhere
-        known = runner.ask([partial(_looked_at, source, index, raw) for index, source in enumerate(sources)])
-        order = in_common([Table(np.empty((0, len(names))), columns=names, name=name) for name, names in known])[0]
-        tables = [
-            RemoteTable(np.empty((0, 0)), name=name, fetch=partial(_fetched, source, index, raw, order))
-            for index, (source, (name, _)) in enumerate(zip(sources, known, strict=True))
-        ]
-    secure = wants_secure_sums(secure_sums, "samples", len(tables), runner.apart)
-    network = star(len(tables), server=True)
-    members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
-    talk = partial(_described, wish, per_party)
-    outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
+    elsewhere = runner.hosting(data, None)
+    with (runner if elsewhere is None else elsewhere[0]).held():
+        if elsewhere is None:
+            parts = data if isinstance(data, list) else [data]
+            tables = in_common([raw(part() if callable(part) else part, index) for index, part in enumerate(parts)])
+        else:
+            runner, sources = elsewhere
+            known = runner.ask([partial(_looked_at, source, index, raw) for index, source in enumerate(sources)])
+            order = in_common([Table(np.empty((0, len(names))), columns=names, name=name) for name, names in known])[0]
+            tables = [
+                RemoteTable(np.empty((0, 0)), name=name, fetch=partial(_fetched, source, index, raw, order))
+                for index, (source, (name, _)) in enumerate(zip(sources, known, strict=True))
+            ]
+        secure = wants_secure_sums(secure_sums, "samples", len(tables), runner.apart)
+        network = star(len(tables), server=True)
+        members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
+        talk = partial(_described, wish, per_party)
+        outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
     found: Description = outcome.answers[0][0]
     if not found.rows:
         raise InvalidData("no party has any rows. Give at least one party data.")

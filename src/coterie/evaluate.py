@@ -70,23 +70,25 @@ def evaluate(
     data = replace(data, prepare=model.preparation) if isinstance(data, Rows) and model.preparation else data
     prepare = partial(prepare_rows, model=model, split=split)
     data = attach_offset(data, offset, split, model.preparation)
-    if (elsewhere := runner.hosting(data, agents)) is None:
-        parts = agents if isinstance(data, list) or agents is not None else 1
-        tables, _ = prepare(gather_prepared(data, split, parts, model.preparation))
-    else:
-        runner, sources = elsewhere
-        if model.preparation is not None:
-            sources = [partial(_prepared_there, source, index, model) for index, source in enumerate(sources)]
-        known = bool(family_of(problem).classification(problem))
-        tables, _ = remote_tables(sources, runner, prepare, split, known)
-    secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
-    network = make_network("star" if split == "samples" else None, split, len(tables), 0)
-    # The model says all there is to say of the problem.
-    members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
-    talk: Any = partial(evaluated, model, per_party, minimum, ROOM)
-    if split == "features":
-        talk = partial(evaluated_by_columns, model, columns_of(tables))
-    outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
+    elsewhere = runner.hosting(data, agents)
+    with (runner if elsewhere is None else elsewhere[0]).held():
+        if elsewhere is None:
+            parts = agents if isinstance(data, list) or agents is not None else 1
+            tables, _ = prepare(gather_prepared(data, split, parts, model.preparation))
+        else:
+            runner, sources = elsewhere
+            if model.preparation is not None:
+                sources = [partial(_prepared_there, source, index, model) for index, source in enumerate(sources)]
+            known = bool(family_of(problem).classification(problem))
+            tables, _ = remote_tables(sources, runner, prepare, split, known)
+        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
+        network = make_network("star" if split == "samples" else None, split, len(tables), 0)
+        # The model says all there is to say of the problem.
+        members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
+        talk: Any = partial(evaluated, model, per_party, minimum, ROOM)
+        if split == "features":
+            talk = partial(evaluated_by_columns, model, columns_of(tables))
+        outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
     found: Evaluation = next(total for total, _ in outcome.answers if total is not None)
     own = zip(tables, outcome.answers, strict=True)
     parties = {table.name: headline_scores(one) for table, (_, one) in own if one is not None}

@@ -22,9 +22,10 @@ from coterie.bill import Bill, Cost
 from coterie.data import Table
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
-from coterie.data.remote import Rows
+from coterie.data.remote import Rows, Source
 from coterie.data.summary import TableSummary
 from coterie.data.table import columns_of
+from coterie.engines import Engine
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of, points_of
@@ -38,7 +39,15 @@ from coterie.session.preparing import Preparing, check_problem, prepare_here, pr
 from coterie.session.remote import remote_tables
 from coterie.session.remote_folds import Part, deal_there, grid_there, score_there
 from coterie.session.setup import make_agents, make_network, wants_secure_sums, with_offset
-from coterie.session.strengths import COUNT, check_strength, check_strengths, grid, slope_at_constant, with_strength
+from coterie.session.strengths import (
+    COUNT,
+    check_strength,
+    check_strengths,
+    grid,
+    knob,
+    slope_at_constant,
+    with_strength,
+)
 from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
 from coterie.solve import solve
 from coterie.transport.in_process import InProcess
@@ -88,11 +97,17 @@ class Path:
         """The place of the strength with the least mean score."""
         return int(self.means.argmin())
 
+    @property
+    def knob(self) -> str:
+        """What the numbers in `strengths` are: "strength", or "radius" of a ball."""
+        return knob(self.results[0].certificate.settings["problem"]["penalty"])
+
     @cached_property
     def simplest(self) -> int:
-        """The place of the largest strength whose mean score is within one standard error of the best."""
+        """The place of the largest strength, or least radius, whose mean score is within one standard error."""
         near = np.flatnonzero(self.means <= self.means[self.best] + self.errors[self.best])
-        return int(max(near.tolist(), key=lambda place: self.strengths[place]))
+        sign = -1.0 if self.knob == "radius" else 1.0
+        return int(max(near.tolist(), key=lambda place: sign * self.strengths[place]))
 
     @property
     def chosen(self) -> int:
@@ -128,12 +143,14 @@ class Path:
         """A row per strength: what was fitted, and with cross-validation the mean score and its standard error."""
         rows = []
         for place, (strength, result) in enumerate(zip(self.strengths, self.results, strict=True)):
+            rank = getattr(result.model, "rank_", None)
+            used = {"nonzero": int(np.count_nonzero(result.model.coef_))} if rank is None else {"rank": rank}
             row = {
-                "strength": strength,
+                self.knob: strength,
                 "status": str(result.status),
                 "objective": result.certificate.primal,
                 "relative gap": result.certificate.relative_gap,
-                "nonzero": int(np.count_nonzero(result.model.coef_)),
+                **used,
                 "rounds": result.rounds,
             }
             if self.scores is not None:
@@ -142,7 +159,8 @@ class Path:
         return rows
 
     def __str__(self) -> str:
-        heads = {"strength": 12, "objective": 14, "relative gap": 14, "nonzero": 9, "rounds": 8}
+        used = "rank" if hasattr(self.results[0].model, "rank_") else "nonzero"
+        heads = {self.knob: 12, "objective": 14, "relative gap": 14, used: 9, "rounds": 8}
         heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
         lines = ["".join(f"{head:>{width}}" for head, width in heads.items())]
         for place, row in enumerate(self.table()):
@@ -152,10 +170,11 @@ class Path:
                 marks += "  best" * (place == self.best) + "  1se" * (place == self.simplest)
             lines.append("".join(f"{c:>{width}}" for c, width in zip(cells, heads.values(), strict=True)) + marks)
         if self.scores is not None:
-            lines.append(f"chosen ({self.rule}): strength {self.chosen_strength:.5g}, from {len(self.scores)} folds")
+            lines.append(f"chosen ({self.rule}): {self.knob} {self.chosen_strength:.5g}, from {len(self.scores)} folds")
             if len(self.strengths) > 1 and self.best_strength in (min(self.strengths), max(self.strengths)):
-                further = "weaker" if self.best_strength == min(self.strengths) else "stronger"
-                lines.append(f"The best strength is the last one on its side: try {further} ones, too.")
+                ends = ("smaller", "larger") if self.knob == "radius" else ("weaker", "stronger")
+                further = ends[self.best_strength != min(self.strengths)]
+                lines.append(f"The best {self.knob} is the last one on its side: try {further} ones, too.")
         return "\n".join(lines)
 
     # -- files ---------------------------------------------------------------------------------------------------------
@@ -223,8 +242,11 @@ def path(
 ) -> Path:
     """Solve for every strength in the given order (strong to weak is fastest), each from the last answer.
 
+    For a ball (`l1ball`, `traceball`) the strengths are its radii, and a small radius is a strong penalty.
+
     strengths by default `count` of them, from one that gives a constant down to a thousandth of it (for l2, which never
-              does, further); for data split by samples
+              does, further; radii from a quarter of what a perfect fit could need up to 64 times that); for data split
+              by samples
     cv        how many folds to score every strength with, on rows that were kept back at the parties; a preparation has
               its numbers from all rows
     rule      which strength is chosen: "best", or "1se", the strongest within one standard error of the best
@@ -238,7 +260,10 @@ def path(
     if _is_remote(data, settings.get("engine", "local")):
         if cv is not None and split != "samples":
             raise InvalidData(f"folds of data split by {split} need it here, not at workers: leave cv out, or read it.")
-        return _there(problem, attach_offset(data, offset, split), chosen, cv, rule, count, agents, settings)
+        hosted = find_engine(settings["engine"]).hosting(attach_offset(data, offset, split), agents)
+        assert hosted is not None
+        with hosted[0].held():
+            return _there(problem, *hosted, chosen, cv, rule, count, settings)
     recipes = settings.get("prepare")
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
@@ -277,19 +302,16 @@ def path(
 
 def _there(
     problem: Problem,
-    data: Any,
+    engine: Engine,
+    sources: Sequence[Source],
     strengths: tuple[float, ...] | None,
     cv: int | None,
     rule: str,
     count: int,
-    agents: Any,
     settings: dict[str, Any],
 ) -> Path:
     """The path of data that stays at the workers of a cluster."""
     split, seed, network = settings["split"], settings["seed"], settings.get("network")
-    hosted = find_engine(settings["engine"]).hosting(data, agents)
-    assert hosted is not None
-    engine, sources = hosted
     secure = wants_secure_sums(settings.get("secure_sums"), split, len(sources), engine.apart)
     carrying, sent, ready = make_network(network, split, len(sources), seed), Cost(), sources
     how = {**settings, "engine": engine}

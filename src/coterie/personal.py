@@ -48,6 +48,7 @@ class Personal(Problem):
     predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list of fitted
                 classifiers and functions
     count       how many stumps; 10 a column by default
+    constant    whether stumps have an intercept beside them, of which every user has its own; linear ones always do
     beta        β: the largest norm of a model
     mu          μ: how much neighbours in the collaboration graph should agree
     lam         λ: how dense a learned graph is; the smaller, the sparser
@@ -69,6 +70,7 @@ class Personal(Problem):
     norm: str
     pooled: bool
     learned: bool
+    constant: bool
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Personal(Problem):
         norm: Literal["l1", "l2"] = "l1",
         pooled: bool = False,
         learned: bool = False,
+        constant: bool = False,
     ):
         if isinstance(predictors, str) and predictors not in NAMES:
             raise UnknownName("set of base predictors", predictors, NAMES)
@@ -106,6 +109,7 @@ class Personal(Problem):
             "norm": norm,
             "pooled": bool(pooled),
             "learned": bool(learned),
+            "constant": bool(constant),
         }
         for name, entry in fields.items():
             object.__setattr__(self, name, entry)
@@ -123,7 +127,7 @@ class Personal(Problem):
 
     def but(self, **changes: Any) -> Personal:
         """The same problem with some parameters changed."""
-        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
+        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned", "constant")
         return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
 
     def on(self, tables: Sequence[Table]) -> Personal:
@@ -137,7 +141,7 @@ class Personal(Problem):
             return self.but(predictors=Linear(tables[0].d))
         ranges = [_ranges(table) for table in tables if table.n]
         lower, upper = (pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max)))
-        return self.but(predictors=Stumps.spread(lower, upper, self.count))
+        return self.but(predictors=Stumps.spread(lower, upper, self.count, self.constant))
 
     def settings(self) -> dict[str, Any]:
         """Everything that defines the problem, as plain values; of one that was read from a file, what it said there.
@@ -149,6 +153,8 @@ class Personal(Problem):
         own = {
             name: getattr(self, name) for name in ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
         }
+        # Older files have no word for it, and stay what they were.
+        own |= {"constant": True} if self.constant else {}
         named = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
         ball = {"name": f"{self.norm}ball", "radius": self.beta}
         alike = {"loss": {"name": "logistic"}, "penalty": ball, "intercept": False}
@@ -269,6 +275,13 @@ def margins(agent: Agent) -> FloatArray:
     return np.ascontiguousarray(agent.labels.astype(float)[:, None] * agent.problem.base.values(agent.data.X))
 
 
+@remembered
+def curvature(agent: Agent) -> float:
+    """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
+    A = margins(agent)
+    return float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0
+
+
 def confidence(agent: Agent) -> float:
     """c_k = m_k / max_l m_l."""
     assert agent.facts is not None
@@ -289,3 +302,34 @@ def pooled_slope(agent: Agent, alpha: FloatArray) -> Talk[tuple[float, FloatArra
     if not 0.0 < float(sums[-1]) < math.inf:
         raise NumericalError("the margins are too large for the pooled loss. Lower beta, or scale the predictors.")
     return shift + math.log(sums[-1]), sums[:-1] / sums[-1]
+
+
+def pooled_step(agent: Agent, alpha: FloatArray, grid: int = 24) -> Talk[FloatArray]:
+    """A pairwise step on everybody's rows: from the worst base predictor in use to the best, by a search on a grid."""
+    assert isinstance(agent.problem, Personal)
+    beta = agent.problem.beta
+    value, g = yield from pooled_slope(agent, alpha)
+    toward = np.zeros(alpha.size)
+    best = int(np.argmax(np.abs(g)))
+    toward[best] = -beta * np.sign(g[best])
+    heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
+    worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
+    away, largest = np.zeros(alpha.size), slack
+    if heights[worst] > 0 or slack <= 1e-12:
+        away[worst] = beta * np.sign(alpha[worst])
+        largest = abs(alpha[worst]) / beta
+    A = margins(agent)
+    margin, change = A @ alpha, A @ (toward - away)
+    low, high = largest * 2.0 ** (1 - grid), largest
+    for _ in range(2):
+        steps = np.geomspace(low, high, grid)
+        # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
+        exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
+        sums = yield Sum(np.exp(exponents).sum(axis=0))
+        place = int(np.argmin(sums))
+        low, high = steps[max(place - 1, 0)], steps[min(place + 1, grid - 1)]
+    step = float(steps[place]) if sums[place] < 1.0 else 0.0
+    moved = alpha + step * (toward - away)
+    if step == largest and away.any() and worst != best:
+        moved[worst] = 0.0
+    return moved

@@ -45,15 +45,19 @@ class Stumps(Predictors):
             )
 
     @staticmethod
-    def spread(lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None) -> Stumps:
-        """`count` stumps (10 a column) spread evenly over the columns and, within each, between its two ends."""
+    def spread(lower: npt.ArrayLike, upper: npt.ArrayLike, count: int | None = None, constant: bool = False) -> Stumps:
+        """`count` stumps (10 a column) spread evenly over the columns and, within each, between its two ends.
+
+        `constant`: and one that says 1 of every row, because no number is below its threshold.
+        """
         low, high = np.asarray(lower, float), np.asarray(upper, float)
         n = 10 * low.size if count is None else whole_number("count", count)
         of_column = [len(part) for part in np.array_split(np.arange(n), low.size)]
         columns = np.repeat(np.arange(low.size), of_column)
         place = np.concatenate([(np.arange(own) + 1) / (own + 1) for own in of_column])
         thresholds = low[columns] + place * (high - low)[columns]
-        return Stumps(tuple(columns.tolist()), tuple(thresholds.tolist()))
+        ends = ((0,), (-float(np.finfo(float).max),)) if constant else ((), ())
+        return Stumps((*columns.tolist(), *ends[0]), (*thresholds.tolist(), *ends[1]))
 
     @property
     def count(self) -> int:

@@ -159,8 +159,9 @@ def solve(
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
-    with runner.cores():
-        if (elsewhere := runner.hosting(data, agents)) is None:
+    elsewhere = runner.hosting(data, agents)
+    with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
+        if elsewhere is None:
             if recipes is None:
                 with stage_watch(progress if runner.speaks else False):
                     here = isinstance(runner, Local)

@@ -203,6 +203,17 @@ def long_fit(engine: Any, rounds: int = 400, **settings: Any) -> co.Result:
     return co.solve(PROBLEM, data, engine=engine, max_rounds=rounds, **LONG, **settings)
 
 
+def kind_of(source):
+    """How a source's numbers are held."""
+    X = source().X
+    return getattr(X, "format", type(X).__name__), str(X.dtype)
+
+
+def seen(source):
+    """Where a source's numbers are held."""
+    return os.getpid(), source().X.ctypes.data
+
+
 class Murder:
     """A callback that kills a process once, when a certificate of that round or a later one was computed."""
 

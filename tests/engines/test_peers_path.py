@@ -66,6 +66,30 @@ def test_a_path_is_that_of_one_process_bit_by_bit(tmp_path):
     assert all(one.holds for one in verified), verified
 
 
+@pytest.mark.slow
+def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
+    random = np.random.default_rng(0)
+    X = random.standard_normal((60, 4)) + 2.0
+    y = np.array(["red", "green", "blue"])[(X @ random.standard_normal((4, 3))).argmax(axis=1)]
+    tables = [
+        replace(t, name=n, rows=None) for t, n in zip(co.data.split(co.read((X, y)), "samples", 3), NAMES, strict=True)
+    ]
+    problem = {"loss": "multinomial", "penalty": "traceball", "intercept": True}
+    write_study(tmp_path, problem=problem, split="samples", tol=1e-3, **path(count=2, cv=2))
+    together(tmp_path, tables)
+    how = {"count": 2, "cv": 2, "tol": 1e-3, "secure_sums": True, "engine": same_secrets(tmp_path)}
+    local = co.path(co.Problem(**problem, radius=1.0), tables, **how)
+    for found in paths(tmp_path):
+        assert found.knob == "radius"
+        assert found.strengths == local.strengths
+        np.testing.assert_array_equal(found.scores, local.scores)
+        np.testing.assert_array_equal(found.coefficients, local.coefficients)
+    assert all(one.holds for one in together(tmp_path, tables, work=verify_together))
+    write_study(tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2))
+    with pytest.raises(InvalidInput, match="leave radius out"):
+        together(tmp_path, tables)
+
+
 def test_columns_at_several_parties_too(tmp_path):
     tables = data("features", classification=True)
     problem = {"loss": "logistic", "penalty": "l2", "intercept": True}

@@ -435,3 +435,24 @@ def test_stumps_are_spread_evenly():
     np.testing.assert_allclose(stumps.thresholds, [0.25, 0.5, 0.75, -1 / 3, 1 / 3])
     np.testing.assert_array_equal(stumps.values(np.array([[0.6, 0.0]])), [[1, 1, -1, 1, -1]])
     assert Linear(2).values(np.array([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 1.0]]
+
+
+def test_models_may_begin_near_the_common_one_with_an_intercept_of_their_own(tmp_path):
+    """The beginning is sums of everybody; a user whose labels are all alike is served by its intercept alone."""
+    rng = np.random.default_rng(3)
+    users = np.repeat(np.arange(4), 12)
+    X = rng.uniform(-1, 1, (48, 2))
+    y = np.where(users == 3, 1.0, np.where(X[:, 0] > 0.1, 1.0, -1.0))
+    problem = co.Personal(count=8, beta=5.0, constant=True)
+    how = {"split": "users", "network": "ring", "max_rounds": 1, "check_every": 1, "progress": False}
+    zeros, common = (co.solve(problem, (X, y, users), begin=begin, **how) for begin in ("zeros", "global"))
+    assert common.certificate.primal < zeros.certificate.primal
+    assert common.bill.total.bits > zeros.bill.total.bits, "the steps on everybody's rows are billed"
+    assert common.model.coef_.shape == (4, 9)
+    assert (common.model.problem.base.values(X)[:, -1] == 1.0).all()
+    again = co.models.load_model(common.model.save(tmp_path / "model.npz"))
+    np.testing.assert_array_equal(again.decision_function(X, users), common.model.decision_function(X, users))
+    assert co.verify(common.certificate, again, (X, y, users)).holds
+    assert "begin" not in zeros.certificate.settings["method"]
+    with pytest.raises(co.CoterieError, match="begin of dada"):
+        co.solve(problem, (X, y, users), begin="anywhere", **how)

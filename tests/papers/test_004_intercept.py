@@ -160,7 +160,7 @@ def test_a_class_that_nobody_has_gets_no_probability():
     assert result.model.predict_proba(X)[:, 3].max() == 0.0
 
 
-@pytest.mark.parametrize("radius", [5.0, 20.0, 45.0, 60.0])
+@pytest.mark.parametrize("radius", [5.0, 20.0, pytest.param(45.0, marks=pytest.mark.slow), 60.0])
 @pytest.mark.parametrize("task", ["squared", "multinomial"])
 def test_subspace_certifies_to_eight_digits(task, radius):
     """240 × 17 × 11, on the ball's edge and inside it."""

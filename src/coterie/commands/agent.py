@@ -114,7 +114,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -
     inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
     if as_json:
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
-        told |= {} if path is None else {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+        told |= {} if path is None else {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
         told |= {} if path is None else {"path_total": vars(path.total)}
         told |= {} if cost is None else {"cost": cost}
         print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
@@ -195,7 +195,8 @@ def _end(one: dict[str, Any]) -> str:
         return one["headline"] or "The scores are at the party with the labels."
     if "proves" in one:
         size = co.progress.format_bits(one.get("path_total", one["total"])["bits"])
-        chosen = f"strength {one['strength']:.5g} chosen, " if "strength" in one else ""
+        knob = next((name for name in ("strength", "radius") if name in one), None)
+        chosen = "" if knob is None else f"{knob} {one[knob]:.5g} chosen, "
         spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {_from_here(one['output'])}"
         cost = f"\n  {one['cost']}" if "cost" in one else ""
         return f"{one['status']}: {one['proves']}\n  {spent}{cost}"

@@ -21,6 +21,7 @@ from coterie.commands.options import (
     Strengths,
     among,
     any_strength,
+    knob_of,
     question,
     strengths_of,
     taking,
@@ -39,8 +40,9 @@ def _strength_to_choose(given: dict[str, Any]) -> None:
                 "--strengths and --rule say what --cv chooses from and how: add --cv 5, or leave them out."
             )
         return
-    if given["strength"] is not None:
-        raise InvalidInput("--cv chooses the strength: leave --strength out, or name those to try with --strengths.")
+    knob = knob_of(given)
+    if given[knob] is not None:
+        raise InvalidInput(f"--cv chooses the {knob}: leave --{knob} out, or name those to try with --strengths.")
     any_strength(given)
 
 

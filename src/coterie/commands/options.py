@@ -133,10 +133,13 @@ Figures = Annotated[
 ]
 
 
+BALLS = ("l1ball", "traceball")
+"""Penalties that have a radius in place of a strength."""
 Strengths = Annotated[
     str | None,
     typer.Option(
-        help="Strengths to try, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in equal ratios (default: 20, from the data)."
+        help="Strengths to try, or radii of a ball, e.g. 1,0.1,0.01, or 1:0.001:10 for ten in equal ratios (default: "
+        "20, from the data)."
     ),
 ]
 Folds = Annotated[int | None, typer.Option(help="Number of folds for cross-validation, e.g. 5.")]
@@ -384,7 +387,14 @@ def any_strength(given: dict[str, Any]) -> None:
     """Where the strength is still to be chosen, the problem has any until then."""
     if given["users"] is not None or given["split"] == "users":
         raise InvalidInput("a path is about the strength of one model's penalty, and --users asks for one per user.")
-    given["strength"] = 1.0
+    if (knob := knob_of(given)) == "radius" and given["radius"] is not None:
+        raise InvalidInput("the radius is to be chosen: leave --radius out, or name those to try with --strengths.")
+    given[knob] = 1.0
+
+
+def knob_of(given: dict[str, Any]) -> str:
+    """What is to be chosen: the radius of a ball, or the strength of another penalty."""
+    return "radius" if given["penalty"] in BALLS else "strength"
 
 
 def _whole_numbers(written: str) -> tuple[int, ...]:

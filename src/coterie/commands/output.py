@@ -71,7 +71,7 @@ def show_result(
         files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
         told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
         if path is not None:
-            told |= {"strength": path.chosen_strength, "rule": path.rule, "path": path.table()}
+            told |= {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
         told |= {} if evaluation is None else {"evaluation": evaluation.summary()}
         print_json({**summary(result), **told, **{name: str(path) for name, path in files.items()}})
         return
@@ -79,7 +79,9 @@ def show_result(
     if path is not None:
         out.print(str(path), markup=False, soft_wrap=True)
         sent = co.progress.format_bits(path.total.bits)
-        out.print(f"[bold]Strength[/bold]  {path.chosen_strength:.5g}; all strengths and folds sent {sent}")
+        name = path.knob.capitalize()
+        tried = "radii" if path.knob == "radius" else "strengths"
+        out.print(f"[bold]{name}[/bold]  {path.chosen_strength:.5g}; all {tried} and folds sent {sent}")
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)

@@ -233,7 +233,8 @@ def _show(
     out = console()
     if result is not None:
         out.print(result.explanation, markup=False)
-        out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}")
+        advice = "" if result.status.success else f"  {result.status.advice}"
+        out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}{advice}")
     tried = f", the best of {len(trials)} that were tried" if trials else ""
     out.print("  ".join(f"{name} {value:g}" for name, value in _chosen(model).items()) + tried)
     judged = "test" if any(row["test"] is not None for row in rows) else "train"

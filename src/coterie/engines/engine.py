@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -102,6 +102,10 @@ class Engine(ABC):
         if isinstance(data, list) and any(callable(part) for part in data):
             return self, [part if callable(part) else partial(_given, part) for part in data]
         return None
+
+    def held(self) -> AbstractContextManager[None]:
+        """Meanwhile, workers that `ask` or `run` started stay, with the data that they have read."""
+        return nullcontext()
 
     def cores(self) -> AbstractContextManager[None]:
         """While data is prepared and a run goes on here: as many threads as this engine leaves to this process."""

@@ -34,18 +34,27 @@ PLAIN = {
 }
 
 
+def seal(content: bytes, key: bytes) -> bytes:
+    """The bytes, signed."""
+    return hmac.digest(key, content, "sha256") + content
+
+
+def unseal(parcel: bytes, key: bytes) -> bytes:
+    """Bytes that were signed by somebody of this run."""
+    content = parcel[SIZE:]
+    if not hmac.compare_digest(parcel[:SIZE], hmac.digest(key, content, "sha256")):
+        raise ProtocolError("a task handed back something that is not of this run: its signature does not match.")
+    return content
+
+
 def pack(thing: object, key: bytes) -> bytes:
     """A parcel for the driver."""
-    content = pickle.dumps(thing)
-    return hmac.digest(key, content, "sha256") + content
+    return seal(pickle.dumps(thing), key)
 
 
 def unpack(parcel: bytes, key: bytes) -> Any:
     """What is in a parcel of this run."""
-    content = parcel[SIZE:]
-    if not hmac.compare_digest(parcel[:SIZE], hmac.digest(key, content, "sha256")):
-        raise ProtocolError("a task handed back something that is not of this run: its signature does not match.")
-    return _Opener(io.BytesIO(content)).load()
+    return _Opener(io.BytesIO(unseal(parcel, key))).load()
 
 
 class _Opener(pickle.Unpickler):

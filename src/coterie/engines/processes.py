@@ -17,7 +17,7 @@ from coterie.arrays import as_number
 from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
-from coterie.data.remote import RemoteTable
+from coterie.data.remote import RemoteTable, keep
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
@@ -153,7 +153,8 @@ def work(
 def with_data(agent: Agent) -> Agent:
     """The agent with its data, read here if it lives here."""
     if isinstance(agent.data, RemoteTable) and agent.data.fetch is not None:
-        return replace(agent, data=agent.data.fetch(), scratch={})
+        known, fetch = agent.data.known_digest, agent.data.fetch
+        return replace(agent, data=keep(agent.index, known, fetch) if known else fetch(), scratch={})
     return agent
 
 

@@ -12,14 +12,15 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from coterie.arrays import whole_number
 from coterie.data import Table
-from coterie.data.remote import Rows, Source, table_of
+from coterie.data.remote import Rows, Source, keep, keeping, table_of
 from coterie.engines.engine import Engine, Run
-from coterie.engines.processes import ProcessSpec, RunSpec, pace_of
+from coterie.engines.processes import ProcessSpec, RunSpec, assigned, pace_of
 from coterie.engines.supervisor import Event, Supervised, report, supervise
 from coterie.errors import InvalidData, MissingExtra, PartyLost
 from coterie.rounds import Outcome
@@ -51,7 +52,9 @@ class Ray(Supervised):
     resources: Mapping[str, float] = field(default_factory=dict)
     """What an actor occupies, by Ray's names, e.g. {"CPU": 2, "hospital": 1}; by default one CPU, or its share."""
     _actors: list[Any] | None = field(default=None, repr=False, compare=False)
-    """Those that wait for the next run, where they are kept at all."""
+    """Those that wait for the next run, the first for process 0, where they are kept at all."""
+    _host: _Host | None = field(default=None, repr=False, compare=False)
+    """Actors that keep the data they have read."""
 
     def __post_init__(self) -> None:
         if self.workers is not None:
@@ -65,36 +68,80 @@ class Ray(Supervised):
         """Nothing to do: the actors end with the last reference to them."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
-        if not isinstance(data, Rows):
-            return super().hosting(data, agents)
-        if not hasattr(data.frame, "to_arrow_refs"):
-            raise InvalidData(f"engine 'ray' takes Rows of a ray.data.Dataset, not of {type(data.frame).__name__}.")
-        _connected(self.address)
-        parts = data.frame.split(DEFAULT_PARTS if agents is None else whole_number("agents", agents))
-        return self, [_Part(part.to_arrow_refs(), data) for part in parts]
+        if isinstance(data, Rows):
+            if not hasattr(data.frame, "to_arrow_refs"):
+                raise InvalidData(f"engine 'ray' takes Rows of a ray.data.Dataset, not of {type(data.frame).__name__}.")
+            _connected(self.address)
+            parts = data.frame.split(DEFAULT_PARTS if agents is None else whole_number("agents", agents))
+            sources: list[Source] = [_Part(part.to_arrow_refs(), data, f"party {k}") for k, part in enumerate(parts)]
+        elif (hosted := super().hosting(data, agents)) is None:
+            return None
+        else:
+            sources = hosted[1]
+        if self._host is not None:
+            return self, sources
+        actors = [] if self._actors is None else self._actors
+        return replace(self, _actors=actors, _host=_Host(actors, lasting=self._actors is not None)), sources
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._host is None else self._host.held()
 
     def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
         ray = _connected(self.address)
-        asked = ray.remote(lambda question: question()).options(num_cpus=0, scheduling_strategy="SPREAD")
-        try:
-            answers: list[T] = ray.get([asked.remote(question) for question in questions])
-            return answers
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause from None
+        workers, occupies = self._places(ray, len(questions))
+        with self.held():
+            actors = [] if self._actors is None else self._actors
+            actors += [_actor(ray, occupies) for _ in range(workers - len(actors))]
+            homes = assigned(len(questions), workers)
+            pairs = [(actors[home], question) for home, question in zip(homes, questions, strict=True)]
+            try:
+                answers: list[T] = ray.get([actor.answer.remote(question) for actor, question in pairs])
+                return answers
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
 
     def run(self, run: Run) -> Outcome:
         pace = pace_of(self.clock, self.pace)
         ray = _connected(self.address)
-        processors = int(ray.cluster_resources().get("CPU", 1))
-        workers = self.workers or max(1, processors)
+        workers, occupies = self._places(ray, len(run.agents))
         spec = RunSpec.of(run, workers, pace)
         own = spec.shared_out(run)
-        occupies = dict(self.resources) or {"CPU": min(1.0, processors / (spec.processes + 1))}
 
         def start() -> _Actors:
             return _Actors(ray, spec, own, occupies, self.deadline, self._actors)
 
-        return supervise(spec, run.watch, self.restarts, start)
+        with self.held():
+            return supervise(spec, run.watch, self.restarts, start)
+
+    def _places(self, ray: Any, agents: int) -> tuple[int, dict[str, float]]:
+        """How many actors there are for so many agents, and what each of them occupies."""
+        processors = int(ray.cluster_resources().get("CPU", 1))
+        workers = min(agents, self.workers or max(1, processors))
+        return workers, dict(self.resources) or {"CPU": min(1.0, processors / (workers + 1))}
+
+
+@dataclass
+class _Host:
+    """Actors that have read data: they keep it while somebody holds them."""
+
+    actors: list[Any]
+    lasting: bool
+    """Whether they are kept afterwards, without the data."""
+    holders: int = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile, nothing is read twice."""
+        self.holders += 1
+        try:
+            yield
+        finally:
+            self.holders -= 1
+            if not self.holders and self.lasting:
+                for actor in self.actors:
+                    actor.forget.remote()
+            elif not self.holders:
+                self.actors.clear()
 
 
 class _Actors:
@@ -113,7 +160,10 @@ class _Actors:
         nodes = {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
         host = "127.0.0.1" if len(nodes) == 1 else ""
         run_id = uuid.uuid4().hex
-        self._workers = [keep.pop() if keep else _actor(ray, occupies) for _ in specs]
+        self._workers = (keep or [])[: len(specs)]
+        if keep is not None:
+            del keep[: len(specs)]
+        self._workers += [_actor(ray, occupies) for _ in specs[len(self._workers) :]]
         pairs = zip(self._workers, specs, strict=True)
         self._streams = [worker.work.remote(spec, own, run_id, deadline, host) for worker, own in pairs]
 
@@ -122,7 +172,7 @@ class _Actors:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and self._keep is not None:
-            self._keep.extend(self._workers)
+            self._keep[:0] = self._workers
         else:
             for worker in self._workers:
                 self._ray.kill(worker)
@@ -150,15 +200,18 @@ class _Actors:
 class _Part:
     """One agent's part of a Dataset: its blocks are fetched where the agent lives."""
 
-    def __init__(self, blocks: Sequence[Any], rows: Rows):
-        self.blocks, self.rows = list(blocks), replace(rows, frame=None)
+    def __init__(self, blocks: Sequence[Any], rows: Rows, name: str):
+        self.blocks, self.rows, self.name = list(blocks), replace(rows, frame=None), name
 
     def __call__(self) -> Table:
+        return keep(("table", self.name), None, self._read)
+
+    def _read(self) -> Table:
         import pyarrow as pa
         import ray
 
         # A Dataset of few blocks leaves some agents without any.
-        return table_of(pa.concat_tables(ray.get(self.blocks)) if self.blocks else pa.table({}), self.rows)
+        return table_of(pa.concat_tables(ray.get(self.blocks)) if self.blocks else pa.table({}), self.rows, self.name)
 
 
 class _Worker:
@@ -167,6 +220,20 @@ class _Worker:
     def __init__(self) -> None:
         self._stop = threading.Event()
         self._addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
+        self._kept, self._keeping, self._reading = ExitStack(), False, threading.Lock()
+
+    def answer(self, question: Callable[[], T]) -> T:
+        """The answer to a question, asked where the data is; what was read for it is kept."""
+        with self._reading:
+            if not self._keeping:
+                self._keeping = True
+                self._kept.enter_context(keeping())
+        return question()
+
+    def forget(self) -> None:
+        """Nothing is asked of that data any more."""
+        self._keeping = False
+        self._kept.close()
 
     def pid(self) -> int:
         """The number of this process."""

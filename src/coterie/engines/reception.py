@@ -1,77 +1,241 @@
-"""A door at the process that started a run, where its processes hand in what they have come to: for Spark's tasks.
+"""A door at the process that started a run, where its workers knock: they are asked, and they run, as long as it stays
+open, and what they have read stays with them. For Spark's tasks.
 
-Both ends belong to one owner, and who does not know the key is not let in: what comes in is unpickled.
+| the driver says        | the worker says                                                                             |
+|------------------------|----------------------------------------------------------------------------------------------|
+|                        | hello, once                                                                                 |
+| ask: questions         | answers                                                                                     |
+| run: what it is told   | address, kept, end, error: see `supervisor`                                                 |
+| meet: all addresses    |                                                                                             |
+| stop, leave            |                                                                                             |
+
+Both ends belong to one owner. Who does not know the key is not let in, and every message is signed with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import pickle
+import queue
 import secrets
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
-from typing import TypeAlias
+from typing import Any, TypeVar
 
-from coterie.engines.processes import OutcomeStore
-from coterie.rounds import Keep, Outcome, Watch
+from coterie.data.remote import keeping
+from coterie.engines.parcels import pack, seal, unpack, unseal
+from coterie.engines.processes import ProcessSpec, RunSpec
+from coterie.engines.supervisor import Event, report
+from coterie.errors import CoterieError, InvalidInput
 
-Door: TypeAlias = tuple[tuple[str, int], bytes]
-"""Its address and its key."""
+T = TypeVar("T")
+Why = Callable[[int, Exception | None], Exception]
+"""What to say of a worker that is gone, or of all (−1), and of the reason where it is known."""
+
 QUEUE = 128
-"""How many processes may knock at the same time, at least."""
+"""How many workers may knock at the same time, at least."""
+PATIENCE = 60.0
+"""Seconds that workers wait for the others to start."""
 
 
-@contextlib.contextmanager
-def reception(store: OutcomeStore, watch: Watch, pressed: threading.Event, host: str) -> Iterator[Door]:
-    """Take what processes hand in, until the end; they are told whether to stop."""
-    key = secrets.token_bytes(32)
-    # A process that finds the queue full would wait for ever: there is room for all.
-    listener = Listener((host, 0), backlog=max(QUEUE, store.spec.processes), authkey=key)
-    chief, over = store.spec.process_of[0], threading.Event()
+@dataclass(frozen=True)
+class Door:
+    """Where the driver is."""
 
-    def hear(connection: Connection) -> None:
-        with contextlib.suppress(EOFError, OSError), connection:
-            while True:
-                process, outcome = connection.recv()
-                store.keep(process, outcome)
-                if process == chief and watch(outcome.history[-1].round, outcome.history[-1]) is True:
-                    pressed.set()
-                connection.send(pressed.is_set())
+    address: tuple[str, int]
+    key: bytes = field(repr=False)
 
-    def welcome() -> None:
-        while not over.is_set():
-            # Who leaves again, or does not know the key, is no reason to close the door.
-            with contextlib.suppress(OSError, EOFError, AuthenticationError):
-                threading.Thread(target=hear, args=(listener.accept(),), daemon=True).start()
 
-    porter = threading.Thread(target=welcome, daemon=True)
-    porter.start()
-    try:
-        yield listener.address, key
-    finally:
-        over.set()
+class Reception:
+    """The driver's end: the workers of one job, see `Processes`."""
+
+    def __init__(self, workers: int, host: str, dumps: Callable[[Any], bytes], why: Why):
+        key = secrets.token_bytes(32)
+        # A worker that finds the queue full would wait for ever: there is room for all.
+        self._listener = Listener((host, 0), backlog=max(QUEUE, workers), authkey=key)
+        address: Any = self._listener.address
+        self.door, self.workers = Door(address, key), workers
+        self._dumps, self._why, self._over, self._chief = dumps, why, threading.Event(), 0
+        self._lines: dict[int, Connection] = {}
+        self._seen: set[int] = set()
+        self._left: set[int] = set()
+        self._news: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
+        self._porter = threading.Thread(target=self._welcome, name="reception", daemon=True)
+        self._porter.start()
+
+    def close(self) -> None:
+        """Send all workers away."""
+        self._over.set()
+        for process in self._lines:
+            self._say(process, "leave")
         # A last visitor wakes the porter up: closing alone would leave it waiting.
         with contextlib.suppress(OSError, EOFError, AuthenticationError):
-            Client(listener.address, authkey=key).close()
-        porter.join(1.0)
-        listener.close()
+            Client(self.door.address, authkey=self.door.key).close()
+        self._porter.join(1.0)
+        self._listener.close()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all workers that came are still here."""
+        return not self._left
+
+    def fail(self, error: Exception) -> None:
+        """Nobody will knock, or answer, any more: that is why."""
+        self._left.add(-1)
+        self._news.put((-1, "gone", error))
+
+    def gather(self) -> None:
+        """Wait until all workers are here; an error, if it takes too long after the first."""
+        while len(self._lines) < self.workers:
+            try:
+                process, kind, thing = self._news.get(timeout=PATIENCE if self._lines else None)
+            except queue.Empty:
+                here = len(self._lines)
+                raise InvalidInput(
+                    f"{here} of {self.workers} tasks started within {PATIENCE:g} s, the others wait for a free slot. "
+                    f"Wait until other jobs are done, give workers={here}, or add executors."
+                ) from None
+            if kind != "hello":
+                raise self._why(process, thing)
+            self._lines[process] = thing
+
+    def ask(self, questions: Mapping[int, Sequence[Callable[[], Any]]]) -> dict[int, list[Any]]:
+        """The answers of those workers."""
+        for process, own in questions.items():
+            self._say(process, "ask", own)
+        answers: dict[int, list[Any]] = {}
+        while len(answers) < len(questions):
+            process, kind, thing = self._news.get()
+            if kind == "gone":
+                raise self._why(process, thing)
+            if kind == "answers":
+                answers[process] = thing
+        return answers
+
+    def begin(self, spec: RunSpec, specs: Sequence[ProcessSpec], **how: Any) -> None:
+        """Begin a run; `listen` tells how it goes on."""
+        self._chief = spec.process_of[0]
+        for own in specs:
+            self._say(own.process, "run", (spec, own, how))
+
+    def listen(self, talking: Collection[int], seconds: float) -> Iterator[Event]:
+        """See `Processes`."""
+        with contextlib.suppress(queue.Empty):
+            process, kind, thing = self._news.get(timeout=seconds) if seconds else self._news.get_nowait()
+            while True:
+                if kind == "gone" and (process in talking or process < 0):
+                    yield max(process, 0), "lost", self._why(process, thing)
+                elif kind in ("address", "kept", "end", "error"):
+                    yield process, kind, thing  # type: ignore[misc]
+                process, kind, thing = self._news.get_nowait()
+
+    def introduce(self, addresses: Sequence[str]) -> None:
+        """See `Processes`."""
+        for process in range(len(addresses)):
+            self._say(process, "meet", addresses)
+
+    def stop(self) -> None:
+        """See `Processes`."""
+        self._say(self._chief, "stop")
+
+    def _say(self, process: int, kind: str, thing: Any = None) -> None:
+        # Of one that is gone, `_hear` tells.
+        with contextlib.suppress(OSError):
+            self._lines[process].send_bytes(seal(self._dumps((kind, thing)), self.door.key))
+
+    def _welcome(self) -> None:
+        while not self._over.is_set():
+            # Who leaves again, or does not know the key, is no reason to close the door.
+            with contextlib.suppress(OSError, EOFError, AuthenticationError):
+                threading.Thread(target=self._hear, args=(self._listener.accept(),), daemon=True).start()
+
+    def _hear(self, line: Connection) -> None:
+        process, error = -1, None
+        try:
+            with line:
+                while True:
+                    kind, thing = unpack(line.recv_bytes(), self.door.key)
+                    if kind == "hello" and thing in self._seen:
+                        # Spark began a task again. If it went home at once, Spark would end the other one.
+                        self._over.wait()
+                        return
+                    if kind == "hello":
+                        process = thing
+                        self._seen.add(process)
+                    self._news.put((process, kind, line if kind == "hello" else thing))
+        except (EOFError, OSError):
+            pass
+        except CoterieError as refused:
+            error = refused
+        if process >= 0 and not self._over.is_set():
+            self._left.add(process)
+            self._news.put((process, "gone", error))
 
 
-@contextlib.contextmanager
-def at_reception(door: Door, process: int, stop: threading.Event) -> Iterator[Keep]:
-    """How a process hands in what it has come to; nothing is kept where the door cannot be reached from here."""
-    address, key = door
+def serve(door: Door, process: int) -> None:
+    """The worker's end: answer, and take part in runs, until the driver hangs up."""
     try:
-        connection = Client(address, authkey=key)
-    except OSError:
-        yield lambda outcome: None
-        return
-    with connection:
+        line = Client(door.address, authkey=door.key)
+    except OSError as error:
+        host, port = door.address
+        raise InvalidInput(
+            f"the driver cannot be reached at {host}:{port}. Set spark.driver.host to an address that executors see."
+        ) from error
+    orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    addresses: queue.SimpleQueue[Sequence[str]] = queue.SimpleQueue()
+    stop, speaking = threading.Event(), threading.Lock()
 
-        def keep(outcome: Outcome) -> None:
-            connection.send((process, outcome))
-            if connection.recv():
-                stop.set()
+    def tell(kind: str, thing: Any) -> None:
+        with speaking:
+            line.send_bytes(pack((kind, thing), door.key))
 
-        yield keep
+    def hear() -> None:
+        last: tuple[str, Any] = ("leave", None)
+        try:
+            while True:
+                kind, thing = pickle.loads(unseal(line.recv_bytes(), door.key))
+                if kind == "leave":
+                    break
+                if kind == "stop":
+                    stop.set()
+                elif kind == "meet":
+                    addresses.put(thing)
+                else:
+                    orders.put((kind, thing))
+        except (EOFError, OSError):
+            pass
+        except Exception as error:  # an order that cannot be read here: it names what cannot be imported, say
+            last = "refused", error
+        stop.set()
+        addresses.put(())
+        orders.put(last)
+
+    # Where this machine is seen from the driver's, the others see it, too.
+    with socket.socket(fileno=os.dup(line.fileno())) as seen:
+        host = seen.getsockname()[0]
+    with line, keeping():
+        tell("hello", process)
+        threading.Thread(target=hear, daemon=True).start()
+        while (order := orders.get())[0] != "leave":
+            kind, thing = order
+            if kind == "refused":
+                raise thing
+            if kind == "ask":
+                tell("answers", [answered(question) for question in thing])
+                continue
+            stop.clear()
+            spec, own, how = thing
+            report(tell, addresses.get, spec, own, stop_wished=stop.is_set, host=host, **how)
+
+
+def answered(question: Callable[[], T]) -> T | CoterieError:
+    """The answer to a question, or the error that it came to."""
+    try:
+        return question()
+    except CoterieError as error:
+        return error

@@ -1,26 +1,26 @@
-"""Spark: agents live in the tasks of one barrier stage; words travel on streams between the tasks.
+"""Spark: agents live in the tasks of one job; words travel on streams between the tasks.
 
-Spark starts all tasks together, next to their data, and tells each where the others are (`allGather`, once, because
-each call sleeps a second). Where a task dies and there is a checkpoint, Spark itself starts the stage again, which goes
-on from the newest snapshot that all processes have. For that, a shuffle stands behind the stage: a barrier stage whose
-result is collected directly is never retried.
+The tasks read their rows once, next to where these lie, and stay: they are asked, and they run, see `reception`. Where
+a task dies, the job is over; with a checkpoint, another one goes on from the newest snapshot that all processes have.
 
-Where barrier stages are not to be had (dynamic allocation forbids them), `Spark(barrier=False)` makes every word a job
-of its own, see `replayed`: slow, and as robust as Spark's own jobs.
+All tasks have to run at the same time. Spark's barrier stages would see to that, but they refuse every frame that was
+made by `coalesce` or `union`, and more partitions than slots could not be put together without a shuffle. So the driver
+takes no more tasks than there are slots, and waits until all of them have knocked.
+
+Where tasks cannot stay, or not reach each other, `Spark(barrier=False)` makes every word a job of its own, see
+`replayed`: slow, and as robust as Spark's own jobs.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import shutil
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -28,133 +28,144 @@ import numpy as np
 from coterie.arrays import whole_number
 from coterie.bill import Bill
 from coterie.data import Table
-from coterie.data.remote import RemoteTable, Rows, Source, table_of
+from coterie.data.remote import RemoteTable, Rows, Source, keep, keeping, listed, table_of
 from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.parcels import pack, unpack
-from coterie.engines.processes import OutcomeStore, ProcessSpec, RunSpec, live, put_together, root_cause, unless_error
-from coterie.engines.reception import Door, at_reception, reception
+from coterie.engines.processes import RunSpec, assigned, pace_of, unless_error
+from coterie.engines.reception import Door, Reception, answered, serve
 from coterie.engines.replayed import Replayed
-from coterie.errors import CoterieError, InvalidData, InvalidInput, MissingExtra, NumericalError, PartyLost
+from coterie.engines.spark_session import java_home, session, this_interpreter
+from coterie.engines.supervisor import Supervised, supervise
+from coterie.errors import CoterieError, InvalidData, InvalidInput, PartyLost
 from coterie.rounds import Outcome
 
 T = TypeVar("T")
 
+LEAVE_SECONDS = 3.0
+"""How long tasks may take to leave before they are cancelled."""
+WHY_SECONDS = 5.0
+"""How long to wait for Spark's word on a task that is gone."""
 RESULT = "process int, thing binary"
 """The columns that a task on a DataFrame hands back."""
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    # Too few free slots are an error after seconds, not after minutes.
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "2s",
-    "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
-}
-"""Of a session that this engine starts because there is none."""
 
 
 @dataclass(frozen=True)
-class Spark(Engine):
-    """Agents in the tasks of a barrier stage, in the active Spark session or a new one on this machine."""
+class Spark(Supervised):
+    """Agents in the tasks of one job, in the active Spark session or a new one on this machine."""
 
     name: ClassVar[str] = "spark"
-    summary: ClassVar[str] = "in the tasks of a barrier stage of the active Spark session"
+    summary: ClassVar[str] = "in the tasks of one job of the active Spark session"
     turn_seconds: ClassVar[float] = 0.001
     start_seconds: ClassVar[float] = 14.0
     needs: ClassVar[tuple[str, ...]] = ("grpc", "pyspark")
 
     workers: int | None = None
     """How many tasks; by default one per agent, but no more than Spark runs at the same time."""
-    deadline: float = 30.0
-    """Seconds of silence after which a task is lost."""
     barrier: bool = True
     """Whether all tasks run at the same time and talk to each other; if not, every word is a job."""
 
     def __post_init__(self) -> None:
         if self.workers is not None:
             whole_number("workers", self.workers)
+        super().__post_init__()
 
     @classmethod
     def missing(cls) -> str | None:
         no_java = "Spark needs Java 17 or newer (Debian: apt install default-jre-headless), or JAVA_HOME"
-        return super().missing() or (None if _java() else no_java)
+        return super().missing() or (None if java_home() else no_java)
 
-    _frame: Any = field(default=None, repr=False, compare=False)
-    """A DataFrame whose partitions are the agents' data."""
+    _stage: _Stage | None = field(default=None, repr=False, compare=False)
+    """The tasks that have read the data, or will."""
 
     def hosting(self, data: Any, agents: Any) -> tuple[Engine, list[Source]] | None:
         if not isinstance(data, Rows):
-            return super().hosting(data, agents)
+            hosted = super().hosting(data, agents)
+            if hosted is None or not self.barrier or self._stage is not None:
+                return hosted
+            tasks = self._tasks(session().sparkContext, len(hosted[1]))
+            return replace(self, _stage=_Stage(tasks, len(hosted[1]))), hosted[1]
         if not hasattr(data.frame, "mapInArrow"):
             raise InvalidData(f"engine 'spark' takes Rows of a Spark DataFrame, not of {type(data.frame).__name__}.")
-        count = None if agents is None else whole_number("agents", agents)
         context = data.frame.sparkSession.sparkContext
-        frame = _with_arrays(data.frame)
+        frame = _wanted(data)
         parts = frame.rdd.getNumPartitions()
-        slots = self.workers or context.defaultParallelism if self.barrier else max(parts, count or 0)
-        if count is not None and count > slots:
-            raise InvalidInput(
-                f"agents={agents}: each partition is a task, and this Spark runs {slots} at the same time. "
-                f"Give agents={slots} or fewer, or more executors."
-            )
-        frame = frame.repartition(count) if count is not None else frame.coalesce(min(parts, slots))
-        described = replace(data, frame=None)
-        return replace(self, _frame=frame), [_Partition(described, k) for k in range(frame.rdd.getNumPartitions())]
-
-    def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
-        if self._frame is None:
-            answers = _session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
-            found = dict(answers.collect())
-        else:
-            key = secrets.token_bytes(32)
-            found = _collected(self._frame.mapInArrow(_AnsweredThere(questions, key), RESULT), key)
-        return [unless_error(found[agent]) for agent in range(len(questions))]
-
-    def run(self, run: Run) -> Outcome:
-        context = _session().sparkContext
         if not self.barrier:
-            return self._run_jobs(run)
-        slots = context.defaultParallelism if self._frame is None else len(run.agents)
+            count = parts if agents is None else whole_number("agents", agents)
+            frame, tasks = frame if count == parts else frame.repartition(count), count
+        else:
+            slots = self._tasks(context, None)
+            count = min(parts, slots) if agents is None else whole_number("agents", agents)
+            tasks = min(count, slots)
+            # Partitions are put together where they lie; only where there are too few do rows move.
+            frame = frame.coalesce(tasks) if parts > tasks else frame if parts == tasks else frame.repartition(tasks)
+        described, homes = replace(data, frame=None), assigned(count, tasks)
+        name = "partition" if count == parts else "part"
+        sources: list[Source] = []
+        for agent, home in enumerate(homes):
+            shares = homes.count(home)
+            sources.append(_Partition(described, f"{name} {agent}", agent - homes.index(home), shares))
+        return replace(self, _stage=_Stage(tasks, count, frame)), sources
+
+    def _tasks(self, context: Any, agents: int | None) -> int:
+        """How many tasks this Spark runs at the same time; no more than there are agents, or than was said."""
+        java = context._jsc.sc()
+        slots = max(1, java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
         if self.workers is not None and not 1 <= self.workers <= slots:
             raise InvalidInput(
                 f"workers={self.workers!r}, but this Spark runs {slots} tasks at the same time: give 1 to {slots}."
             )
-        spec = RunSpec.of(run, self.workers or slots)
-        specs = spec.shared_out(run)
-        store = OutcomeStore(spec)
-        host = context.getConf().get("spark.driver.host", "127.0.0.1")
-        with ctrl_c() as pressed, reception(store, run.watch, pressed, host) as door:
-            task = _Task(spec, uuid.uuid4().hex, self.deadline, door, context.master.startswith("local"))
+        return min(self.workers or slots, agents or slots)
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._stage is None or not self.barrier else self._stage.held()
+
+    def ask(self, questions: Sequence[Callable[[], T]]) -> list[T]:
+        if self.barrier and self._stage is not None:
+            with self.held():
+                return [unless_error(answer) for answer in self._stage.ask(questions)]
+        if self._stage is None:
+            answers = session().sparkContext.parallelize(list(enumerate(questions)), len(questions)).map(_answered)
+            found = dict(answers.collect())
+        else:
+            key = secrets.token_bytes(32)
+            there = self._stage.frame.mapInArrow(_AnsweredThere(questions, key), RESULT)
+            found = {row.process: unpack(bytes(row.thing), key) for row in there.collect()}
+        return [unless_error(found[agent]) for agent in range(len(questions))]
+
+    def run(self, run: Run) -> Outcome:
+        if not self.barrier:
+            return self._run_jobs(run)
+        pace = pace_of(self.clock, self.pace)
+        count = len(run.agents)
+        stage = self._stage or _Stage(self._tasks(session().sparkContext, count), count)
+        spec = RunSpec.of(run, stage.tasks, pace)
+        specs, stage.called = spec.shared_out(run), spec.called
+
+        @contextmanager
+        def start() -> Iterator[Reception]:
             try:
-                if self._frame is None:
-                    stage = context.parallelize(specs, spec.processes).barrier().mapPartitions(task)
-                    found = dict((stage if run.checkpoint is None else stage.repartition(1)).collect())
-                else:
-                    key = secrets.token_bytes(32)
-                    there = self._frame.mapInArrow(_TaskThere(task, specs, key), RESULT, barrier=True)
-                    found = _collected(there if run.checkpoint is None else there.repartition(1), key)
-            except Exception as error:
-                if not _is_sparks(error):
-                    raise
-                return store.ended(_lost(error, spec))
-        troubles = [end.error if isinstance(end, Outcome) else end for end in found.values()]
-        if errors := [trouble for trouble in troubles if trouble is not None]:
-            cause = root_cause(errors)
-            if isinstance(cause, NumericalError | PartyLost):
-                return store.ended(cause)
-            raise cause
-        return put_together([found[process] for process in range(spec.processes)], spec)
+                reception = stage.begun()
+                reception.begin(spec, specs, run_id=uuid.uuid4().hex, deadline=self.deadline)
+                yield reception
+            except BaseException:
+                stage.close()
+                raise
+
+        with stage.held():
+            return supervise(spec, run.watch, self.restarts, start)
 
     def _run_jobs(self, run: Run) -> Outcome:
         """The run at the driver, which visits agents by one job for each word."""
-        spec = RunSpec.of(replace(run, checkpoint=None), len(run.agents))
+        count = len(run.agents)
+        stage = _Stage(count, count)
+        stage.called = RunSpec.of(replace(run, checkpoint=None), count).called
 
         def visit(questions: Sequence[Callable[[], Any]]) -> list[Any]:
             try:
                 return self.ask(questions)
             except Exception as error:
-                raise _lost(error, spec) if _is_sparks(error) else error from None
+                raise stage._why(-1, error) if _is_sparks(error) else error from None
 
         transport = Replayed(run.network, Bill(run.network), run.names, visit, run.secure_sums)
         there = [replace(agent, data=_left_there(agent.data), scratch={}) for agent in run.agents]
@@ -162,35 +173,120 @@ class Spark(Engine):
             return replace(run, agents=there).on(transport, pressed.is_set)
 
 
-@dataclass(frozen=True)
-class _Task:
-    """One process, as a task of the barrier stage."""
+class _Stage:
+    """The tasks of one job: they read their rows once, and stay to be asked and to run while somebody holds them."""
 
-    spec: RunSpec
-    run_id: str
-    deadline: float
-    door: Door
-    one_machine: bool
+    def __init__(self, tasks: int, agents: int, frame: Any = None):
+        self.tasks, self.frame = tasks, frame
+        self.called: Callable[[int], str] = "task {}".format
+        self._homes = assigned(agents, tasks)
+        self._reception: Reception | None = None
+        self._holders, self._failure, self._ended, self._group = 0, list[Exception](), threading.Event(), ""
 
-    def __call__(self, specs: Iterable[ProcessSpec]) -> Iterator[tuple[int, Outcome | Exception]]:
-        from pyspark import BarrierTaskContext
-
-        context = BarrierTaskContext.get()
-        (own,) = specs
-        host = "127.0.0.1" if self.one_machine else context.getTaskInfos()[own.process].address.rpartition(":")[0]
-        stop = threading.Event()
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile, tasks that were begun stay."""
+        self._holders += 1
         try:
-            with at_reception(self.door, own.process, stop) as keep:
-                known: dict[str, Any] = {"run_id": self.run_id, "deadline": self.deadline, "host": host}
-                end: Outcome | Exception = live(
-                    self.spec, own, context.allGather, stop_wished=stop.is_set, keep=keep, **known
-                )
-        except CoterieError as error:
-            end = error
-        trouble = end.error if isinstance(end, Outcome) else end
-        if isinstance(trouble, PartyLost) and self.spec.folder is not None:
-            raise trouble  # Spark starts the stage again.
-        yield own.process, end
+            yield
+        finally:
+            self._holders -= 1
+            if not self._holders:
+                self.close()
+
+    def ask(self, questions: Sequence[Callable[[], T]]) -> list[T | CoterieError]:
+        """The answers to one question per agent."""
+        by_task: dict[int, list[Any]] = {}
+        for home, question in zip(self._homes, questions, strict=True):
+            by_task.setdefault(home, []).append(question)
+        try:
+            answers = self.begun().ask(by_task)
+        except BaseException:
+            self.close()
+            raise
+        return [answer for task in sorted(answers) for answer in answers[task]]
+
+    def begun(self) -> Reception:
+        """The tasks, started if they are not there."""
+        if self._reception is not None and not self._reception.whole:
+            self.close()
+        if self._reception is None:
+            from pyspark import InheritableThread, cloudpickle
+
+            context = session().sparkContext
+            host = context.getConf().get("spark.driver.host", "127.0.0.1")
+            self._reception = Reception(self.tasks, host, cloudpickle.dumps, self._why)
+            self._failure, self._ended, self._group = [], threading.Event(), f"coterie-{uuid.uuid4().hex}"
+            given = context, self._reception, self._failure, self._ended
+            InheritableThread(target=self._work, args=given, daemon=True).start()
+            self._reception.gather()
+        return self._reception
+
+    def close(self) -> None:
+        """Send the tasks away."""
+        reception, self._reception = self._reception, None
+        if reception is not None:
+            reception.close()
+            if not self._ended.wait(LEAVE_SECONDS):
+                session().sparkContext.cancelJobGroup(self._group)
+                self._ended.wait(LEAVE_SECONDS)
+
+    def _work(self, context: Any, reception: Reception, failure: list[Exception], ended: threading.Event) -> None:
+        try:
+            context.setJobGroup(self._group, "Coterie: agents", interruptOnCancel=True)
+            with this_interpreter(context):
+                if self.frame is None:
+                    numbers = context.parallelize(range(self.tasks), self.tasks)
+                    job = numbers.mapPartitions(_Serve(reception.door))
+                    job._jrdd  # noqa: B018 - now, with this interpreter
+                else:
+                    job = self.frame.mapInArrow(_ServeRows(reception.door), RESULT)
+            job.collect()
+        except Exception as error:
+            failure.append(error)
+            reception.fail(error)
+        finally:
+            ended.set()
+
+    def _why(self, task: int, error: Exception | None) -> Exception:
+        """What became of a task, or of all of them (−1)."""
+        if error is None:
+            self._ended.wait(WHY_SECONDS)
+            error = next(iter(self._failure), None)
+        text = str(error)
+        if re.search(r"No module named '(coterie|numpy|numba|scipy|msgspec|pyarrow)|PYTHON_VERSION_MISMATCH", text):
+            told: CoterieError = InvalidInput(
+                "Spark's tasks run a Python that cannot import coterie. Set PYSPARK_PYTHON or spark.pyspark.python to "
+                f"one that can, on every machine, before the session starts; here, that is {sys.executable}."
+            )
+        else:
+            found = re.search(r"Task (\d+) in stage", text) or re.search(r"Lost task (\d+)\.", text)
+            if error is not None and (found is None or "PYTHON_EXCEPTION" in text):
+                return error
+            reason = "its Python process died" if "exited unexpectedly" in text else "its task failed"
+            told = PartyLost(f"{self.called(task if found is None else int(found[1]))} stopped answering: {reason}.")
+        told.__cause__ = error
+        return told
+
+
+@dataclass(frozen=True)
+class _Serve:
+    door: Door
+
+    def __call__(self, numbers: Iterable[int]) -> Iterator[Any]:
+        serve(self.door, *numbers)
+        return iter(())
+
+
+@dataclass(frozen=True)
+class _ServeRows:
+    door: Door
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        _Partition.unread = batches
+        serve(self.door, _task_number())
+        _Partition.unread = ()
+        return iter(())
 
 
 # -- data of jobs that come again --------------------------------------------------------------------------------------
@@ -209,7 +305,7 @@ class _Broadcast:
 
 def _left_there(table: Table) -> RemoteTable:
     """A stand-in for a table, which is sent at most once, and not with every job."""
-    fetch = table.fetch if isinstance(table, RemoteTable) else _Broadcast(_session().sparkContext.broadcast(table))
+    fetch = table.fetch if isinstance(table, RemoteTable) else _Broadcast(session().sparkContext.broadcast(table))
     return RemoteTable(X=np.empty((0, table.d), table.X.dtype), name=table.name, fetch=fetch)
 
 
@@ -217,42 +313,35 @@ def _left_there(table: Table) -> RemoteTable:
 
 
 class _Partition:
-    """The rows of the partition that this task works on."""
+    """An agent's rows: those of the partition that this task works on, or an equal share of them."""
 
-    at_hand: ClassVar[Any] = None
-    """As an Arrow table."""
+    unread: ClassVar[Iterable[Any]] = ()
+    """Arrow batches that Spark has for this task."""
 
-    def __init__(self, rows: Rows, number: int):
-        self.rows, self.name = rows, f"partition {number}"
+    def __init__(self, rows: Rows, name: str, place: int, shares: int):
+        self.rows, self.name, self.place, self.shares = rows, name, place, shares
 
     def __call__(self) -> Table:
-        return table_of(_Partition.at_hand, self.rows, self.name)
+        return keep(("table", self.name), None, self._read)
+
+    def _read(self) -> Table:
+        import pyarrow as pa
+
+        if not isinstance(_Partition.unread, list):
+            _Partition.unread = list(_Partition.unread)
+        whole = pa.Table.from_batches(_Partition.unread) if _Partition.unread else pa.table({})
+        first, end = (whole.num_rows * place // self.shares for place in (self.place, self.place + 1))
+        if self.place == self.shares - 1:
+            _Partition.unread = []  # agents of a task are asked in their order
+        return table_of(whole.slice(first, end - first), self.rows, self.name)
 
 
-def _taken(batches: Iterable[Any]) -> int:
-    """Put the rows of this task's partition at hand; the number of the partition."""
-    import pyarrow as pa
+def _task_number() -> int:
     from pyspark import TaskContext
 
-    held = list(batches)
-    _Partition.at_hand = pa.Table.from_batches(held) if held else pa.table({})
     context = TaskContext.get()
     assert context is not None
     return int(context.partitionId())
-
-
-def _sent(pairs: Iterable[tuple[int, Any]], key: bytes) -> Iterator[Any]:
-    """Numbered things as Arrow batches, which are all that such a task may return."""
-    import pyarrow as pa
-
-    for process, thing in pairs:
-        columns = [pa.array([process], pa.int32()), pa.array([pack(thing, key)], pa.binary())]
-        yield pa.record_batch(columns, ["process", "thing"])
-    _Partition.at_hand = None
-
-
-def _collected(frame: Any, key: bytes) -> dict[int, Any]:
-    return {row.process: unpack(bytes(row.thing), key) for row in frame.collect()}
 
 
 @dataclass(frozen=True)
@@ -261,35 +350,32 @@ class _AnsweredThere:
     key: bytes = field(repr=False)
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        process = _taken(batches)
-        return _sent([_answered((process, self.questions[process]))], self.key)
+        """The answer as an Arrow batch, which is all that such a task may return."""
+        import pyarrow as pa
 
-
-@dataclass(frozen=True)
-class _TaskThere:
-    task: _Task
-    specs: Sequence[ProcessSpec]
-    key: bytes = field(repr=False)
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        number = _taken(batches)
-        return _sent(self.task([self.specs[number]]), self.key)
+        _Partition.unread, task = batches, _task_number()
+        with keeping():
+            thing = pack(answered(self.questions[task]), self.key)
+        yield pa.record_batch([pa.array([task], pa.int32()), pa.array([thing], pa.binary())], ["process", "thing"])
 
 
 def _answered(numbered: tuple[int, Callable[[], T]]) -> tuple[int, T | CoterieError]:
     agent, question = numbered
-    try:
-        return agent, question()
-    except CoterieError as error:
-        return agent, error
+    return agent, answered(question)
 
 
-def _with_arrays(frame: Any) -> Any:
-    """The frame with the vectors of Spark's machine learning library as plain arrays."""
+def _wanted(rows: Rows) -> Any:
+    """The columns of the frame that are asked for; where raw ones are prepared, vectors as plain arrays."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.ml.linalg import VectorUDT
 
-    for part in frame.schema.fields:
+    frame = rows.frame
+    if rows.columns is not None:
+        named = [*listed(rows.columns), *listed(rows.target), *rows.beside.values()]
+        # A name that is not there is left to `table_of`, which says what is.
+        if all(name in frame.columns for name in named):
+            frame = frame.select(*(frame[f"`{name}`"] for name in dict.fromkeys(named)))
+    for part in frame.schema.fields if rows.prepare is not None else ():
         if isinstance(part.dataType, VectorUDT):
             frame = frame.withColumn(part.name, vector_to_array(part.name))
     return frame
@@ -297,55 +383,3 @@ def _with_arrays(frame: Any) -> Any:
 
 def _is_sparks(error: Exception) -> bool:
     return type(error).__name__ in ("Py4JJavaError", "PySparkException", "SparkRuntimeException")
-
-
-def _lost(error: Exception, spec: RunSpec) -> PartyLost:
-    """Spark's report of a task that died, as the party that was lost."""
-    found = re.search(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)", str(error))
-    found = found or re.search(r"Task (\d+) in stage", str(error)) or re.search(r"Lost task (\d+)\.", str(error))
-    if found is None or "PYTHON_EXCEPTION" in str(error):
-        raise error
-    reason = "its Python process died" if "exited unexpectedly" in str(error) else "its task failed"
-    lost = PartyLost(f"{spec.called(int(found[1]))} stopped answering: {reason}.")
-    lost.__cause__ = error
-    return lost
-
-
-# -- Spark itself ------------------------------------------------------------------------------------------------------
-
-
-def _session() -> Any:
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as missing:
-        raise MissingExtra("the spark engine", "spark") from missing
-    if (active := SparkSession.getActiveSession()) is not None:
-        return active
-    prepare_environment()
-    builder = SparkSession.builder.master(f"local[{max(2, os.cpu_count() or 2)}]").appName("coterie")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
-
-
-def prepare_environment() -> None:
-    """Tell Spark where Java and Python are, unless somebody has, and to stay on this machine."""
-    java = _java()
-    if java is None:
-        raise InvalidInput(
-            "Spark needs Java 17 or newer: install it (Debian: apt install default-jre-headless) or set JAVA_HOME."
-        )
-    os.environ.setdefault("JAVA_HOME", str(java))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-
-def _java() -> Path | None:
-    """Where Java is: JAVA_HOME, or on the path."""
-    if home := os.environ.get("JAVA_HOME"):
-        return Path(home)
-    if java := shutil.which("java"):
-        return Path(java).resolve().parents[1]
-    return None

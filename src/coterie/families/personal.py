@@ -62,7 +62,7 @@ class PersonalFamily(Family):
     def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
         own = {name: value for name, value in problem.settings()["personal"].items() if value is not None}
         named = own["predictors"] if isinstance(own["predictors"], str) else own["predictors"]["name"]
-        chosen = ("count", "beta", "mu", "lam", "delta", "norm")
+        chosen = ("count", "beta", "mu", "lam", "delta", "norm", "constant")
         return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
 
     def described(self, settings: dict[str, Any]) -> str:

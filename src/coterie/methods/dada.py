@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent, remembered
+from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, UnknownName
@@ -48,7 +48,7 @@ from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
-from coterie.personal import Personal, confidence, margins
+from coterie.personal import Personal, confidence, curvature, margins, pooled_step
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Ask, Publication, Talk
@@ -61,6 +61,7 @@ HEAD = 2
 class _Tuning(Tuning):
     trials: float = tuned(10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h.")
     remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
+    common_steps: int = tuned(30, "Steps on everybody's rows that models may begin with.")
     inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
 
 
@@ -122,6 +123,8 @@ class Dada(Method[State]):
     """At most so many neighbours: those most alike (Remark 1); None: as many as h wants."""
     revisit: bool = True
     """Whether a graph step also sets the weights of all neighbours again: two numbers more for each."""
+    begin: str = "zeros"
+    """Where boosted models begin: at "zeros" as published, or near the "global" one, by steps on everybody's rows."""
     cache: bool = True
     """Whether users keep the models that they were sent in graph steps (Appendix C)."""
     alternations: int = 5
@@ -135,6 +138,7 @@ class Dada(Method[State]):
             "graph_step": ("exact", "gradient"),
             "likeness": ("models", "trials"),
             "schedule": ("auto", "paper"),
+            "begin": ("zeros", "global"),
         }.items():
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
@@ -160,8 +164,9 @@ class Dada(Method[State]):
         return replace(self, learn=learn), problem
 
     def settings(self) -> dict[str, Any]:
-        """Name and parameters; a factor that is not given is not named, as in older files."""
-        return {name: x for name, x in super().settings().items() if name != "graph_factor" or x is not None}
+        """Name and parameters; newer ones are named where they are given, so that older files stay what they were."""
+        usual = {"graph_factor": None, "begin": "zeros"}
+        return {name: x for name, x in super().settings().items() if name not in usual or x != usual[name]}
 
     # -- when what is done --------------------------------------------------------------------------------------------
 
@@ -206,6 +211,9 @@ class Dada(Method[State]):
         problem = agent.problem
         assert isinstance(problem, Personal)
         x = np.zeros(HEAD + problem.base.count)
+        if self.begin == "global" and problem.norm == "l1":
+            for _ in range(TUNING.common_steps):
+                x[HEAD:] = yield from pooled_step(agent, x[HEAD:])
         x[0] = sum(agent.ties)
         x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
         nobody = np.empty(0, np.intp)
@@ -236,7 +244,7 @@ class Dada(Method[State]):
             pull, degree, mu = np.zeros(alpha.size), 1.0, 0.0
         s, q = degree * confidence(agent), mu * degree
         if problem.norm == "l2":
-            descent_step(A, alpha, pull, s, q, problem.beta, _curvature(agent), TUNING.inner_steps)
+            descent_step(A, alpha, pull, s, q, problem.beta, curvature(agent), TUNING.inner_steps)
             changed = alpha.size
         elif self.step == "pairwise":
             changed = pairwise_step(A, alpha, pull, s, q, problem.beta)
@@ -331,20 +339,9 @@ class Dada(Method[State]):
         if state.told is None:
             return Publication(state.x, HEAD, sparse, state.changed, state.peers)
         peers, weights, trials, new = state.told
-        numbers = (
-            zip(weights.tolist(), trials.tolist(), strict=True)
-            if self.likeness == "trials"
-            else weights[:, None].tolist()
-        )
-        notes = {int(peer): tuple(note) for peer, note in zip(peers, numbers, strict=True)}
+        numbers = (weights, trials) if self.likeness == "trials" else (weights,)
+        notes = {int(peer): tuple(note) for peer, note in zip(peers, np.transpose(numbers).tolist(), strict=True)}
         return Publication(state.x, HEAD, sparse, 0, (), notes, tuple(int(peer) for peer in peers[new > 0]))
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(state.x[HEAD:], np.concatenate([state.peers.astype(float), state.weights]))
-
-
-@remembered
-def _curvature(agent: Agent) -> float:
-    """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
-    A = margins(agent)
-    return float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0

@@ -34,8 +34,8 @@ from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
 EXPECTED_ROUNDS = {"few": 14.0, "many": 9.5}
-"""What "auto" assumes, for κ = 1. Where columns are few, half as many again as usual: correlated ones take far more, and
-`newton` is at hand."""
+"""What "auto" assumes, for κ = 1. Where columns are few, half as many again as usual: correlated ones take far more,
+and `newton` is at hand."""
 EXPECTED_SHARED = 8e5, 500.0
 """Multiplications in a round that all agents do alike, and for each column."""
 

@@ -15,10 +15,10 @@ from coterie.methods.dada import Dada
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.networks import Network
-from coterie.personal import Personal, margins, pooled_slope
+from coterie.personal import Personal, pooled_step
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
-from coterie.words import Sum, Talk
+from coterie.words import Talk
 
 
 @dataclass(frozen=True)
@@ -103,33 +103,7 @@ class Global(Method[GlobalState]):
         return GlobalState(point.w.astype(float))
 
     def round(self, agent: Agent, state: GlobalState, t: int) -> Talk[GlobalState]:
-        assert isinstance(agent.problem, Personal)
-        beta, alpha = agent.problem.beta, state.alpha
-        value, g = yield from pooled_slope(agent, alpha)
-        toward = np.zeros(alpha.size)
-        best = int(np.argmax(np.abs(g)))
-        toward[best] = -beta * np.sign(g[best])
-        heights = np.where(alpha != 0, beta * np.sign(alpha) * g, -np.inf)
-        worst, slack = int(np.argmax(heights)), 1 - float(np.abs(alpha).sum()) / beta
-        away, largest = np.zeros(alpha.size), slack
-        if heights[worst] > 0 or slack <= 1e-12:
-            away[worst] = beta * np.sign(alpha[worst])
-            largest = abs(alpha[worst]) / beta
-        A = margins(agent)
-        margin, change = A @ alpha, A @ (toward - away)
-        low, high = largest * 2.0 ** (1 - TUNING.grid), largest
-        for _ in range(2):
-            steps = np.geomspace(low, high, TUNING.grid)
-            # exp(−margins) relative to the pooled loss at γ = 0, which everybody knows
-            exponents = np.minimum(-(margin[:, None] + change[:, None] * steps) - value, 700.0)
-            sums = yield Sum(np.exp(exponents).sum(axis=0))
-            place = int(np.argmin(sums))
-            low, high = steps[max(place - 1, 0)], steps[min(place + 1, TUNING.grid - 1)]
-        step = float(steps[place]) if sums[place] < 1.0 else 0.0
-        moved = alpha + step * (toward - away)
-        if step == largest and away.any() and worst != best:
-            moved[worst] = 0.0
-        return GlobalState(moved)
+        return GlobalState((yield from pooled_step(agent, state.alpha, TUNING.grid)))
 
     def point(self, agent: Agent, state: GlobalState) -> Point:
         return Point(state.alpha)

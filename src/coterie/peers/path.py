@@ -28,7 +28,7 @@ from coterie.session.folds import (
     refuse_lonely,
     without,
 )
-from coterie.session.strengths import grid, slope_at_constant
+from coterie.session.strengths import grid, knob, slope_at_constant
 
 
 def path_together(fits: Fits) -> Path:
@@ -46,7 +46,8 @@ def path_together(fits: Fits) -> Path:
     problems = [study.make_problem(strength) for strength in strengths]
     results: list[Result] = []
     for place, problem in enumerate(problems):
-        fits.say(f"strength {place + 1} of {len(problems)}: {strengths[place]:.4g}")
+        called = knob(problem.penalty.settings())
+        fits.say(f"{called} {place + 1} of {len(problems)}: {strengths[place]:.4g}")
         results.append(whole(fits.fit(problem, before=results[-1] if results else None)[0]))
     methods = [str(result.certificate.settings["method"]["name"]) for result in results]
     scores = np.empty((asked.cv, len(problems)))
@@ -77,7 +78,7 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
     if fits.classes is None:
         return deal(rows, study.split, cv, study.seed)[me], Cost()
     problem = study.make_problem().with_classes(fits.classes)
-    labels = np.arange(len(fits.classes), dtype=float) if problem.outputs > 1 else np.array([-1.0, 1.0])
+    labels = np.arange(len(fits.classes), dtype=float) if problem.family != "linear" else np.array([-1.0, 1.0])
     transport, y = fits.transport(), fits.table.y
 
     def usable(attempt: int) -> list[Indices] | None:

@@ -36,6 +36,7 @@ from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
 from coterie.session.finish import proven_again
 from coterie.session.setup import no_network, with_offset
+from coterie.session.strengths import knob
 from coterie.transport.edge import printable
 from coterie.verify import Verification, contradictions, described, differences
 
@@ -151,7 +152,8 @@ def _brought(
     """What this party claims, and what it puts on the table for it."""
     study, settings = session.study, certificate.settings
     graph = study.make_network()
-    strength = None if study.path is None else float(settings["problem"]["penalty"]["strength"])
+    penalty = settings["problem"]["penalty"]
+    strength = None if study.path is None else float(penalty[knob(penalty)])
     problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
     if family_of(problem).graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
@@ -182,8 +184,9 @@ def _objections(session: Session, certificate: Certificate, model: Any, table: T
     if (study.prepare is None) != (model.preparation is None):
         objections.append("its model is prepared otherwise than the study says")
     tried = None if study.path is None else study.path.strengths
-    if tried is not None and certificate.settings["problem"]["penalty"]["strength"] not in tried:
-        objections.append("its certificate is about a strength that is not in [path]")
+    penalty = certificate.settings["problem"]["penalty"]
+    if tried is not None and penalty[knob(penalty)] not in tried:
+        objections.append(f"its certificate is about a {knob(penalty)} that is not in [path]")
     # Files of earlier versions hold the plain digest of the data.
     if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
         objections.append("its data is not the data that was certified")

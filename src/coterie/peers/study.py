@@ -55,7 +55,7 @@ from coterie.rounds import Limits
 from coterie.session.preparing import check_problem as check_preparation
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import check_problem
-from coterie.session.strengths import COUNT, check_strength, check_strengths
+from coterie.session.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of
 from coterie.survival import ROLES
 from coterie.transport.layout import Layout
 
@@ -192,7 +192,11 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
             return Shared(**{"loss": "logistic", **self.problem})
         if self.split == "users":
             return problem_of_users(**self.problem)
-        chosen = {} if self.path is None else {"strength": 1.0 if strength is None else strength}
+        chosen = (
+            {}
+            if self.path is None
+            else {knob_of(self.problem.get("penalty", "none")): 1.0 if strength is None else strength}
+        )
         return Problem(**{**self.problem, **chosen})
 
     @property
@@ -370,9 +374,10 @@ def _check_path(path: str | Path, study: Study) -> None:
     asked = study.path
     if asked is None:
         return
-    if "strength" in study.problem or study.split == "users":
-        wrong = "leave strength out of [problem]" if study.split != "users" else "a study of users has none"
-        raise InvalidInput(f"{path}: [path] chooses the strength: {wrong}.")
+    given = [name for name in KNOBS if name in study.problem]
+    if given or study.split == "users":
+        wrong = f"leave {given[0]} out of [problem]" if study.split != "users" else "a study of users has none"
+        raise InvalidInput(f"{path}: [path] chooses the {given[0] if given else 'strength'}: {wrong}.")
     if study.split == "features" and asked.strengths is None:
         raise InvalidInput(f"{path}: for split = 'features', [path] names the strengths, e.g. strengths = [1.0, 0.1].")
     try:

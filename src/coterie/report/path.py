@@ -62,7 +62,7 @@ def _headline(path: Path) -> str:
     if path.scores is None:
         return f"{len(path.strengths)} strengths of the penalty"
     rule = "the least loss" if path.rule == "best" else "within one standard error of the least loss"
-    return f"Strength {number(path.chosen_strength, 4)}: {rule} on rows kept back"
+    return f"{path.knob.capitalize()} {number(path.chosen_strength, 4)}: {rule} on rows kept back"
 
 
 def _story(path: Path) -> str:
@@ -89,18 +89,19 @@ def _cards(path: Path) -> str:
 
 
 def _all(path: Path) -> str:
-    heads = ["strength", "ended", "objective", "relative gap", "not zero", "rounds", "sent"]
+    low_rank = hasattr(path.results[0].model, "rank_")
+    heads = [path.knob, "ended", "objective", "relative gap", "rank" if low_rank else "not zero", "rounds", "sent"]
     heads += [] if path.scores is None else ["loss, rows kept back", "standard error"]
     rows = []
     for place, (row, result) in enumerate(zip(path.table(), path.results, strict=True)):
         chosen = path.scores is not None and place == path.chosen
-        strength = number(row["strength"], 5)
+        strength = number(row[path.knob], 5)
         cells = [
             f'<span class="winner">{strength} ★</span>' if chosen else strength,
             status_mark(result.status),
             number(row["objective"], 8),
             f"{row['relative gap']:.1e}",
-            f"{row['nonzero']:,}",
+            f"{row['rank' if low_rank else 'nonzero']:,}",
             f"{row['rounds']:,}",
             format_bits(result.bill.total.bits),
         ]

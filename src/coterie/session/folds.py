@@ -17,6 +17,8 @@ from coterie.arrays import FloatArray, product
 from coterie.data import Table
 from coterie.data.table import Indices
 from coterie.errors import InvalidData, InvalidProblem
+from coterie.factors import apart
+from coterie.tasks import Means
 from coterie.words import Sum, Talk
 
 ATTEMPTS = 1000
@@ -114,7 +116,22 @@ def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
         here = agent.data.y is not None
         mine = agent.loss.value(scores, agent.exact_labels, agent.data.weights) if here else 0.0
         weight = agent.weight if here else 0.0
+    elif agent.family == "low-rank":
+        mine, weight = _loss_of_matrix(agent, w.astype(float)), agent.weight
     else:
         mine, weight = agent.at(w.astype(float)).losses, agent.weight
     losses, total = yield Sum(np.array([mine, weight]))
     return float(losses / total)
+
+
+def _loss_of_matrix(agent: Agent, w: FloatArray) -> float:
+    task, free = agent.problem.task, None
+    d = task.size(agent.data)[0]
+    if agent.problem.intercept:
+        free, w = Means(*apart(w[:, -1], d)), w[:, :-1]
+    lost = 0.0
+    for block in task.blocks(agent.data):
+        information = task.stats(block, "implicit", free)
+        information.reset(*apart(w, d))
+        lost += information.loss()
+    return lost

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from coterie.arrays import digest
 from coterie.data import Table, read, validated
-from coterie.data.remote import RemoteTable, Source
+from coterie.data.remote import RemoteTable, Source, keep
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 
@@ -63,7 +63,7 @@ def remote_tables(
     known = engine.ask([partial(summary_of, source, index, classification) for index, source in enumerate(sources)])
     tables, classes = prepare([one.placeholder() for one in known])
     fetches = [partial(_fetched, source, index, known, prepare, split) for index, source in enumerate(sources)]
-    digests = engine.ask([partial(_digest_of, fetch) for fetch in fetches])
+    digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
         RemoteTable(**vars(table), fetch=fetch, known_digest=found)
         for table, fetch, found in zip(tables, fetches, digests, strict=True)
@@ -97,5 +97,8 @@ def _fetched(source: Source, index: int, known: Sequence[_Known], prepare: Prepa
     return prepare(tables)[0][index]
 
 
-def _digest_of(fetch: Callable[[], Table]) -> str:
-    return fetch().digest()
+def _digest_of(fetch: Callable[[], Table], index: int) -> str:
+    table = fetch()
+    found = table.digest()
+    keep(index, found, lambda: table)  # for the run, see `with_data`
+    return found

@@ -6,6 +6,9 @@ The first strength is the least at which all coefficients are 0: prox_g(q) = 0. 
 it is the strength at which scores are less than a tenth of the labels' scale from the constant:
 
     w ≈ q/λ,   √(mean (x·w)²) ≤ √trace(S) ‖q‖/λ   with S the covariance of the columns
+
+For a ball, the radius takes the place of the strength, from a small one up. P is convex, so that no model in a ball of
+less than P/‖q‖ (in the dual norm) loses nothing: radii are multiples of it.
 """
 
 from __future__ import annotations
@@ -19,9 +22,12 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number
+from coterie.certificate.intercepts import information_of
 from coterie.certificate.introduction import best_constant
 from coterie.errors import InvalidProblem
 from coterie.families import family_of
+from coterie.penalties import PENALTIES
+from coterie.penalties.ball import Ball
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
@@ -32,20 +38,36 @@ SPARSE, SMOOTH = 1e-3, 1e-5
 MOVED = 0.1
 """How far, as a share of the labels' scale, scores move at the first strength of a penalty that gives no zeros."""
 HALVINGS = 60
+SMALLEST, LARGEST = 0.25, 64.0
+"""The first and the last radius of a ball, in units of that in which a model could lose nothing."""
+PRODUCTS = 10
+"""Power iterations that say how large the slope of a matrix is."""
+KNOBS = ("strength", "radius")
+"""What a path is about: the strength of a penalty, or the radius of a ball."""
 
 
 def with_strength(problem: Problem, strength: float) -> Problem:
-    """The same problem with another strength of the penalty."""
+    """The same problem with another strength of the penalty, or radius of the ball."""
     check_strength(problem)
-    changed: Any = replace(problem.penalty, strength=float(strength))  # type: ignore[call-arg]
+    changed: Any = replace(problem.penalty, **{knob(problem.penalty.settings()): float(strength)})
     return problem.changed(penalty=changed)
+
+
+def knob(settings: dict[str, Any]) -> str:
+    """What a path is about, from the settings of a penalty: "strength", or "radius" of a ball."""
+    return next((name for name in KNOBS if name in settings), KNOBS[0])
+
+
+def knob_of(penalty: str) -> str:
+    """The same from the name of a penalty."""
+    return knob(vars(PENALTIES[penalty])["__dataclass_fields__"]) if penalty in PENALTIES else KNOBS[0]
 
 
 def check_strength(problem: Problem) -> None:
     """Refuse a problem whose penalty has no strength to choose."""
-    if not hasattr(getattr(problem, "penalty", None), "strength"):
+    if not any(hasattr(getattr(problem, "penalty", None), name) for name in KNOBS):
         what = family_of(problem).words(problem)
-        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2.")
+        raise InvalidProblem(f"{what}: this penalty has no strength; use l1 or l2, or a ball, which has a radius.")
 
 
 def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
@@ -60,12 +82,28 @@ def check_strengths(strengths: Sequence[float]) -> tuple[float, ...]:
 
 
 def slope_at_constant(agent: Agent) -> Talk[FloatArray]:
-    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced."""
+    """q: the gradient of the mean loss at coefficients of 0 and the best intercept, of an agent that was introduced.
+
+    Of a low-rank model, the size of that gradient, a matrix.
+    """
+    if agent.problem.family == "low-rank":
+        return (yield from _size_of_matrix(agent))
     w = np.zeros(agent.design.shape[1])
     if agent.problem.intercept:
         w[-agent.problem.outputs :] = yield from _constants(agent)
     total = yield Sum(agent.at(w).adjoint.astype(float))
     return agent.problem.coefficients(total) / agent.total
+
+
+def _size_of_matrix(agent: Agent) -> Talk[FloatArray]:
+    information = information_of(agent, "auto")
+    v = agent.common_random(0).standard_normal(agent.problem.task.size(agent.data)[1]).astype(information.dtype)
+    size = 0.0
+    for _ in range(PRODUCTS):
+        u = yield Sum(information.times(v / (np.linalg.norm(v) or 1.0)))
+        size = float(np.linalg.norm(u))
+        v = yield Sum(information.times_transposed(u / (size or 1.0)))
+    return np.array([size / agent.total])
 
 
 def _constants(agent: Agent) -> Talk[Any]:
@@ -82,6 +120,9 @@ def grid(agent: Agent, q: FloatArray, count: int = COUNT) -> tuple[float, ...]:
     length = float(np.linalg.norm(q))
     if not length > 0:
         raise InvalidProblem("no column has anything to do with the labels, so no strength is better than another.")
+    if isinstance(ball := agent.problem.penalty, Ball):
+        unit = agent.known.gap_unit / (length if ball.for_matrices else ball.dual_norm(q))
+        return tuple(np.geomspace(SMALLEST * unit, LARGEST * unit, count).tolist())
     zeros = _least_with_zeros(agent.problem, q)
     ratio = SMOOTH if zeros is None else SPARSE
     top = _spread(agent) * length / (MOVED * agent.known.label_scale) if zeros is None else zeros
