@@ -142,18 +142,20 @@ def chosen(case: Case, data: Any, link: str) -> str:
 
 INTRODUCTION = """# How good auto's choice is
 
-`method="auto"` takes the method that a [cost model](second-order.md#what-auto-assumes) expects to be the fastest. This page compares it
-with the best of all methods that apply, measured one by one, to a proven relative gap of 1e-6. The model was calibrated on twenty
-problems that are made for it, and tested on twenty others: data that scikit-learn makes or ships. Both sets were fixed before anything
-was calibrated (`benchmarks/auto_problems.py`).
+`method="auto"` takes the method that a [cost model](second-order.md#what-auto-assumes) expects to be the fastest.
+This page compares it with the best of all methods that apply, measured one by one, to a proven relative gap of 1e-6.
+The model was calibrated on twenty problems that are made for it, and tested on twenty others: data that scikit-learn
+makes or ships. Both sets were fixed before anything was calibrated (`benchmarks/auto_problems.py`).
 
-Time on a link is measured work (processor time) plus what the bill says of bits and latency. In memory one machine does the work of all
-agents; on a link each agent has a machine of its own. A ratio of 1 means that `auto` took the best method; the goal is 2 at most.
+Time on a link is measured work (processor time) plus what the bill says of bits and latency. In memory one machine
+does the work of all agents; on a link each agent has a machine of its own. A ratio of 1 means that `auto` took the
+best method; the goal is 2 at most.
 
-**The test set is not untouched.** With numbers of the calibration set alone, 5 of the first 27 entries of the test set were above 2:
-`auto` took `lbfgs-rows` on few correlated columns, for photographs (3.6 in memory, 4.8 at 1 ms) and cancer pairs (it did not end within
-the limit). Three numbers were then changed: the rounds of `lbfgs-rows` on few columns (half as many again), the speed of dense products
-(twice) and how many steps conjugate gradients take. The tables show what `auto` chooses now; a clean number needs a third set.
+**The test set is not untouched.** With numbers of the calibration set alone, 5 of the first 27 entries of the test
+set were above 2: `auto` took `lbfgs-rows` on few correlated columns, for photographs (3.6 in memory, 4.8 at 1 ms) and
+cancer pairs (it did not end within the limit). Three numbers were then changed: the rounds of `lbfgs-rows` on few
+columns (half as many again), the speed of dense products (twice) and how many steps conjugate gradients take. The
+tables show what `auto` chooses now; a clean number needs a third set.
 
 A run does not yet compare its rounds with what was expected, and does not change its method on the way.
 
