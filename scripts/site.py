@@ -21,6 +21,7 @@ from notebooks import TUTORIALS, notebook
 ROOT = Path(__file__).parents[1]
 ORDER = {
     "Start": ["index.md", "quick-start.md", "estimators.md", "which-method.md", "concepts.md"],
+    "Coming from": ["from-scikit-learn.md", "from-spark.md", "from-datashield.md"],
     "Tutorials": "tutorials",
     "Data and models": [
         "description.md",
@@ -32,9 +33,9 @@ ORDER = {
         "personal.md",
     ],
     "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
-    "Engines": "engines",
+    "Engines": ["engines", "gpu.md"],
     "Papers": "papers",
-    "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
+    "Results": ["benchmarks.md", "cluster-benchmarks.md", "gallery.md", "second-order.md"],
     "Extend": [
         "add-a-loss.md",
         "add-a-method.md",

@@ -15,6 +15,7 @@ For whoever writes a page:
   ends so; `<!-- times differ -->` for measured seconds; `<!-- numbers differ: reason -->` for all numbers;
   `<!-- file: PATH -->` writes the block to that file; `<!-- insert into PATH before: TEXT -->` puts it there.
 - A picture that a page saves is shown below its block: `figure.savefig("name.svg")`, then `![words](name.svg)`.
+- `<!-- slow: reason -->` anywhere on a page: it runs in `make test-slow` only.
 - A page that adds files to src/ runs in a copy of the repository, and there "$ pytest" lines run too.
 """
 
@@ -183,6 +184,10 @@ class Outcome:
 
 def changes_the_source(page: Path) -> bool:
     return any(block.note.startswith("file: src/") for block in blocks(page))
+
+
+def is_slow(page: Path) -> bool:
+    return "<!-- slow: " in page.read_text()
 
 
 def put_in_place(block: Block, folder: Path) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 
 from coterie.arrays import FloatArray, is_sparse, is_tensor, product
 
@@ -81,6 +82,11 @@ class NumpyBackend:
             return float(np.linalg.norm(self.gram(X, R))) ** 2
         kernel = X @ X.T
         return float(np.vdot(kernel.toarray() if is_sparse(kernel) else kernel, R @ R.T))
+
+    def largest_eigenvalue(self, M: FloatArray) -> float:
+        """λmax(MᵀM) of an array in float64."""
+        last = M.shape[1] - 1
+        return float(scipy.linalg.eigvalsh(M.T @ M, subset_by_index=(last, last), check_finite=False)[0])
 
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         """diag(factors) X."""
@@ -201,6 +207,7 @@ class TorchBackend:
         self.summed: Any = torch.float32 if X.dtype in (torch.bfloat16, torch.float16) else X.dtype
         self.dtype: np.dtype[Any] = np.dtype(np.float64 if self.summed == torch.float64 else np.float32)
         self.fast = X.device.type == "cuda"
+        self._sorted: tuple[Any, Any, Any] | None = None
 
     def here(self, v: Any) -> Any:
         """v as the large arrays are, in the precision of sums."""
@@ -242,6 +249,10 @@ class TorchBackend:
         """‖Xᵀ R‖²_F."""
         return float(self.torch.linalg.norm(self.gram(X, R))) ** 2
 
+    def largest_eigenvalue(self, M: FloatArray) -> float:
+        there = self.torch.from_numpy(np.array(M)).to(self.device)
+        return float(self.torch.linalg.eigvalsh(there.T @ there)[-1])
+
     def scaled_rows(self, X: Any, factors: Any) -> Any:
         return X * factors.to(X.dtype).reshape(-1, *(1,) * (X.ndim - 1))
 
@@ -262,7 +273,12 @@ class TorchBackend:
         return self.gram(M, z)
 
     def count(self, labels: Any, z: Any, classes: int) -> Any:
-        return self.torch.zeros((classes, *z.shape[1:]), dtype=z.dtype, device=self.device).index_add_(0, labels, z)
+        # Rows class by class: a GPU that added as they come would do so in another order every time.
+        if self._sorted is None or self._sorted[0] is not labels:
+            lengths = self.torch.bincount(labels, minlength=classes)
+            self._sorted = labels, labels.argsort(stable=True), lengths
+        _, order, lengths = self._sorted
+        return self.torch.segment_reduce(z[order], "sum", lengths=lengths, unsafe=True, initial=0)
 
     def less_one(self, P: Any, labels: Any) -> Any:
         residual = P.to(self.summed, copy=True)

@@ -83,21 +83,24 @@ def plan(
 ) -> Plan:
     """Predict what `solve` with these arguments would take.
 
-    data    what `solve` takes, or two whole numbers: so many rows and columns of made-up data
+    data    what `solve` takes, or two whole numbers: rows and columns of made-up data, of which no more rows are made
+            than are fitted
     link    seconds per hop and bits per second
     """
     known = make_link(link)
     seed = whole_number("seed", seed, least=0)
     recipes = settings.get("prepare")
     prepare = None if recipes is None else Preparation.of(recipes)
-    given = attach_offset(_made_up(problem, data, seed), offset, split, prepare)
+    imagined = _imagined_rows(data)
+    given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
     tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare)
-    rows = count_rows(tables, split)
+    held = count_rows(tables, split)
+    rows = imagined or held
     common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
     chosen = method
     fits: list[tuple[int, Result, float]] = []
     for share in (1.0, 0.5) if rows > PART else (1.0,):
-        part = _part(tables, split, share * min(1.0, PART / rows), seed)
+        part = _part(tables, split, share * min(1.0, PART / held), seed)
         began = time.process_time()
         fit = solve(problem, part, method=chosen, engine="local", **{"max_seconds": PATIENCE_SECONDS, **common})
         spent = time.process_time() - began
@@ -115,7 +118,11 @@ def plan(
         slope = (at_part - of_a_fit(second, half_spent)) / (fitted - half)
         return at_part + np.maximum(slope, 0.0) * (rows - fitted)
 
-    bits = whole(lambda fit, _: np.array([cost.bits for cost in fit.bill.per_agent]) / max(1, fit.rounds))
+    def bits_a_round(fit: Result, _: float) -> Any:
+        return np.array([cost.bits for cost in fit.bill.per_agent]) / max(1, fit.rounds)
+
+    # Only where columns are apart do messages grow with the rows.
+    bits = whole(bits_a_round) if split == "features" else bits_a_round(first, spent)
     turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) / max(1, first.rounds) * rounds
     computing = whole(lambda fit, cpu: cpu / max(1, fit.rounds) / len(tables)) * rounds
     runner = find_engine(engine)
@@ -167,11 +174,16 @@ def _part(tables: Sequence[Table], split: str, share: float, seed: int) -> list[
     return parts
 
 
-def _made_up(problem: Problem, data: Any, seed: int) -> Any:
-    """Gaussian data of that shape with labels that follow a model and some noise; other data as it is."""
+def _imagined_rows(data: Any) -> int | None:
+    """How many rows are asked for, where data is to be made up."""
     if not (isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, int) for part in data)):
-        return data
-    n, d = (whole_number(noun, part) for noun, part in zip(("rows", "columns"), data, strict=True))
+        return None
+    return whole_number("rows", data[0])
+
+
+def _made_up(problem: Problem, data: Any, seed: int) -> Any:
+    """Gaussian data of that shape, or its first rows, with labels that follow a model and some noise."""
+    n, d = min(data[0], PART), whole_number("columns", data[1])
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)

@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from benchmarks import scale
 from benchmarks.baselines import run
 from benchmarks.baselines.cola import Cola
 from benchmarks.baselines.decentralised import Extra, Subgradient, Tracking
@@ -183,3 +184,13 @@ def test_cells_have_names_of_their_own_and_the_rows_of_a_stopped_run_stay(tmp_pa
     other.load()
     assert not other.rows
     assert "Coterie (auto)" in (tmp_path / "docs/benchmarks.md").read_text()
+
+
+def test_simulated_sums_take_what_the_tree_says():
+    path = co.networks.network("path", 5)
+    depth = path.tree().depth
+    assert scale.sum_seconds(path, 3, 0.5) == pytest.approx(3 * 2 * depth * 0.5)
+    assert scale.sum_seconds(path, 3, 0.5, work=2.0) == pytest.approx(3 * (2 * depth * 0.5 + 2.0))
+    alike = scale.sum_seconds(path, 50, 0.5, work=2.0)
+    for worse in ({"lost": 0.2}, {"tail": 1.0}, {"slow": 1.0}):
+        assert scale.sum_seconds(path, 50, 0.5, work=2.0, **worse) > 1.1 * alike

@@ -30,6 +30,7 @@ from tests.pages import (
     blocks,
     changes_the_source,
     commands,
+    is_slow,
     pictures,
     prints,
     prose,
@@ -63,7 +64,9 @@ def check_printed(page: Path, block: Block, printed: str, expected: str) -> None
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if not changes_the_source(p)], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] * is_slow(p)) for p in PAGES if not changes_the_source(p)],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_page_runs(page, tmp_path):
     for outcome in run(page, tmp_path):

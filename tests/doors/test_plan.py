@@ -135,3 +135,13 @@ def test_the_command(tmp_path):
     assert found["rounds"] >= 1
     assert len(found["bits_per_party"]) == 4
     assert found["seconds"] > 0
+
+
+def test_a_billion_rows_are_planned_without_being_made():
+    """Split by samples messages do not grow with the rows; split by features they do."""
+    problem = co.Problem("squared", "l2", 0.1)
+    small, large = (co.plan(problem, (rows, 8), agents=20, method="lbfgs-rows") for rows in (8000, 10**9))
+    assert large.bits_per_party == small.bits_per_party
+    assert "4,000 of 1,000,000,000 rows" in large.basis
+    thin, long = (co.plan(problem, (rows, 8), split="features", agents=4) for rows in (8000, 10**8))
+    assert long.bits > 1000 * thin.bits

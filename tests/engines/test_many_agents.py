@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 
 import numpy as np
@@ -9,6 +10,9 @@ import pytest
 
 import coterie as co
 from coterie import here
+from coterie.arrays import CentredDesign, Design
+from coterie.methods.moments import moment_message, second_moment, unpacked
+from coterie.transport import driver
 
 
 def peak_bytes(network, agents, rounds):
@@ -70,3 +74,34 @@ def test_who_is_not_alike_looks_alone():
         result = co.solve(co.Problem("logistic", "l2", 1e-2), data, agents=agents)
         assert result.status == "optimal"
         assert not any("cohort" in agent.scratch for agent in result.rerun[1].agents)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_small_agents_send_the_moments_that_others_send(intercept):
+    rng = np.random.default_rng(2)
+    X, s = rng.standard_normal((9, 5)) + 3.0, rng.standard_normal(9)
+    X[:, 2] = 3.0
+    centred = CentredDesign(X, intercept, X.mean(axis=0), 2.0)
+    for design in (Design(X, intercept), centred):
+        whole = second_moment(design, s)
+        message = moment_message(design, s, False, np.array([7.0]))
+        assert message[-1] == 7.0
+        np.testing.assert_allclose(message[:-1], whole[np.triu_indices(len(whole))], rtol=1e-12, atol=1e-12)
+    column = [0, 1, 2, 3, 4, 5][: centred.shape[1]]
+    assert not unpacked(message, len(column))[2, column[:5]].any()  # a constant column is nothing beside its mean
+
+
+def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
+    monkeypatch.setattr(driver, "MANY", 4)
+    seen = []
+    newton = co.methods.METHODS["newton"]
+    monkeypatch.setattr(newton, "round", lambda *a, taken=newton.round: seen.append(gc.isenabled()) or taken(*a))
+    for agents, enabled in ((3, True), (4, False)):
+        seen.clear()
+        co.solve(co.Problem("logistic", "l2", 1e-2), small(agents), agents=agents, method="newton", progress=False)
+        assert {*seen} == {enabled}
+        assert gc.isenabled()
+    monkeypatch.setattr(newton, "round", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        co.solve(co.Problem("logistic", "l2", 1e-2), small(4), agents=4, method="newton", progress=False)
+    assert gc.isenabled()

@@ -9,6 +9,7 @@ import pytest
 
 import coterie as co
 from coterie.arrays import CentredDesign, Design
+from coterie.certificate.low_rank import _spectral_norm
 from coterie.data import Table, leaves
 from coterie.errors import CoterieError
 from coterie.methods.costs import Sizes
@@ -160,6 +161,14 @@ def test_digests_do_not_depend_on_where_the_numbers_are(precision, device, monke
     assert leaves.fingerprint(tensor) == text
     wide[-1, -1] += 1
     assert Table(wide).digest() != tables[0].digest()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(700, 400), (400, 700)])
+def test_the_norm_of_a_large_gradient_is_bounded_from_above(shape, device):
+    G = RNG.standard_normal(shape)
+    found, exact = _spectral_norm(G, torch.zeros(1, device=device)), float(np.linalg.norm(G, 2))
+    assert exact <= found <= exact * (1 + 2e-12)
 
 
 def test_bad_tensors_are_refused():

@@ -4,8 +4,8 @@
     column_products(M, z)  = Mᵀ z       one program per chunk of rows and block of columns, then a sum over the chunks
     update_softmax(A, P, keep, x, v)    A ← keep·A + x vᵀ and P ← softmax of its rows, one program per row
 
-Each reads and writes every entry once; sums are taken in a fixed order. torch brings Triton along where it has CUDA;
-import this file only there.
+Each reads and writes every entry once, on the GPU where it lies; sums are taken in a fixed order. torch brings Triton
+along where it has CUDA; import this file only there.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
@@ -64,7 +64,8 @@ def row_products(M: Any, v: Any) -> Any:
     """M v for M whose rows are contiguous."""
     n, d = M.shape
     out = torch.empty(n, dtype=torch.float32, device=M.device)
-    _row_products[(triton.cdiv(n, ROWS),)](M, v, out, n, d, M.stride(0), ROWS, COLUMNS, num_warps=4)
+    with torch.cuda.device_of(M):
+        _row_products[(triton.cdiv(n, ROWS),)](M, v, out, n, d, M.stride(0), ROWS, COLUMNS, num_warps=4)
     return out
 
 
@@ -73,9 +74,9 @@ def column_products(M: Any, z: Any) -> Any:
     n, d = M.shape
     chunk = triton.cdiv(triton.cdiv(n, CHUNKS), ROWS) * ROWS
     partial = torch.empty((CHUNKS, d), dtype=torch.float32, device=M.device)
-    _column_products[(triton.cdiv(d, COLUMNS), CHUNKS)](
-        M, z, partial, n, d, M.stride(0), chunk, ROWS, COLUMNS, num_warps=4
-    )
+    grid = triton.cdiv(d, COLUMNS), CHUNKS
+    with torch.cuda.device_of(M):
+        _column_products[grid](M, z, partial, n, d, M.stride(0), chunk, ROWS, COLUMNS, num_warps=4)
     return partial.sum(0)
 
 
@@ -83,4 +84,6 @@ def update_softmax(A: Any, P: Any, keep: float, x: Any, v: Any) -> None:
     """A ← keep·A + x vᵀ and P ← softmax of its rows, for A and P of the same strides."""
     n, m = A.shape
     width = triton.next_power_of_2(m)
-    _update_softmax[(n,)](A, P, x, v, keep, m, A.stride(0), width, num_warps=max(1, min(8, width // 512)))
+    warps = max(1, min(8, width // 512))
+    with torch.cuda.device_of(A):
+        _update_softmax[(n,)](A, P, x, v, keep, m, A.stride(0), width, num_warps=warps)

@@ -125,6 +125,7 @@ def leaf_digests(words: Any, leaf: int = LEAF) -> bytes:
     count, blocks = 4 * words.numel() // leaf, leaf // 64
     constants = torch.from_numpy(CONSTANTS.view(np.int32)).to(words.device).view(torch.uint32)
     out = torch.empty(8 * count, dtype=torch.int32, device=words.device)
-    _leaves[(triton.cdiv(count, LANES),)](words, constants, out, count, blocks, LANES, num_warps=LANES // 32)
+    with torch.cuda.device_of(words):  # Triton launches on the current GPU, which may be another
+        _leaves[(triton.cdiv(count, LANES),)](words, constants, out, count, blocks, LANES, num_warps=LANES // 32)
     digests: bytes = out.cpu().numpy().tobytes()
     return digests

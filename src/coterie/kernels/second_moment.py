@@ -36,17 +36,27 @@ def add_second_moment(data: Any, indices: Any, indptr: Any, weights: Any, place:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_dense_moment(X: Any, weights: Any, triangle: Any) -> None:
-    """Add the upper triangle of Σ_i s_i x_i x_iᵀ, row by row, to the beginning of `triangle`: for a few dense rows."""
+def add_dense_moment(
+    X: Any, centre: Any, noise: float, unit: float, intercept: bool, weights: Any, triangle: Any
+) -> None:
+    """Add the upper triangle of Σ_i s_i z_i z_iᵀ, row by row, to the beginning of `triangle`: for a few dense rows.
+
+    z is x − c, which is rounding up to that share of c, and with an intercept the unit behind it.
+    """
     n, d = X.shape
+    z = np.empty(d + intercept)
+    z[d:] = unit
     for i in range(n):
         if weights[i] == 0.0:
             continue
-        place = 0
         for j in range(d):
-            scaled = weights[i] * X[i, j]
-            for k in range(j, d):
-                triangle[place] += scaled * X[i, k]
+            beside = X[i, j] - centre[j]
+            z[j] = 0.0 if abs(beside) <= noise * abs(centre[j]) else beside
+        place = 0
+        for j in range(z.size):
+            scaled = weights[i] * z[j]
+            for k in range(j, z.size):
+                triangle[place] += scaled * z[k]
                 place += 1
 
 

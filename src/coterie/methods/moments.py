@@ -147,13 +147,16 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
 
 def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
     """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
-    n, width = design.shape
-    if n * width * width > FEW or type(design.X) is not np.ndarray or type(design) is not Design or design.intercept:
+    (n, width), X = design.shape, design.X
+    if n * width * width > FEW or type(X) is not np.ndarray or type(design) not in (Design, CentredDesign):
         return packed(second_moment(design, weights, single=single), *more)
+    centre, unit = np.zeros(X.shape[1]), 1.0
+    if isinstance(design, CentredDesign):
+        centre, unit = design.centre, design.unit
     triangle = width * (width + 1) // 2
     message = np.zeros(triangle + sum(part.size for part in more))
     add: Any = add_dense_moment
-    add(design.X, weights, message)
+    add(X, centre, NOISE, unit, design.intercept, weights, message)
     for part in more:
         message[triangle : triangle + part.size] = part
         triangle += part.size

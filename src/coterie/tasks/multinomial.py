@@ -173,13 +173,8 @@ class _Softmax(OnBackend):
         return self.backend.cross_entropy(self.A, self.labels, self.weights, self._b)
 
     def inner(self) -> float:
-        # Σ_i s_i ⟨P_i − H_i, A_i⟩ is minus the slope of the way to 0
-        zero = self.backend.here(np.zeros(len(self.labels)))
-        return -float(self.slopes_to(zero, self.backend.here(np.zeros(self.classes)))[0])
-
-    def slopes_to(self, x: Any, v: Any) -> FloatArray:
-        """φ'(0), φ''(0) on the way to the scores x vᵀ."""
-        return self.backend.softmax_slopes(self.A, self.labels, self.weights, 0.0, 1.0, x, v, self._b)
+        # Σ_i s_i ⟨P_i − H_i, A_i⟩
+        return self.backend.total(self._residual(), self.A)
 
     def curvature(self, basis: FloatArray, image: Any, new: int) -> FloatArray:
         last = image[:, image.shape[1] - new :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
@@ -26,6 +27,8 @@ from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
 T = TypeVar("T")
 
 HEARD, TOLD = "heard", "told"
+MANY = 256
+"""Agents of one process during whose steps no garbage is collected: for 2,000 of them, it took a third of the time."""
 
 
 class Account(Protocol):
@@ -61,7 +64,15 @@ class Driver:
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
-        return self.converse([step(*row) for row in rows], purpose)
+        # Of many agents, Python would look for garbage among all that they hold, again and again, in vain.
+        pause = len(self.here) >= MANY and gc.isenabled()
+        if pause:
+            gc.disable()
+        try:
+            return self.converse([step(*row) for row in rows], purpose)
+        finally:
+            if pause:
+                gc.enable()
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end, step by step; what each came to."""

@@ -1,0 +1,185 @@
+"""How far it goes: growth in rows, columns, agents and users, measured; and a thousand organisations, simulated.
+
+    python -m benchmarks.scale            prints the tables of docs/scale.md, in about ten minutes on two cores
+    python -m benchmarks.scale sums       only those of one part: rows, columns, agents, users, plans or sums
+
+Seconds are processor time of one process. `sums` times a run's Sums on a tree of links with delays of their own: a
+message takes a latency that is drawn anew (lognormal), is sent again after a timeout if it is lost, and every party
+computes for a time that is drawn anew, too.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import coterie as co
+from coterie.engines.local import Local
+from coterie.networks import Network
+from coterie.transport.gossip import Gossip
+
+LOGISTIC = co.Problem("logistic", "l2", 1e-4, intercept=True)
+Row = Sequence[Any]
+
+
+def made(rows: int, columns: int, seed: int = 0) -> tuple[Any, Any]:
+    """Gaussian rows with labels that follow a logistic model."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((rows, columns))
+    return X, np.where(X @ rng.standard_normal(columns) / columns**0.5 + rng.logistic(size=rows) > 0, 1.0, -1.0)
+
+
+def fitted(data: Any, problem: Any = LOGISTIC, **how: Any) -> tuple[co.Result, float]:
+    """The result, and the processor time that it took."""
+    began = time.process_time()
+    return co.solve(problem, data, progress=False, **how), time.process_time() - began
+
+
+def rows() -> Iterator[Row]:
+    """Rows of 30 columns, eight agents."""
+    yield "rows", "method", "rounds", "s", "µs a row", "MB sent"
+    fitted(made(1000, 30))
+    for n in (10_000, 100_000, 1_000_000):
+        result, seconds = fitted(made(n, 30))
+        sent = result.bill.total.bits / 8e6
+        yield f"{n:,}", name(result), result.rounds, f"{seconds:.2f}", f"{1e6 * seconds / n:.1f}", f"{sent:.2f}"
+
+
+def columns() -> Iterator[Row]:
+    """Columns of 20,000 rows, eight agents."""
+    yield "columns", "method", "rounds", "s", "MB sent"
+    fitted(made(1000, 30))
+    for d in (30, 300, 1000):
+        result, seconds = fitted(made(20_000, d))
+        yield f"{d:,}", name(result), result.rounds, f"{seconds:.2f}", f"{result.bill.total.bits / 8e6:.2f}"
+
+
+def agents() -> Iterator[Row]:
+    """Agents of 10 rows and 10 columns: set-up and certificate, and what a round costs, for one agent."""
+    yield "agents", "method", "set-up and certificate, µs an agent", "µs an agent and round"
+    for method in ("newton", "lbfgs-rows", "proximal-1"):
+        for m in (100, 1000, 10_000):
+            how = {"agents": m, "method": method, "tol": 1e-15, "check_every": 10**6}
+            fitted(made(10 * m, 10), max_rounds=2, **how)
+            few, begun = fitted(made(10 * m, 10), max_rounds=2, **how)
+            many, ended = fitted(made(10 * m, 10), max_rounds=10, **how)
+            a_round = (ended - begun) / (many.rounds - few.rounds) / m
+            yield f"{m:,}", method, f"{1e6 * begun / m - 2e6 * a_round:.0f}", f"{1e6 * a_round:.0f}"
+
+
+def users() -> Iterator[Row]:
+    """Users with 20 rows each, who learn whom to learn from; messages may be lost or late."""
+    yield "users", "lost", "late by rounds", "gap after 100 rounds", "kB sent by a user", "µs a user and round"
+    for count, lost, late in ((100, 0.0, 0.0), (1000, 0.0, 0.0), (1000, 0.1, 0.0), (1000, 0.1, 2.0)):
+        X, y = made(20 * count, 2)
+        data = (X, y, np.repeat(np.arange(count), 20))
+        how = {"split": "users", "method": "dada", "tol": 1e-9, "engine": Local(Gossip(lost, late))}
+        result, seconds = fitted(data, co.Personal(mu=1.0, beta=5.0), max_rounds=100, **how)
+        sent, a_round = result.bill.total.bits / 8e3 / count, 1e6 * seconds / count / result.rounds
+        yield f"{count:,}", lost, late, f"{result.certificate.relative_gap:.2g}", f"{sent:.1f}", f"{a_round:.0f}"
+
+
+NETWORKS = {
+    "server": lambda m: co.networks.network("star", m),
+    "expander": lambda m: co.networks.network("expander", m, seed=0),
+    "lattice": lambda m: co.networks.network("lattice", m),
+    "ring": lambda m: co.networks.network("ring", m),
+}
+
+
+def plans(parties: int = 1000) -> Iterator[Row]:
+    """`co.plan` for a billion rows of 50 columns at 1,000 organisations, 20 ms and 100 Mbit/s."""
+    yield "network", "depth", "method", "rounds", "hops", "MB, busiest party", "GB, all", "s on the wire"
+    for place, make in NETWORKS.items():
+        network = make(parties)
+        for method in ("newton", "lbfgs-rows"):
+            found = co.plan(LOGISTIC, (10**9, 50), agents=parties, network=network, method=method)
+            busiest, everybody = max(found.bits_per_party) / 8e6, found.bits / 8e9
+            yield (
+                *(place, network.tree().depth, method, found.rounds, f"{found.turns:,}"),
+                *(f"{busiest:.2f}", f"{everybody:.2f}", f"{found.wire_seconds:.1f}"),
+            )
+
+
+def sum_seconds(
+    network: Network,
+    sums: int,
+    latency: float,
+    *,
+    tail: float = 0.0,
+    lost: float = 0.0,
+    retry: float = 1.0,
+    work: float = 0.0,
+    slow: float = 0.0,
+    seed: int = 0,
+) -> float:
+    """How long so many Sums take, up the tree and down again, if everybody waits for everybody.
+
+    tail, slow   the spread of a message's latency, and of a party's work: σ of a lognormal factor
+    lost, retry  the share of messages that are lost, and the seconds after which one is sent again
+    work         seconds that a party computes before each Sum
+    """
+    parents, rng = np.array(network.tree().parents), np.random.default_rng(seed)
+    depth = np.zeros(len(parents), int)
+    for _ in range(network.tree().depth):
+        depth = np.where(parents < 0, 0, depth[parents] + 1)
+    levels = [np.flatnonzero(depth == level) for level in range(1, depth.max() + 1)]
+    total = 0.0
+    for _ in range(sums):
+        up, down = (
+            latency * rng.lognormal(0.0, tail, len(parents)) + retry * (rng.geometric(1.0 - lost, len(parents)) - 1)
+            for _ in range(2)
+        )
+        ready = work * rng.lognormal(0.0, slow, len(parents))
+        for level in reversed(levels):
+            np.maximum.at(ready, parents[level], ready[level] + up[level])
+        heard = np.full(len(parents), ready[parents < 0].max())
+        for level in levels:
+            heard[level] = heard[parents[level]] + down[level]
+        total += float(heard.max())
+    return total
+
+
+WEATHER = {
+    "all alike": {},
+    "latencies spread": {"tail": 0.5},
+    "1 % lost": {"tail": 0.5, "lost": 0.01},
+    "stragglers": {"tail": 0.5, "lost": 0.01, "slow": 0.5},
+    "worse stragglers": {"tail": 0.5, "lost": 0.01, "slow": 1.5},
+}
+"""What goes wrong on the way, beside 20 ms a hop and 10 s of work before each Sum: a pass over a million rows."""
+
+
+def sums(parties: int = 1000) -> Iterator[Row]:
+    """Seconds of one Sum at 1,000 organisations, of which 10 are work, if everybody waits for everybody."""
+    networks = {place: make(parties) for place, make in NETWORKS.items()}
+    yield "what goes wrong", *networks
+    for what, settings in WEATHER.items():
+        took = [sum_seconds(network, 50, 0.02, work=10.0, **settings) / 50 for network in networks.values()]
+        yield what, *(f"{seconds:.1f}" for seconds in took)
+
+
+def name(result: co.Result) -> str:
+    """The method that was chosen."""
+    return str(result.certificate.settings["method"]["name"])
+
+
+PARTS = {part.__name__: part for part in (rows, columns, agents, users, plans, sums)}
+
+
+def main() -> None:
+    """Print the tables as Markdown."""
+    for wanted in sys.argv[1:] or PARTS:
+        print(f"\n{PARTS[wanted].__doc__}\n")
+        for place, row in enumerate(PARTS[wanted]()):
+            print("| " + " | ".join(map(str, row)) + " |", flush=True)
+            if not place:
+                print("|" + "---|" * len(row))
+
+
+if __name__ == "__main__":
+    main()
