@@ -35,7 +35,7 @@ ORDER = {
     "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
     "Engines": ["engines", "gpu.md"],
     "Papers": "papers",
-    "Results": ["benchmarks.md", "cluster-benchmarks.md", "gallery.md", "second-order.md"],
+    "Results": ["benchmarks.md", "scale.md", "cluster-benchmarks.md", "gallery.md", "second-order.md"],
     "Extend": [
         "add-a-loss.md",
         "add-a-method.md",
