@@ -33,9 +33,9 @@ ORDER = {
         "personal.md",
     ],
     "Between organisations": ["peers.md", "firewalls.md", "disclosure.md", "threat-model.md"],
-    "Engines": "engines",
+    "Engines": ["engines", "gpu.md"],
     "Papers": "papers",
-    "Results": ["benchmarks.md", "gallery.md", "second-order.md"],
+    "Results": ["benchmarks.md", "scale.md", "cluster-benchmarks.md", "gallery.md", "second-order.md"],
     "Extend": [
         "add-a-loss.md",
         "add-a-method.md",

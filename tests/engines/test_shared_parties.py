@@ -47,7 +47,8 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
     assert study.chooses
     assert "Sent to choose among models" in disclosure(study, names[1], tables[1])
     X, y = np.concatenate([t.X for t in tables]), np.concatenate([t.y for t in tables])
-    here = PersonalizedClassifier(method="shared", random_state=0).fit(X, y, np.repeat(names, 24))
+    local = co.engines.engine("local")  # with its fits of the same method
+    here = PersonalizedClassifier(method="shared", engine=local, random_state=0).fit(X, y, np.repeat(names, 24))
     assert sorted(names) == list(names), "users of one process are sorted"
     for k, result in enumerate(together(tmp_path, tables, names)):
         assert f"{here.choice_} was chosen by cross-validation at the users (pooled" in result.explanation

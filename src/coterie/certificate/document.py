@@ -211,13 +211,12 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
     return v
 
 
-def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
-    """Who takes part, from the agents' data."""
+def participants(agents: Sequence[Agent], leaves: bool = True) -> tuple[Participant, ...]:
+    """Who takes part, from the agents' data; see `Table.digest` for leaves."""
     rows = sum(agent.data.n for agent in agents)
-    hashed = counting(_hashed, "hashing", len(agents), rows)
-    digests = spread(hashed, agents, numbers_held(agents))
+
+    def hashed(agent: Agent) -> str:
+        return agent.data.digest(leaves)
+
+    digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
     return tuple(Participant(a.data.name, a.data.n, a.data.d, own) for a, own in zip(agents, digests, strict=True))
-
-
-def _hashed(agent: Agent) -> str:
-    return agent.data.digest()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, digest, is_sparse
+from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
 from coterie.data.leaves import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.errors import InvalidData
@@ -70,13 +70,14 @@ class Table:
         """Column j as errors call it: "column 'age'", or "column 3" where there are no names."""
         return f"column {j}" if self.columns is None else f"column {self.columns[j]!r}"
 
-    def digest(self) -> str:
+    def digest(self, leaves: bool = True) -> str:
         """SHA-256 over values, labels and what stands beside them in their order, whatever the memory layout.
 
         Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
+        Without leaves it is what certificates of large tables named before version 0.2.
         """
         rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
-        return digest(fingerprint(self.X), self.y, self.weights, *rest)
+        return digest(fingerprint(self.X) if leaves else host(self.X), self.y, self.weights, *rest)
 
     def take_rows(self, rows: Indices) -> Table:
         """Those rows in that order; a contiguous block shares memory with this table."""

@@ -254,7 +254,9 @@ class _Stage:
             self._ended.wait(WHY_SECONDS)
             error = next(iter(self._failure), None)
         text = str(error)
-        if re.search(r"No module named '(coterie|numpy|numba|scipy|msgspec|pyarrow)|PYTHON_VERSION_MISMATCH", text):
+        if re.search(
+            r"No module named '(coterie|pyspark|numpy|numba|scipy|msgspec|pyarrow)|PYTHON_VERSION_MISMATCH", text
+        ):
             told: CoterieError = InvalidInput(
                 "Spark's tasks run a Python that cannot import coterie. Set PYSPARK_PYTHON or spark.pyspark.python to "
                 f"one that can, on every machine, before the session starts; here, that is {sys.executable}."
