@@ -84,6 +84,7 @@ class Bounds(Study):
                     points > 0 and closest >= 1.0,
                     f"at {points} places on {graphs} of 3 graphs the bound is at least {closest:.3g} times the "
                     "excess risk",
+                    fails_if="the excess risk is above the bound at one T, or the bound says nothing at every T.",
                 )
             )
         return claims

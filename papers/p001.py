@@ -21,29 +21,31 @@ if TYPE_CHECKING:
 
 PAPER = "001: Dada, personalised boosting over a learned graph (Zantedeschi, Bellet, Tommasi)"
 FIXED, LEARNED, LINEAR, OURS = "Dada fixed", "Dada learned", "perso-linear", "ours: Dada learned"
-EXACT = "Dada learned, (3) solved exactly"
+KEPT = "Dada learned, first graph kept"
 LINEAR_LEARNED = "perso-linear learned"
 PUBLISHED = {"step": "frank-wolfe"}
+ALONE, FIRST = 60, 40
+"""Rounds in which Local converges before the graph starts, and in which a graph that is kept is learned from it."""
 PUBLISHED_GRAPH = {
-    "graph_step": "gradient", "graph_factor": 1.0, "likeness": "models", "schedule": "paper", "alternations": 3,
+    "graph_step": "gradient", "likeness": "models", "schedule": "paper", "alternations": 3, "alone": ALONE,
     "revisit": False,
 }  # fmt: skip
+KEPT_GRAPH = {**PUBLISHED_GRAPH, "alternations": 1, "graph_rounds": FIRST}
+"""(3) to its optimum for the models of Local, once: what the paper's first graph is."""
 METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
     FIXED: ("dada", PUBLISHED),
     LEARNED: ("dada", {**PUBLISHED, **PUBLISHED_GRAPH}),
-    EXACT: ("dada", {**PUBLISHED, **PUBLISHED_GRAPH, "graph_step": "exact", "revisit": True}),
+    KEPT: ("dada", {**PUBLISHED, **KEPT_GRAPH}),
     OURS: ("dada", {"local_steps": 10, "alternations": 3}),
     LINEAR: ("perso-linear", {}),
-    LINEAR_LEARNED: ("perso-linear", PUBLISHED_GRAPH),
+    LINEAR_LEARNED: ("perso-linear", KEPT_GRAPH),
     "local": ("local", {}),
     "global": ("global", {}),
 }
 SETTLED = {"global": 40, "local": 60, OURS: 80}
 """After so many rounds these are not run on: their curves go on level, as the baselines' in the paper."""
-UNSETTLED = (
-    "With these β, μ and λ, which are not cross-validated, the published graph stays dense; ours, in the same "
-    "figure, does not."
-)
+HEAD_START = {LEARNED: ALONE + 10, KEPT: ALONE + FIRST, LINEAR_LEARNED: ALONE + FIRST}
+"""Rounds before models learn together: marks are counted from there, as in the paper."""
 CLEAR = 0.01
 """By how much an accuracy must be higher to count as higher: less is noise with 100 test rows a user."""
 
@@ -97,8 +99,9 @@ def progress(
             data, rounds = make(seed), 0
             with TemporaryDirectory() as folder:
                 for place, mark in enumerate(marks):
-                    if min(mark, SETTLED.get(label, mark)) > rounds:
-                        rounds = min(mark, SETTLED.get(label, mark))
+                    wanted = HEAD_START.get(label, 0) + min(mark, SETTLED.get(label, mark))
+                    if wanted > rounds:
+                        rounds = wanted
                         result = fit(data, label, rounds, settings, seed, folder)
                     train[place] += np.mean(accuracies(result, data, "train"))
                     test[place] += np.mean(accuracies(result, data))
@@ -106,49 +109,70 @@ def progress(
                     near[place] += result.model.weights.nnz / len(result.model.users)
             ends.setdefault(label, result)
         count, method = len(settings["seeds"]), METHODS[label][0]
-        rounds_axis, known = np.array(marks, float), {"neighbours": float(near.max()) / count}
+        rounds_axis = np.array(marks, float)
         heights = (train / count, test / count, test / count, near / count)
         for panel, x, y in zip(panels, (rounds_axis, rounds_axis, bits / count, rounds_axis), heights, strict=False):
-            curves.append(Curve(panel, label, method, x, y, spent(result), known))
+            curves.append(Curve(panel, label, method, x, y, spent(result)))
     return curves, ends
 
 
-def common_claims(train: Mapping[str, Curve], test: Mapping[str, Curve], evidence: str, truth: float) -> list[Claim]:
+def densified(near: Mapping[str, Curve], test: Mapping[str, Curve]) -> str:
+    """Why the published alternation fails, in numbers of the same run: what updating the graph does to it."""
+    return (
+        f"The first graph, learned from Local's models alone, has {near[KEPT].last:.1f} neighbours and, kept, leads to "
+        f"{test[KEPT].last:.3f}; updated every 2,000 iterations, as printed, from models that were pulled together, it "
+        f"has {near[LEARNED].last:.1f} and leads to {test[LEARNED].last:.3f}."
+    )
+
+
+def common_claims(
+    train: Mapping[str, Curve], test: Mapping[str, Curve], near: Mapping[str, Curve], evidence: str, truth: float
+) -> list[Claim]:
     """What the paper says of both Moons: of the graph that is given, and of the published learned one.
 
-    `truth`: how many neighbours a user has in the given graph.
+    `near`: how many neighbours a user has in the learned graphs; `truth`: in the given one.
     """
     over = {label: train[label].last - test[label].last for label in test}
     others = max(test[label].last for label in ("global", LINEAR))
-    near = {label: test[label].chosen["neighbours"] for label in (LEARNED, OURS)}
+    why = densified(near, test)
+    higher = f"by less than {CLEAR} (our threshold)."
     return [
         Claim(
             "Dada-Fixed and Dada-Learned reduce the overfitting of Local.",
-            max(over[FIXED], over[LEARNED]) < over["local"],
+            max(over[FIXED], over[LEARNED]) <= over["local"] - CLEAR,
             "training less test accuracy: " + ", ".join(f"{label} {value:.3f}" for label, value in over.items()),
+            fails_if=f"one of them has training less test accuracy below that of Local {higher}",
         ),
         Claim(
             "Dada-Fixed has a higher test accuracy than Global and Perso-linear.",
             test[FIXED].last >= others + CLEAR,
             evidence,
+            fails_if=f"it is above one of them {higher}",
         ),
         Claim(
             "Dada-Learned has a higher test accuracy than Global and Perso-linear.",
             test[LEARNED].last >= others + CLEAR,
             "the same numbers",
-            UNSETTLED,
+            why,
+            cause="settings",
+            fails_if=f"it is above one of them {higher}",
         ),
         Claim(
             "Dada-Learned makes up for not knowing the graph: it is better than Local.",
             test[LEARNED].last >= test["local"].last + CLEAR,
             "the same numbers",
-            UNSETTLED,
+            why,
+            cause="settings",
+            fails_if=f"it is above Local {higher}",
         ),
         Claim(
             "The learned graph is always sparser than the true one (43 against 61 neighbours on the paper's Moons100).",
-            near[LEARNED] < truth,
-            f"at most {near[LEARNED]:.1f} neighbours (ours {near[OURS]:.1f}) against {truth:.1f}",
-            UNSETTLED,
+            0 < float(near[LEARNED].y.max()) < truth,
+            f"at most {near[LEARNED].y.max():.1f} neighbours (first graph kept {near[KEPT].y.max():.1f}, ours "
+            f"{near[OURS].y.max():.1f}) against {truth:.1f}",
+            why,
+            cause="settings",
+            fails_if="it has no edge, or as many neighbours as the true one at one mark.",
         ),
     ]
 
@@ -161,5 +185,5 @@ def drawn(numbers: Numbers, axes: Mapping[str, tuple[str, str]], columns: int = 
     return panels(
         numbers, list(axes), axes, columns=columns, log_x=log_x, log_y=False,
         hue=lambda c: INK if c.label == OURS else colour(c.method),
-        stroke=lambda c: {LEARNED: DASHED, LINEAR_LEARNED: DASHED, EXACT: DOTTED}.get(c.label, SOLID),
+        stroke=lambda c: {LEARNED: DASHED, LINEAR_LEARNED: DASHED, KEPT: DOTTED}.get(c.label, SOLID),
     )  # fmt: skip

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.stats import spearmanr
 
+from coterie.arrays import FloatArray
 from papers import datasets
 from papers.datasets import Dataset
 from papers.p001 import (
     CLEAR,
-    EXACT,
     FIXED,
+    HEAD_START,
+    KEPT,
     LEARNED,
     LINEAR,
     METHODS,
     OURS,
     PAPER,
-    UNSETTLED,
     accuracies,
     common_claims,
+    densified,
     drawn,
     fit,
     progress,
@@ -32,13 +34,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRAIN, TEST, BITS, ROWS, TEXT = "training", "test", "test, by bits", "by local rows", "test, random columns"
-SHOWN = (FIXED, LEARNED, EXACT, OURS, LINEAR, "local", "global")
+NEAR = "the learned graph"
+SHOWN = (FIXED, LEARNED, KEPT, OURS, LINEAR, "local", "global")
 EARLY = 2
 """The first so many marks are "earlier iterations"."""
 STABLE = 1.25
 """Up to so many times as many neighbours count as as many."""
 RECOVERED = 0.6
 """The share of the learned weights inside clusters from which on the clusters count as recovered; chance is 0.3."""
+CLOSED = 0.03
+"""A gap between accuracies that counts as closed."""
+INSIDE = "inside with "
+TENDS, POORLY = 0.2, 0.1
+"""A rank correlation that counts as a tendency, and a difference of accuracies as poor generalisation."""
 
 
 class Figure1(Study):
@@ -48,18 +56,22 @@ class Figure1(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "Moons: accuracy, communication, the learned graph (Fig. 1, 2, 3, 7)"
     quick: ClassVar[Mapping[str, Any]] = {
-        "marks": (5, 10, 20, 80, 200), "seeds": (0,), "count": 200, "beta": 10.0, "mu": 1.0, "lam": 10.0, "seed": 0,
-        "lams": (1.0, 100.0),
+        "marks": (2, 5, 20, 40), "seeds": (0, 1, 2), "text": (), "count": 200, "beta": 10.0, "mu": 1.0, "lam": 1000.0,
+        "lams": (0.1, 1000.0), "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
-        "marks": (5, 10, 20, 40, 80, 160, 320), "seeds": (0, 1, 2, 3, 4), "count": 200, "beta": 10.0, "mu": 1.0,
-        "lam": 10.0, "seed": 0, "lams": (1.0, 100.0),
+        "marks": (2, 5, 10, 20, 40, 80, 160), "seeds": (0, 1, 2, 3, 4), "text": (0,), "count": 200, "beta": 10.0,
+        "mu": 1.0, "lam": 1000.0, "lams": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "β, μ and λ are fixed here, not cross-validated. Columns beyond the moons are zeros, as in the authors' "
-        "program, but random in the last panel, as the text has it. As published, a graph step sets "
-        "only the weights that it drew, and Dada-Learned stays at the level of Local with these parameters. Ours tries "
-        "models on each other's rows."
+        "β, μ and λ are what three-fold cross-validation chooses among the paper's for the first graph. Marks are "
+        "rounds of learning together: "
+        "before "
+        "them Local converges, and the first graph is learned from it. Dada learned goes on as printed, 2,000 "
+        "iterations "
+        "of models, then 1,000 of the graph, with steps that suit the curvature; beside it the first graph is kept. "
+        "Columns beyond the moons are zeros, as in the authors' program, and random in the last panel of the larger "
+        "size, as the text has it. Ours tries models on each other's rows."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
@@ -69,116 +81,184 @@ class Figure1(Study):
         def text(seed: int) -> Dataset:
             return datasets.moons("paper", "random", seed=seed)
 
-        curves, ends = progress(zeros, SHOWN, settings, (TRAIN, TEST, BITS))
-        both, _ = progress(text, SHOWN, {**settings, "marks": settings["marks"][-2:]}, ("", TEXT, ""))
-        curves += [curve for curve in both if curve.panel == TEXT]
+        curves, ends = progress(zeros, SHOWN, settings, (TRAIN, TEST, BITS, NEAR))
+        curves = [curve for curve in curves if curve.panel != NEAR or "learned" in curve.label]
+        if settings["text"]:
+            few = {**settings, "marks": settings["marks"][-2:], "seeds": settings["text"]}
+            both, _ = progress(text, SHOWN, few, ("", TEXT, ""))
+            curves += [curve for curve in both if curve.panel == TEXT]
         data = zeros(settings["seeds"][0])
         rows, cluster = np.bincount(data.extras["user_train"].astype(int)), data.extras["clusters"]
         groups, truth = np.unique(rows), float((data.extras["graph"] > 0).sum() / len(rows))
-        for label in (FIXED, LEARNED, EXACT, OURS, "local"):
-            scores, W = accuracies(ends[label], data), ends[label].model.weights.toarray()
+        same = cluster[:, None] == cluster
+
+        def inside(result: Any) -> float:
+            W = result.model.weights.toarray()
+            return float(W[same].sum() / (W.sum() or 1.0))
+
+        for label in (FIXED, LEARNED, KEPT, OURS, "local"):
+            model: Any = ends[label].model
+            scores, W = accuracies(ends[label], data), model.weights.toarray()
             means = np.array([scores[rows == size].mean() for size in groups])
-            inside = float(W[cluster[:, None] == cluster].sum() / (W.sum() or 1.0))
-            known = {"inside": inside, "truth": truth}
-            if label in (LEARNED, OURS):
-                model: Any = ends[label].model
+            known = {"inside": inside(ends[label]), "truth": truth}
+            if label in (LEARNED, KEPT, OURS):
                 known["degree"] = float(spearmanr(model.confidence * model.losses, W.sum(axis=1))[0])
-            if label == LEARNED:
+            if label == KEPT:
                 for lam in settings["lams"]:
-                    graph = fit(data, LEARNED, settings["marks"][-1], settings, settings["seed"], lam=lam).model.weights
-                    known[f"λ = {lam:g}"] = float(graph.nnz / len(rows))
+                    graph = fit(data, KEPT, HEAD_START[KEPT] + 1, settings, settings["seed"], lam=lam)
+                    known[f"λ = {lam:g}"] = float(graph.model.weights.nnz / len(rows))
+                    known[f"{INSIDE}λ = {lam:g}"] = inside(graph)
             curves.append(Curve(ROWS, label, METHODS[label][0], groups.astype(float), means, {}, known))
         return Numbers(curves, ["Moons, 100 users", f"{len(settings['seeds'])} seed(s)"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         train, test, bits, rows, text = (numbers.panel(name) for name in (TRAIN, TEST, BITS, ROWS, TEXT))
-        ends = ", ".join(f"{label} {test[label].last:.3f} ({text[label].last:.3f})" for label in SHOWN)
+        near_by = numbers.panel(NEAR)
+        random = "".join([" (with random columns)"] if text else [])
+        ends = ", ".join(
+            f"{label} {test[label].last:.3f}" + (f" ({text[label].last:.3f})" if text else "") for label in SHOWN
+        )
         learned_first = float(np.mean(test[LEARNED].y[:EARLY] - test[FIXED].y[:EARLY]))
+        edges = float(near_by[LEARNED].y[:EARLY].min())
         few, many = slice(0, len(rows[FIXED].y) // 3), slice(-(len(rows[FIXED].y) // 3), None)
-        gain = [float(np.mean(rows[FIXED].y[part] - rows["local"].y[part])) for part in (few, many)]
+        gain = {
+            label: [float(np.mean(rows[label].y[part] - rows["local"].y[part])) for part in (few, many)]
+            for label in (FIXED, LEARNED, KEPT)
+        }
         gap = float(np.mean(rows[FIXED].y[many]) - np.mean(rows[FIXED].y[few]))
-        learned_gain = [float(np.mean(rows[LEARNED].y[part] - rows["local"].y[part])) for part in (few, many)]
         alone = [float(np.mean(rows["local"].y[part])) for part in (few, many)]
-        near = {key: value for key, value in rows[LEARNED].chosen.items() if key.startswith("λ = ")}
+        near = {key: value for key, value in rows[KEPT].chosen.items() if key.startswith("λ = ")}
+        within = {key: rows[KEPT].chosen[INSIDE + key] for key in near}
         budget = float(bits[LINEAR].x[-1])
         quickly = max((y for x, y in zip(bits[FIXED].x, bits[FIXED].y, strict=True) if x <= budget), default=0.0)
-        lag = [float(np.mean(rows[FIXED].y[part] - rows[LEARNED].y[part])) for part in (few, many)]
+        lag = {
+            label: [float(np.mean(rows[FIXED].y[part] - rows[label].y[part])) for part in (few, many)]
+            for label in (LEARNED, KEPT)
+        }
+        why, truth = densified(near_by, test), rows[LEARNED].chosen["truth"]
+        shares = {label: rows[label].chosen["inside"] for label in (LEARNED, KEPT, OURS)}
+        degrees = {label: rows[label].chosen["degree"] for label in (LEARNED, KEPT, OURS)}
+        listed = ", ".join(f"{key}: {value:.1f} ({within[key]:.2f})" for key, value in near.items())
         return [
-            *common_claims(
-                train, test, f"test accuracy with zeros (with random columns): {ends}", rows[LEARNED].chosen["truth"]
-            ),
+            *common_claims(train, test, near_by, f"test accuracy with zeros{random}: {ends}", truth),
             Claim(
                 "Dada-Fixed outperforms Dada-Learned.",
                 test[FIXED].last >= test[LEARNED].last + CLEAR,
-                f"{test[FIXED].last:.3f} against {test[LEARNED].last:.3f}",
+                f"{test[FIXED].last:.3f} against {test[LEARNED].last:.3f} ({test[KEPT].last:.3f} with its first graph)",
+                fails_if=f"its accuracy is not {CLEAR} higher at the end (our threshold).",
             ),
             Claim(
                 "Dada-Learned improves faster in earlier iterations.",
-                learned_first > 0,
-                f"by {learned_first:.3f} in the mean of rounds {', '.join(f'{x:g}' for x in test[FIXED].x[:EARLY])}",
+                edges > 0 and learned_first > 0,
+                f"by {learned_first:.3f} in the mean of rounds {', '.join(f'{x:g}' for x in test[FIXED].x[:EARLY])} "
+                "with "
+                f"{edges:.1f} neighbours or more",
+                "It starts from the same zeros as Dada-Fixed, with a graph of lighter and partly wrong edges; how "
+                "far the "
+                f"paper's was ahead it does not say. In this run: {_pairs(test[LEARNED].y, test[FIXED].y)} at the "
+                "marks.",
+                cause="unsaid",
+                fails_if="its graph has no edge then, or its mean accuracy there is not higher than that of "
+                "Dada-Fixed.",
             ),
             Claim(
                 "The learned graph approximately recovers the clusters.",
-                rows[LEARNED].chosen["inside"] >= RECOVERED,
-                f"share of the weights inside clusters {rows[LEARNED].chosen['inside']:.2f} "
-                f"(ours {rows[OURS].chosen['inside']:.2f}, chance 0.30)",
-                UNSETTLED,
+                shares[LEARNED] >= RECOVERED,
+                "share of the weights inside clusters: "
+                + ", ".join(f"{label} {value:.2f}" for label, value in shares.items())
+                + "; chance 0.30",
+                why,
+                cause="settings",
+                fails_if=f"less than {RECOVERED} of its weight is inside clusters (our threshold).",
             ),
             Claim(
                 "The learned graph is very stable with respect to λ.",
-                max(near.values()) <= STABLE * min(near.values()),
-                f"neighbours with {', '.join(f'{key}: {value:.1f}' for key, value in near.items())}; up to {STABLE:g} "
-                "times as many count as stable",
+                max(near.values()) <= STABLE * min(near.values()) and min(within.values()) >= RECOVERED,
+                f"neighbours of the first graph (share inside clusters) with {listed}",
+                "What is stable is that edges stay inside clusters, not how many there are; the paper says neither "
+                "what "
+                "it compared nor over which λ.",
+                cause="unsaid",
+                fails_if=f"one λ has more than {STABLE:g} times the neighbours of another, or a graph that has not "
+                "moved "
+                f"from chance to {RECOVERED} inside clusters (our thresholds).",
             ),
             Claim(
                 "Users of high confidence and high loss tend to have small degrees in the learned graph.",
-                rows[LEARNED].chosen["degree"] < -0.2,
-                f"rank correlation of confidence times loss with degree {rows[LEARNED].chosen['degree']:.2f} (ours "
-                f"{rows[OURS].chosen['degree']:.2f}); below −0.2 counts",
-                UNSETTLED,
+                degrees[LEARNED] < -TENDS,
+                "rank correlation of confidence times loss with degree: "
+                + ", ".join(f"{label} {value:.2f}" for label, value in degrees.items()),
+                fails_if=f"the correlation is not below −{TENDS} (our threshold).",
             ),
             Claim(
                 "Dada quickly reaches a high accuracy, by bits.",
-                quickly > float(bits[LINEAR].y.max()),
+                quickly >= float(bits[LINEAR].y.max()) + CLEAR,
                 f"{quickly:.3f} with the bits of Perso-linear at most, which reaches {bits[LINEAR].y.max():.3f}",
+                fails_if=f"with those bits it is less than {CLEAR} above Perso-linear (our threshold).",
             ),
             Claim(
                 "In so few dimensions Dada sends a bit more than Perso-linear.",
                 bits[FIXED].x[-1] > bits[LINEAR].x[-1],
                 f"{bits[FIXED].x[-1]:.2g} against {bits[LINEAR].x[-1]:.2g} bits after as many rounds",
-                "A wake-up of perso-linear sends its whole model here, one of Dada an index and a number.",
+                "Here perso-linear sends its model to all neighbours. In the paper two users exchange theirs, 2DZ = "
+                f"1,280 bits an iteration, and Dada's formula is a neighbour's Z + log n, {truth:.0f} × 39.6 = "
+                f"{39.6 * truth:,.0f} bits with the neighbours here; how many its Moons has it does not say.",
+                cause="settings",
+                fails_if="Dada has sent less after as many rounds.",
             ),
             Claim(
                 "Local does well on large local sets and generalises poorly on small ones.",
-                alone[1] >= alone[0] + 0.1,
+                alone[1] >= alone[0] + POORLY,
                 f"{alone[0]:.3f} in the smallest third, {alone[1]:.3f} in the largest",
+                fails_if=f"the thirds are less than {POORLY} apart (our threshold).",
             ),
             Claim(
                 "Dada-Learned outperforms Local especially on small local sets.",
-                learned_gain[0] > max(learned_gain[1], 0.0),
-                f"by {learned_gain[0]:.3f} in the smallest third, {learned_gain[1]:.3f} in the largest",
-                UNSETTLED,
+                gain[LEARNED][0] >= max(gain[LEARNED][1], 0.0) + CLEAR,
+                _by_third(gain[LEARNED], gain[KEPT]),
+                why,
+                cause="settings",
+                fails_if=f"its gain in the smallest third is not {CLEAR} above 0 and above that in the largest (our "
+                "threshold).",
             ),
             Claim(
                 "Dada-Fixed outperforms Local especially on small local sets.",
-                gain[0] > max(gain[1], 0.0),
-                f"by {gain[0]:.3f} in the smallest third, {gain[1]:.3f} in the largest",
+                gain[FIXED][0] >= max(gain[FIXED][1], 0.0) + CLEAR,
+                f"by {gain[FIXED][0]:.3f} in the smallest third, {gain[FIXED][1]:.3f} in the largest",
+                fails_if=f"its gain in the smallest third is not {CLEAR} above 0 and above that in the largest (our "
+                "threshold).",
             ),
             Claim(
                 "Dada-Fixed closes the gap between small and large local sets.",
-                abs(gap) <= 0.03,
-                f"{gap:.3f} between the largest and the smallest third; up to 0.03 counts as closed",
+                abs(gap) <= CLOSED,
+                f"{gap:.3f} between the largest and the smallest third",
+                fails_if=f"the thirds are more than {CLOSED} apart (our threshold).",
             ),
             Claim(
                 "Dada-Learned matches Dada-Fixed except on small local sets.",
-                lag[0] > lag[1] and lag[1] <= 0.03,
-                f"behind by {lag[0]:.3f} in the smallest third, {lag[1]:.3f} in the largest",
-                UNSETTLED,
+                lag[LEARNED][0] > lag[LEARNED][1] and lag[LEARNED][1] <= CLOSED,
+                "behind " + _by_third(lag[LEARNED], lag[KEPT]),
+                why,
+                cause="settings",
+                fails_if=f"it is more than {CLOSED} behind in the largest third (our threshold), or less so in the "
+                "smallest.",
             ),
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
         axes = {TRAIN: ("rounds", "training accuracy"), TEST: ("rounds", "test accuracy")}
         axes |= {BITS: ("bits sent", "test accuracy"), ROWS: ("rows to learn from", "test accuracy")}
-        axes |= {TEXT: ("rounds", "test accuracy")}
+        axes |= {NEAR: ("rounds", "mean neighbours")}
+        axes |= {TEXT: ("rounds", "test accuracy")} if numbers.panel(TEXT) else {}
         return drawn(numbers, axes, log_x=(BITS,))
+
+
+def _by_third(learned: list[float], kept: list[float]) -> str:
+    return (
+        f"by {learned[0]:.3f} in the smallest third, {learned[1]:.3f} in the largest "
+        f"({kept[0]:.3f} and {kept[1]:.3f} with the first graph kept)"
+    )
+
+
+def _pairs(one: FloatArray, other: FloatArray) -> str:
+    return ", ".join(f"{a:.3f} against {b:.3f}" for a, b in zip(one, other, strict=True))

@@ -10,14 +10,14 @@ import numpy as np
 from papers import datasets
 from papers.datasets import Dataset
 from papers.p001 import (
-    EXACT,
     FIXED,
+    HEAD_START,
+    KEPT,
     LEARNED,
     LINEAR,
     OURS,
     PAPER,
     SETTLED,
-    UNSETTLED,
     accuracies,
     common_claims,
     drawn,
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRAIN, TEST, BITS, SPARSE, GOOD = "training", "test", "test, by bits", "neighbours by λ", "test accuracy by λ"
-SHOWN = (FIXED, LEARNED, EXACT, OURS, LINEAR, "local", "global")
+NEAR = "the learned graph"
+SHOWN = (FIXED, LEARNED, KEPT, OURS, LINEAR, "local", "global")
+UNFINISHED = (
+    "After so few rounds together models are not finished: after 100, seed 0, the smallest λ has 0.824, the largest "
+    "0.849, and Local 0.806."
+)
+TENDS = 0.03
+"""How far from the accuracy of Local still counts as tending to it."""
 
 
 class Figure9(Study):
@@ -40,29 +47,30 @@ class Figure9(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "Moons100: accuracy, and the effect of λ on sparsity (Fig. 8, 9)"
     quick: ClassVar[Mapping[str, Any]] = {
-        "marks": (80, 200), "lams": (0.1, 10.0, 100.0), "seeds": (0,), "count": 200, "beta": 10.0,
-        "mu": 1.0, "lam": 10.0, "seed": 0,
+        "marks": (20, 40), "lams": (0.01, 1.0, 1000.0), "seeds": (0, 1, 2), "count": 200, "beta": 10.0, "mu": 1.0,
+        "lam": 1000.0, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
-        "marks": (10, 20, 40, 80, 160, 320), "lams": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0),
-        "seeds": (0, 1, 2, 3, 4), "count": 200, "beta": 10.0, "mu": 1.0, "lam": 10.0, "seed": 0,
+        "marks": (5, 10, 20, 40, 80, 160), "lams": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0),
+        "seeds": (0, 1, 2, 3, 4), "count": 200, "beta": 10.0, "mu": 1.0, "lam": 1000.0, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "β and μ are fixed here, not cross-validated; columns beyond the moons are zeros. λ is the paper's only knob "
-        "between a sparse graph and a dense one."
+        "As 001 fig1, with columns of zeros beyond the moons. λ is the paper's only knob between a sparse graph and a "
+        "dense one; what it does is asked of the first graph, for which (3) is solved with the models of Local."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
         def make(seed: int) -> Dataset:
             return datasets.moons100("zeros", seed=seed)
 
-        curves, _ = progress(make, SHOWN, settings, (TRAIN, TEST, BITS))
+        curves, _ = progress(make, SHOWN, settings, (TRAIN, TEST, BITS, NEAR))
+        curves = [curve for curve in curves if curve.panel != NEAR or "learned" in curve.label]
         lams, data = np.array(settings["lams"]), make(settings["seed"])
         truth = float((data.extras["graph"] > 0).sum() / len(data.extras["angles"]))
-        for label in (LEARNED, OURS):
+        for label in (KEPT, OURS):
             near, good = np.zeros(len(lams)), np.zeros(len(lams))
             for place, lam in enumerate(settings["lams"]):
-                rounds = min(settings["marks"][-1], SETTLED.get(label, 10_000))
+                rounds = HEAD_START.get(label, 0) + min(settings["marks"][-1], SETTLED.get(label, 10_000))
                 result = fit(data, label, rounds, settings, settings["seed"], lam=lam)
                 near[place] = result.model.weights.nnz / len(result.model.users)
                 good[place] = np.mean(accuracies(result, data))
@@ -71,32 +79,40 @@ class Figure9(Study):
         return Numbers(curves, ["Moons100, 100 users", f"{len(settings['seeds'])} seed(s)"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
-        train, test, near, good = (numbers.panel(name) for name in (TRAIN, TEST, SPARSE, GOOD))
+        train, test, near, good, learned = (numbers.panel(name) for name in (TRAIN, TEST, SPARSE, GOOD, NEAR))
         ends = ", ".join(f"{label} {test[label].last:.3f}" for label in SHOWN)
         alone = test["local"].last
         # A trend, and one that matters: half the neighbours from the largest λ to the smallest.
-        sparser = bool(np.all(np.diff(near[LEARNED].y) >= 0) and near[LEARNED].y[0] <= 0.5 * near[LEARNED].y[-1])
+        sparser = bool(np.all(np.diff(near[KEPT].y) >= 0) and 0 < near[KEPT].y[0] <= 0.5 * near[KEPT].y[-1])
         listed = {}
-        for label in (LEARNED, OURS):
+        for label in (KEPT, OURS):
             points = zip(near[label].x, near[label].y, good[label].y, strict=True)
             listed[label] = ", ".join(f"{x:g}: {n:.1f}, {a:.3f}" for x, n, a in points)
         return [
-            *common_claims(train, test, f"test accuracy: {ends}", near[LEARNED].chosen["truth"]),
+            *common_claims(train, test, learned, f"test accuracy: {ends}", near[KEPT].chosen["truth"]),
             Claim(
                 "The smaller λ, the sparser the graph.",
                 sparser,
-                f"λ: neighbours, accuracy; as published {listed[LEARNED]}; ours {listed[OURS]}",
-                UNSETTLED,
+                f"λ: neighbours, accuracy; first graph kept {listed[KEPT]}; ours {listed[OURS]}",
+                fails_if="a smaller λ has more neighbours, or the smallest not half those of the largest (our "
+                "threshold), "
+                "or none.",
             ),
             Claim(
                 "As λ → 0 the accuracy tends to that of Local.",
-                sparser and abs(good[LEARNED].y[0] - alone) <= 0.03,
-                f"{good[LEARNED].y[0]:.3f} with the smallest λ, {alone:.3f} alone; up to 0.03 counts",
-                UNSETTLED,
+                sparser and abs(good[KEPT].y[0] - alone) <= TENDS < abs(good[KEPT].y[-1] - alone),
+                f"{good[KEPT].y[0]:.3f} with the smallest λ, {good[KEPT].y[-1]:.3f} with the largest, {alone:.3f} "
+                "alone",
+                UNFINISHED if test[KEPT].x[-1] < 100 else "",
+                cause="size" if test[KEPT].x[-1] < 100 else "",
+                fails_if=f"it is more than {TENDS} away with the smallest λ, or not with the largest (our "
+                "threshold), or "
+                "λ does nothing to the graph.",
             ),
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
         axes = {TRAIN: ("rounds", "training accuracy"), TEST: ("rounds", "test accuracy")}
-        axes |= {BITS: ("bits sent", "test accuracy"), SPARSE: ("λ", "mean neighbours"), GOOD: ("λ", "test accuracy")}
+        axes |= {BITS: ("bits sent", "test accuracy"), NEAR: ("rounds", "mean neighbours")}
+        axes |= {SPARSE: ("λ", "mean neighbours"), GOOD: ("λ", "test accuracy")}
         return drawn(numbers, axes, log_x=(BITS, SPARSE, GOOD))

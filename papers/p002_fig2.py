@@ -76,22 +76,25 @@ class Figure2(Study):
                 "The recommended values ensure convergence.",
                 max(safe.values()) < 0.5,
                 f"last over first gap: {_listed(safe)}",
+                fails_if="the last gap is more than half the first (our threshold).",
             ),
             Claim(
                 "With smaller values the speed increases only slightly.",
                 all(SLIGHTLY <= ratio <= 1.0 for key, ratio in slight.items() if key.endswith("0.8")),
                 f"share of the rounds needed for the same gap, with 0.8 and 0.5 times the value: {_listed(slight)}",
-                f"For η₁ there is no room: {tight}." if (tight := numbers.remarks[-1]) else "",
+                fails_if=f"0.8 times the value needs more rounds, or less than {SLIGHTLY:g} of them (our threshold).",
             ),
             Claim(
                 "With values that are too small the algorithms may fail to converge.",
                 max(broken.values()) > 10.0,
                 f"last gap with the smallest over that with the recommended value: {_listed(broken)}",
+                fails_if="with the smallest values no rule's gap ends 10 times as large (our threshold).",
             ),
             Claim(
                 "ρ and β have a significant impact.",
                 min(spread.values()) >= 1.0,
                 f"powers of ten between the best and the worst last gap: {_listed(spread)}",
+                fails_if="for one rule the best and the worst step end less than 10 times apart (our threshold).",
             ),
         ]
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ERROR = ", top-5 error"
+DRAW = "draw "
+LOWER = 0.005
+"""By how much an error must be lower to count as lower: less is noise with a thousand rows."""
 WELL = 1.1
 """A factor between objectives that still counts as "well"."""
 
@@ -30,33 +33,41 @@ class Figure2(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "multinomial logistic regression for three trace norms"
     quick: ClassVar[Mapping[str, Any]] = {
-        "n": 1000, "d": 40, "classes": 40, "agents": 8, "marks": (10, 25, 50, 100), "ours": (8,),
-        "radii": (10, 50, 100), "seed": 0,
+        "n": 600, "d": 40, "classes": 40, "agents": 8, "marks": (10, 50, 100, 200), "ours": (6,),
+        "radii": (10, 50, 100), "draws": (0, 1, 2), "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
-        "n": 100_000, "d": 1000, "classes": 1000, "agents": 96, "marks": (10, 25, 50, 100), "ours": (40,),
-        "radii": (10, 50, 100), "seed": 0,
+        "n": 100_000, "d": 1000, "classes": 1000, "agents": 96, "marks": (10, 50, 100, 200), "ours": (40,),
+        "radii": (10, 50, 100), "draws": (0, 1, 2), "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Step 2/(t + 2), as in the paper; DFW-log has K(t) = 1 + 0.5 log t. Ours chooses its steps, for fewer epochs. "
-        "Errors are of new rows. With 40 epochs, tried first, μ = 100 had not settled, and the claims about SVA and "
-        "naive DFW did not hold."
+        "Errors are of new rows, for μ = 10 of several draws. With 40 epochs, tried first, μ = 100 had not settled, "
+        "and "
+        "the claims about SVA and naive DFW did not hold; with 100, DFW-log had made one power iteration throughout."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
-        n, d = settings["n"], settings["d"]
-        X, W = low_rank_data(2 * n, d, settings["classes"], settings["seed"])
-        y = np.argmax(X @ W, axis=1)
-        curves = []
-        for radius in settings["radii"]:
+        n, d, curves = settings["n"], settings["d"], []
+        for place, radius in enumerate(settings["radii"]):
             problem, panel = Problem("multinomial", "traceball", radius=float(radius)), f"μ = {radius}"
             for label in METHODS:
                 more: dict[str, Any] = {} if label == OURS else {"step": "classic"}
                 more |= {"log_factor": 0.5} if label == "DFW-log" else {}
                 own = settings["ours"] if label == OURS else settings["marks"]
-                result, errors = errors_at(own, problem, (X[:n], y[:n]), (X[n:], y[n:]), label, settings, **more)
-                curves.append(objective(result, panel, label))
-                curves.append(Curve(panel + ERROR, label, METHODS[label][0], np.array(own, float), errors))
+                # The claim on errors is about the first μ, where one draw would decide it.
+                draws = settings["draws"] if place == 0 and label != OURS else settings["draws"][:1]
+                runs = []
+                for draw in draws:
+                    X, W = low_rank_data(2 * n, d, settings["classes"], draw)
+                    y = np.argmax(X @ W, axis=1)
+                    parts = (X[:n], y[:n]), (X[n:], y[n:])
+                    runs.append(errors_at(own, problem, *parts, label, settings, **more))
+                curves.append(objective(runs[0][0], panel, label))
+                errors = [found for _, found in runs]
+                each = {f"{DRAW}{draw}": float(found[-1]) for draw, found in zip(draws, errors, strict=True)}
+                mean = np.mean(errors, axis=0)
+                curves.append(Curve(panel + ERROR, label, METHODS[label][0], np.array(own, float), mean, {}, each))
         return Numbers(curves, [f"d = {d}, {settings['classes']} classes", f"{settings['agents']} workers"])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
@@ -65,33 +76,46 @@ class Figure2(Study):
         errors = {name: {label: c.last for label, c in numbers.panel(name + ERROR).items()} for name in names}
         published = [label for label in METHODS if label != OURS]
         first = names[0]
-        best = min(published, key=errors[first].__getitem__)
+        others = min(errors[first][p] for p in published if p != "DFW-1")
         listed = "; ".join(f"{name}: " + ", ".join(f"{p} {ends[name][p]:.3f}" for p in published) for name in names)
+        finals = numbers.panel(first + ERROR)
+        draws = [key for key in finals["DFW-1"].chosen if key.startswith(DRAW)]
+        wins = sum(min(published, key=lambda p: finals[p].chosen[draw]) == "DFW-1" for draw in draws)
         bits = {label: numbers.panel(first)[label].spent["scalars"] for label in ("naive", "DFW-2")}
         return [
             Claim(
                 "SVA converges to a suboptimal solution.",
                 all(found["SVA"] > WELL * min(found[p] for p in published) for found in ends.values()),
                 f"F/F(0) at the end, {listed}",
+                fails_if=f"for one μ it ends within {WELL} times the best objective (our threshold).",
             ),
             Claim(
                 "Naive DFW converges fast by epochs but costs more than DFW-TRACE (here: numbers sent).",
                 bits["naive"] > bits["DFW-2"] and all(e["naive"] <= WELL * e["DFW-2"] for e in ends.values()),
-                f"numbers sent, certificates included: {bits['naive']:,} against {bits['DFW-2']:,} of DFW-2",
+                f"numbers sent, certificates included: {bits['naive']:,} against {bits['DFW-2']:,} of DFW-2; F/F(0) as "
+                "above",
+                "For the largest μ its steps, as printed, are too long for its exact directions: it is behind after as "
+                "many epochs, and the power iterations are not."
+                if ends[names[-1]]["naive"] > WELL * ends[names[-1]]["DFW-2"]
+                else "",
+                cause="settings" if ends[names[-1]]["naive"] > WELL * ends[names[-1]]["DFW-2"] else "",
+                fails_if=f"it sends less, or ends above {WELL} times DFW-2's objective for one μ (our threshold).",
             ),
             Claim(
                 "DFW-2 and DFW-log perform well for every μ.",
                 all(found[p] <= WELL * found["naive"] for found in ends.values() for p in ("DFW-2", "DFW-log")),
-                f"up to {WELL} times naive's objective counts as well; the same numbers",
-                "DFW-log makes one power iteration until epoch 100, where this ends.",
+                "the same numbers; DFW-log makes its second power iteration from epoch 100 on",
+                fails_if=f"one of them ends above {WELL} times naive's objective for one μ (our threshold).",
             ),
             Claim(
                 "For the most constrained problem (μ = 10) DFW-1 has the lowest error.",
-                best == "DFW-1",
-                f"top-5 error, {first}: " + ", ".join(f"{p} {errors[first][p]:.3f}" for p in published),
-                "It is a few of a thousand rows behind DFW-2."
-                if errors[first]["DFW-1"] <= 1.1 * errors[first][best]
-                else "",
+                errors[first]["DFW-1"] <= others - LOWER,
+                f"top-5 error, {first}, mean of {len(draws)} draws: "
+                + ", ".join(f"{p} {errors[first][p]:.3f}" for p in published),
+                f"It depends on the draw, and the paper's is not published: DFW-1 has the lowest error in {wins} of "
+                f"{len(draws)}.",
+                cause="data",
+                fails_if=f"it is not {LOWER} below every other in the mean over the draws (our threshold).",
             ),
         ]
 

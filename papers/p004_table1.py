@@ -84,6 +84,7 @@ class Tables(Study):
                 f"{label} sends what Table 1 says.",
                 bool(np.all(sent[label].y == formula + line_search)),
                 "per epoch, less the line search: " + ", ".join(f"{v:,.0f}" for v in sent[label].y - line_search),
+                fails_if="the bill differs from the formula by one number at one d.",
             )
             for label, formula in wanted.items()
         ]
@@ -97,6 +98,7 @@ class Tables(Study):
                     f"The low-rank representation takes less {what} where a worker has fewer rows than min(d, m).",
                     bool(np.all(low[fewer] <= dense[fewer])),
                     f"{rows} rows each; dense and low-rank, {listed}",
+                    fails_if="the dense one takes less at one d above the number of rows.",
                 )
             )
         return claims

@@ -2,8 +2,8 @@
 
     run(settings) → Numbers → claims → draw
 
-A claim is a sentence of the paper, and whether these numbers bear it out. One that they do not stays in the list, with
-its numbers and, where it is known, the reason; no setting is chosen to make it true.
+A claim is a sentence of the paper, what would falsify it, and whether these numbers bear it out. One that they do not
+stays in the list, with its numbers, the reason and what shows the reason; no setting is chosen to make it true.
 """
 
 from __future__ import annotations
@@ -25,15 +25,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+CAUSES: Mapping[str, str] = {
+    "size": "the quick size is too small for it",
+    "settings": "the paper's settings, as printed, lead elsewhere, and a run shows where",
+    "data": "the paper's data, or its machines, are not here",
+    "unsaid": "nobody can reproduce it with what the paper says",
+}
+"""Why a claim may fail."""
+
+
 @dataclass(frozen=True)
 class Claim:
-    """A sentence, whether the numbers bear it out, and which numbers."""
+    """A sentence, whether the numbers bear it out, which numbers, and what would falsify it."""
 
     text: str
     holds: bool
     evidence: str
     reason: str = ""
-    """Why it does not hold at this size, where that is known; unused where it holds."""
+    """Why it does not hold, with the numbers that show it; unused where it holds."""
+    cause: str = field(default="", kw_only=True)
+    """Which of the causes that is."""
+    fails_if: str = field(kw_only=True)
+    """What would falsify it: "they are more than 0.5 apart (our threshold)"."""
+
+    def __post_init__(self) -> None:
+        if bool(self.reason) != bool(self.cause) or (self.cause and self.cause not in CAUSES):
+            raise ValueError(f"{self.text} A reason has a cause, one of {', '.join(CAUSES)}, not {self.cause!r}.")
 
     @property
     def surprising(self) -> bool:

@@ -24,7 +24,7 @@ from coterie.errors import count
 from coterie.families import family_of
 from coterie.methods import METHODS
 from coterie.methods.column_costs import numbers_sent
-from coterie.methods.costs import LINK, Sizes
+from coterie.methods.costs import Sizes
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_link
@@ -78,16 +78,17 @@ def plan(
     engine: Any = "local",
     tol: float = 1e-6,
     seed: int = 0,
-    link: tuple[float, float] = (LINK.latency, LINK.bandwidth),
+    link: tuple[float, float] | None = None,
     **settings: Any,
 ) -> Plan:
     """Predict what `solve` with these arguments would take.
 
     data    what `solve` takes, or two whole numbers: rows and columns of made-up data, of which no more rows are made
             than are fitted
-    link    seconds per hop and bits per second
+    link    seconds per hop and bits per second; by default as in `solve`
     """
-    known = make_link(link)
+    runner = find_engine(engine)
+    known = make_link(link, runner.in_memory)
     seed = whole_number("seed", seed, least=0)
     recipes = settings.get("prepare")
     prepare = None if recipes is None else Preparation.of(recipes)
@@ -96,7 +97,9 @@ def plan(
     tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare)
     held = count_rows(tables, split)
     rows = imagined or held
-    common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": link, "progress": False, **settings}
+    assumed = None if known.memory else (known.latency, known.bandwidth)
+    common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": assumed, "progress": False}
+    common |= settings
     chosen = method
     fits: list[tuple[int, Result, float]] = []
     for share in (1.0, 0.5) if rows > PART else (1.0,):
@@ -124,8 +127,8 @@ def plan(
     # Only where columns are apart do messages grow with the rows.
     bits = whole(bits_a_round) if split == "features" else bits_a_round(first, spent)
     turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) / max(1, first.rounds) * rounds
-    computing = whole(lambda fit, cpu: cpu / max(1, fit.rounds) / len(tables)) * rounds
-    runner = find_engine(engine)
+    machines = 1 if known.memory else len(tables)
+    computing = whole(lambda fit, cpu: cpu / max(1, fit.rounds) / machines) * rounds
     sent = tuple(int(each) for each in np.ceil(bits * rounds))
     return Plan(
         method=first.certificate.settings["method"]["name"],

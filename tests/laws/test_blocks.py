@@ -234,7 +234,8 @@ def test_auto_says_what_moving_the_columns_would_cost():
     assert "to move the columns once is expected to send about" in few.explanation
     rng = np.random.default_rng(0)
     wide = rng.standard_normal((60, 900))
-    many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, network="path", tol=1e-3)
+    wires = {"network": "path", "link": (1e-6, 1e6)}
+    many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, tol=1e-3, **wires)
     assert "Method lbfgs " in many.explanation
     assert "for moving the columns (blocks)" in many.explanation
     bounds = co.Problem("logistic", "nonnegative")

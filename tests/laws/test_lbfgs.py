@@ -197,7 +197,7 @@ def rare_columns(n=6000, d=20_000):
 def test_many_columns_cost_a_third_of_the_bits_and_half_of_the_sums_of_newton(strength):
     problem, data = co.Problem("logistic", "l2", strength), rare_columns()
     newton = co.solve(problem, data, agents=8, method="newton", hessian="products", tol=1e-6)
-    result = co.solve(problem, data, agents=8, tol=1e-6)
+    result = co.solve(problem, data, agents=8, tol=1e-6, link=(0.02, 1e8))
     assert "Method lbfgs-rows " in result.explanation
     assert newton.status == result.status == "optimal"
     assert result.certificate.primal <= newton.certificate.primal + newton.certificate.gap + result.certificate.gap

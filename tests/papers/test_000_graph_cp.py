@@ -309,6 +309,34 @@ def test_the_agents_find_the_constants_of_theorem_1(graph):
     assert theirs.a == pytest.approx(mine.a, rel=0.05)
 
 
+HALVED = Network(0.5 * np.roll(np.eye(5), 1, axis=1) + 0.5 * np.roll(np.eye(5), -1, axis=1), name="light ring")
+
+
+@pytest.mark.parametrize("graph", [ring(7), star(5), lattice(9), complete(4), HALVED], ids=lambda graph: graph.name)
+def test_the_papers_choice_of_D_and_delta(graph):
+    """D = 2Δ(G) and δ = 4/(m diam(G)): bounds on the Laplacian's ends that the agents find by talking to neighbours."""
+    m, weights = graph.agents, graph.weights.toarray()
+    known = {"D": 2 * graph.degrees.max(), "delta": 4 * weights[weights > 0].min() / (m * graph.diameter)}
+    assert known["D"] >= graph.laplacian_norm()
+    assert known["delta"] <= 1 / graph.laplacian_pinv_norm()
+    rng = np.random.default_rng(3)
+    data = rng.standard_normal((20, 2 * m)), rng.standard_normal(20)
+
+    def run(**constants):
+        place = {"split": "features", "agents": m, "network": graph, "method": "graph-cp", "variant": "paper"}
+        return co.solve(co.Problem("squared", "l2", 0.1), data, max_rounds=20, progress=False, **place, **constants)
+
+    np.testing.assert_array_equal(run(D="degree", delta="diameter").model.coef_, run(**known).model.coef_)
+
+
+def test_D_and_delta_are_numbers_or_the_papers_words():
+    for name, value, word in (("D", "diameter", "'degree'"), ("delta", "degree", "'diameter'"), ("D", 0, "'degree'")):
+        with pytest.raises(InvalidProblem, match=f"{name} must be a positive number or {word}"):
+            GraphCP(variant="paper", **{name: value})
+    with pytest.raises(InvalidProblem, match="R must be a positive number, not 'degree'"):
+        GraphCP(variant="paper", R="degree")
+
+
 def test_figure_1_at_a_reduced_size():
     """Complete is fastest for every m and best at a middle one; star and lattice get worse; random comes between."""
     X, y, theta, best, zero = least_squares(512, 64, 0)

@@ -12,7 +12,9 @@ from scipy.optimize import approx_fprime, minimize
 
 import coterie as co
 from coterie.engines.local import Local
+from coterie.errors import InvalidProblem
 from coterie.kernels.boosting import frank_wolfe_step, graph_block, log_sum, pairwise_step, slope
+from coterie.methods.dada import Dada
 from coterie.personal import confidence, margins
 from coterie.predictors import Linear, Stumps
 from coterie.transport.gossip import Gossip
@@ -435,6 +437,19 @@ def test_stumps_are_spread_evenly():
     np.testing.assert_allclose(stumps.thresholds, [0.25, 0.5, 0.75, -1 / 3, 1 / 3])
     np.testing.assert_array_equal(stumps.values(np.array([[0.6, 0.0]])), [[1, 1, -1, 1, -1]])
     assert Linear(2).values(np.array([[3.0, 4.0]])).tolist() == [[3.0, 4.0, 1.0]]
+
+
+def test_how_long_users_learn_alone_and_the_graph_can_be_said():
+    short = Dada(learn=True, schedule="paper", alternations=1, alone=3, graph_rounds=2)
+    assert [short.phase(round) for round in range(1, 8)] == 3 * ["alone"] + 2 * ["graph"] + 2 * ["models"]
+    assert short.settles_after == 5
+    assert short.gamma(10, 51) == pytest.approx(1.0)
+    assert (Dada().rhythm, Dada(schedule="paper").rhythm) == ((10, 20, 10), (30, 10, 20))
+    assert not {"alone", "graph_rounds"} & set(Dada().settings())
+    assert short.settings()["alone"] == 3
+    for bad in ({"alone": 0}, {"graph_rounds": 2.5}, {"local_steps": None}):
+        with pytest.raises(InvalidProblem, match=f"{next(iter(bad))} must be a whole number"):
+            Dada(**bad)
 
 
 def test_models_may_begin_near_the_common_one_with_an_intercept_of_their_own(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from tests.labels import labels_for
 from tests.reference import pooled_optimum
 
@@ -163,6 +164,35 @@ def test_the_local_solver_solves_its_problem(loss, weighted, sparse):
         np.testing.assert_allclose(Xnew, agent.design.adjoint(agent.weighted(new)), atol=1e-9)
         pull = agent.design.forward(w - c * agent.design.adjoint(agent.weighted(new - v)))
         np.testing.assert_allclose(new, problem.loss.dual_prox(new + pull, y, 1.0), atol=1e-8)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("rows", [400, 30], ids=["tall", "wide"])
+@pytest.mark.parametrize("loss", ["logistic", "huber", "squared_hinge"])
+def test_correlated_columns_leave_no_local_problem_half_solved(loss, rows, sparse):
+    """Fifty sweeps are far from enough for columns that are nearly alike."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(2)
+    smooth = np.cumsum(rng.standard_normal((rows, 50)), axis=1)
+    y = labels_for(loss, smooth[:, 20] + rng.standard_normal(rows), np.sign(smooth[:, 20] + rng.standard_normal(rows)))
+    problem = co.Problem(loss, "l2", 1e-4, intercept=True)
+    data = Table(sp.csr_array(smooth) if sparse else smooth, y, rng.uniform(0.5, 2.0, rows))
+    agent = make_agents([data], problem, "samples", star(1, server=True), 0)[0]
+    v, w = np.zeros(rows), np.zeros(51)
+    new, Xnew = solve_block(agent, v, np.zeros(51), w, 1.0, 1e-3, 50, 1)
+    np.testing.assert_allclose(Xnew, agent.design.adjoint(agent.weighted(new)), rtol=1e-9, atol=1e-9)
+    # The naive twin: v⁺ = ℓ'(X̃z) where Σ s ℓ(X̃z) + ‖z‖²/2c is least
+    scores, back = agent.design.forward, lambda u: agent.design.adjoint(agent.weighted(u))
+    found = minimize(
+        lambda z: agent.loss.value(scores(z), y, data.weights) + z @ z / 2,
+        w,
+        jac=lambda z: back(agent.loss.gradient(scores(z), y)) + z,
+        method="BFGS",
+        options={"gtol": 1e-9, "maxiter": 10_000},
+    )
+    exact = agent.loss.gradient(scores(found.x), y)
+    assert np.linalg.norm(new - exact) <= 0.01 * np.linalg.norm(exact)
 
 
 @pytest.mark.parametrize("penalty", ["l2", "l1", "elasticnet", "none", "group"])

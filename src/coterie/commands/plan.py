@@ -12,6 +12,7 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json
 from coterie.errors import count
+from coterie.methods.costs import LINK
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
@@ -22,16 +23,21 @@ EXAMPLE = (
 def plan(
     question: Question,
     method: Annotated[str, typer.Option(help=f"auto, {known(names_in('methods'))}")] = "auto",
-    latency: Annotated[float, typer.Option(help="Delay of a message between two parties, in seconds.")] = 0.02,
-    bandwidth: Annotated[float, typer.Option(help="Bandwidth of a party's link, in bits per second.")] = 1e8,
+    latency: Annotated[
+        float | None, typer.Option(help="Delay of a message between two parties, in seconds (engine local: none).")
+    ] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="Bandwidth of a party's link, in bits per second (engine local: memory).")
+    ] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
     """Estimate rounds, bytes per party and seconds of a fit from a part of the rows."""
     settings = {name: value for name, value in question.settings.items() if value is not None}
-    found = co.plan(
-        question.problem, question.data, method=method, link=(latency, bandwidth), **settings, **question.options
-    )
+    link = None
+    if latency is not None or bandwidth is not None:
+        link = (LINK.latency if latency is None else latency, LINK.bandwidth if bandwidth is None else bandwidth)
+    found = co.plan(question.problem, question.data, method=method, link=link, **settings, **question.options)
     if as_json:
         print_json({**vars(found), "bits": found.bits, "seconds": found.seconds})
         raise typer.Exit

@@ -103,8 +103,9 @@ def _show(record: dict[str, Any]) -> None:
     out.print(f"[bold]{record['study']}[/bold]  {record['title']} ({record['seconds']} s)")
     for claim in record["claims"]:
         mark = "[green]✓[/green]" if claim["holds"] else "[red]✗[/red]"
-        reason = "" if claim["holds"] or not claim["reason"] else f" {claim['reason']}"
+        reason = "" if claim["holds"] or not claim["reason"] else f" {claim['cause'].capitalize()}: {claim['reason']}"
         out.print(f"  {mark} {escape(claim['text'])} [dim]({escape(claim['evidence'])})[/dim]{escape(reason)}")
+        out.print(f"    [dim]Fails if {escape(claim['fails_if'])}[/dim]")
 
 
 def _conclude(records: list[dict[str, Any]], output: Path) -> None:

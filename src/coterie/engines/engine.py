@@ -72,6 +72,8 @@ class Engine(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for tables and `--help`."""
+    in_memory: ClassVar[bool] = False
+    """Whether all agents share this machine, so that messages cost next to nothing."""
     apart: ClassVar[bool] = False
     """Whether agents stand for organisations, so that sums are secure unless somebody says otherwise."""
     needs: ClassVar[tuple[str, ...]] = ()

@@ -26,6 +26,7 @@ class Local(Engine):
 
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "all agents in this process, in lockstep"
+    in_memory: ClassVar[bool] = True
 
     def __init__(self, gossip: Gossip | None = None, secrets: Sequence[bytes] = (), threads: int | None = None):
         """`gossip`: lost and late messages, records and replays, for methods whose agents wake up one by one.

@@ -26,7 +26,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem, MissingExtra, ProtocolError
 from coterie.methods import couriers, pooled
-from coterie.methods.column_costs import cheaper, moves, numbers_sent, per_row
+from coterie.methods.column_costs import cheaper, moves, numbers_sent, per_row, seconds
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.lbfgs import NOTHING, SCORE, Lbfgs, has_threshold
@@ -103,10 +103,11 @@ class Blocks(Lbfgs):
         if _has_groups(problem) and not pooled.fits(sizes.columns):
             return None
         sent, other = numbers_sent(problem, network, sizes), "tree" if _has_groups(problem) else "lbfgs"
-        each = per_row(sent, sizes.rows)
-        return SCORE + cheaper(sent, "blocks", other), (
+        each, taken = per_row(sent, sizes.rows), seconds(problem, network, sizes)
+        return SCORE + cheaper(taken, "blocks", other), (
             f"to move the columns once is expected to send about {each['blocks']} numbers per row, against "
-            f"{each[other]} for {other}, which leaves them where they are"
+            f"{each[other]} for {other}, which leaves them where they are, and to take about {taken['blocks']:.2g} s, "
+            f"against {taken[other]:.2g} s, {sizes.link}"
         )
 
     def check(self, problem: Problem, network: Network) -> None:

@@ -2,8 +2,11 @@
 
     seconds = turns · latency + bits of the busiest sender / bandwidth + local work / speed
 
-A turn is one hop; a `Sum` takes two to a server and back, or twice the depth of the tree. The numbers are for choosing
-between methods and nothing else: no certificate and no bill rests on them.
+A turn is one hop; a `Sum` takes two to a server and back, or twice the depth of the tree. On a link every agent has a
+machine of its own; in memory one machine does the work of all, and messages cost next to nothing. How many rounds a
+method takes that knows slopes only depends on κ, the curvature of the loss over that of the penalty. All numbers are
+calibrated on the twenty problems of `benchmarks/auto_problems.py` that are for it, and docs/auto.md says how good they
+are on twenty others. They are for choosing between methods and nothing else: no certificate and no bill rests on them.
 """
 
 from __future__ import annotations
@@ -16,17 +19,23 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 
-PAPER_2 = "measured: the five rules to 1e-6, docs/papers/002.md"
+MEASURED = "measured: the calibration set of docs/auto.md"
 
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
     first_order: float = tuned(2.0, "The score of the best first-order method; twice as fast is twice as much.")
-    smooth_rounds: float = tuned(60.0, "Rounds of an accelerated first-order method to 1e-6, ...", PAPER_2)
-    kinks_rounds: float = tuned(300.0, "... and where the loss has kinks.", PAPER_2)
-    sweeps: float = tuned(20.0, "Passes over its own rows in one of its rounds.", PAPER_2)
-    speed: float = tuned(1e9, "Multiplications a second of one agent, ...")
-    blas_speed: float = tuned(1e10, "... and those of dense matrix products.")
+    smooth_rounds: float = tuned(15.0, "Rounds of a first-order method to 1e-6, for κ = 1, ...", MEASURED)
+    kinks_rounds: float = tuned(500.0, "... and where the loss has kinks.", MEASURED)
+    flat: float = tuned(1000.0, "κ where the penalty is not curved, ...", MEASURED)
+    steepest: float = tuned(1e4, "... the most that counts, ...", MEASURED)
+    least: float = tuned(100.0, "... and the least: columns are correlated.", MEASURED)
+    sweeps: float = tuned(10.0, "Passes over its own rows in one of its rounds.", MEASURED)
+    speed: float = tuned(1e9, "Multiplications a second of one agent, ...", MEASURED)
+    blas_speed: float = tuned(2e10, "... those of dense matrix products, ...", MEASURED)
+    sparse_pass: float = tuned(3.0, "... how much longer a pass over sparse rows takes, ...", MEASURED)
+    dense_pass: float = tuned(0.7, "... and over dense ones.", MEASURED)
+    call: float = tuned(1e-4, "Seconds of one agent for a `Sum` beside its work.", MEASURED)
     dense: float = tuned(0.3, "From this share of numbers that are not 0 on, products are dense.", below=1)
 
 
@@ -41,9 +50,15 @@ class Link:
     """Seconds per hop."""
     bandwidth: float = 1e8
     """Bits per second."""
+    memory: bool = False
+    """Whether it is the memory of one machine, which does the work of all agents."""
+
+    def __str__(self) -> str:
+        return "in memory" if self.memory else f"at {1e3 * self.latency:g} ms and {self.bandwidth / 1e6:g} Mbit/s"
 
 
 LINK = Link()
+MEMORY = Link(1e-5, 1e10, memory=True)
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,8 @@ class Sizes:
     nonzeros: int
     agents: int
     link: Link = LINK
+    apart: bool = False
+    """Whether the agents are organisations."""
     on_gpu: bool = False
     """Whether all rows are tensors on a GPU, where methods that compute there are preferred."""
 
@@ -69,16 +86,32 @@ class Sizes:
 
     @property
     def rows_work(self) -> float:
-        """Multiplications of one pass over one agent's rows."""
-        return max(self.nonzeros, self.rows) / self.agents
+        """Multiplications, at `speed`, of one pass over one agent's rows."""
+        return max(self.nonzeros, self.rows) / self.agents * (TUNING.dense_pass if self.dense else TUNING.sparse_pass)
+
+    @property
+    def dense(self) -> bool:
+        """Whether products are those of dense rows."""
+        return self.nonzeros > TUNING.dense * self.rows * self.columns
 
 
 def products_work(sizes: Sizes, width: float) -> float:
-    """Multiplications, at `speed`, for one agent's X̃ᵀX̃ on so many columns and the solution of the equations."""
-    length = min(width, sizes.row_length)
-    dense = sizes.nonzeros > TUNING.dense * sizes.rows * sizes.columns
-    products = 0.5 * sizes.rows_work * length * (TUNING.speed / TUNING.blas_speed if dense else 1.0)
-    return products + width**3 * TUNING.speed / TUNING.blas_speed
+    """Multiplications, at `speed`, for one agent's X̃ᵀX̃ on so many columns."""
+    each = TUNING.speed / TUNING.blas_speed if sizes.dense else 1.0
+    return 0.5 * max(sizes.nonzeros, sizes.rows) / sizes.agents * min(width, sizes.row_length) * each
+
+
+def equations_work(width: float) -> float:
+    """Multiplications, at `speed`, to solve so many equations."""
+    return width**3 * TUNING.speed / TUNING.blas_speed
+
+
+def root_condition(problem: Problem) -> float:
+    """The fourth root of κ, the curvature of the loss over that of the penalty, for columns of scale 1."""
+    ridge, bend = problem.penalty.strong_convexity, problem.loss.smoothness
+    bend = bend if np.isfinite(bend) else 1.0
+    condition = bend / ridge if ridge > 0 else TUNING.flat
+    return float(min(max(condition, TUNING.least), TUNING.steepest) ** 0.25)
 
 
 @dataclass(frozen=True)
@@ -94,22 +127,26 @@ class Outlook:
     """Multiplications of one agent in a round, at `speed`."""
     what: str = ""
     """What speaks for it."""
+    shared: float = 0.0
+    """Multiplications in a round that all agents do alike, in memory once."""
+
+    def seconds(self, network: Network, sizes: Sizes) -> float:
+        """What all rounds take."""
+        own = self.work / TUNING.speed + self.sums * TUNING.call
+        computing = own * (sizes.agents if sizes.link.memory else 1) + self.shared / TUNING.speed
+        return self.rounds * (_sum_seconds(network, sizes.link, self.sums, self.scalars) + computing)
 
 
 def first_order(problem: Problem, sizes: Sizes) -> Outlook:
     """What a first-order method takes, split by samples."""
-    rounds = TUNING.smooth_rounds if problem.loss.smooth else TUNING.kinks_rounds
+    rounds = TUNING.smooth_rounds * root_condition(problem) if problem.loss.smooth else TUNING.kinks_rounds
     return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * TUNING.sweeps * sizes.rows_work)
 
 
 def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) -> tuple[float, str]:
     """The score of a method with that outlook, against a first-order method, and why."""
-    taken, usual = (
-        one.rounds * (_sum_seconds(network, sizes.link, one.sums, one.scalars) + one.work / TUNING.speed)
-        for one in (outlook, first_order(problem, sizes))
-    )
-    link = f"{1e3 * sizes.link.latency:g} ms and {sizes.link.bandwidth / 1e6:g} Mbit/s"
-    reason = f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, at {link}"
+    taken, usual = (one.seconds(network, sizes) for one in (outlook, first_order(problem, sizes)))
+    reason = f"{outlook.what}: about {taken:.2g} s, against {usual:.2g} s for a first-order method, {sizes.link}"
     return TUNING.first_order * usual / taken, reason
 
 

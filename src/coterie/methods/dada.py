@@ -129,6 +129,9 @@ class Dada(Method[State]):
     """Whether users keep the models that they were sent in graph steps (Appendix C)."""
     alternations: int = 5
     """How often the graph is learned before the models are finished."""
+    alone: int | None = None
+    graph_rounds: int | None = None
+    """Rounds of learning alone at first, and of the graph each time; None: 10 and 20, or 30 and 10 as published."""
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -142,10 +145,9 @@ class Dada(Method[State]):
         }.items():
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
-        for name in ("local_steps", "sample", "nearest", "alternations"):
-            value = getattr(self, name)
-            if not (name == "nearest" and value is None):
-                whole_number(f"{self.name}: {name}", value)
+        for name in ("local_steps", "sample", "nearest", "alternations", "alone", "graph_rounds"):
+            if getattr(self, name) is not None or getattr(Dada, name) is not None:
+                whole_number(f"{self.name}: {name}", getattr(self, name))
         if self.graph_factor is not None and not as_number(self.graph_factor) > 0:
             raise InvalidProblem(f"{self.name}: graph_factor is above 0 (1: as published), not {self.graph_factor!r}.")
 
@@ -165,7 +167,7 @@ class Dada(Method[State]):
 
     def settings(self) -> dict[str, Any]:
         """Name and parameters; newer ones are named where they are given, so that older files stay what they were."""
-        usual = {"graph_factor": None, "begin": "zeros"}
+        usual = {"graph_factor": None, "begin": "zeros", "alone": None, "graph_rounds": None}
         return {name: x for name, x in super().settings().items() if name not in usual or x != usual[name]}
 
     # -- when what is done --------------------------------------------------------------------------------------------
@@ -177,7 +179,8 @@ class Dada(Method[State]):
     @property
     def rhythm(self) -> tuple[int, int, int]:
         """Rounds of learning alone, then in turns of the graph and of the models."""
-        return (30, 10, 20) if self.schedule == "paper" else (10, 20, 10)
+        alone, graph, models = (30, 10, 20) if self.schedule == "paper" else (10, 20, 10)
+        return self.alone or alone, self.graph_rounds or graph, models
 
     @property
     def settles_after(self) -> int:
@@ -303,9 +306,9 @@ class Dada(Method[State]):
             unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
             return unlike, np.zeros(len(peers))
         scores = models @ margins(agent).T
-        wrong = (
-            (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1) if agent.data.n else np.full(len(peers), 0.5)
-        )
+        wrong = np.full(len(peers), 0.5)
+        if agent.data.n:
+            wrong = (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1)
         return TUNING.trials * (wrong + entries(state.heard, state.views, peers, wrong)), wrong
 
     def too_far(

@@ -5,7 +5,12 @@
 together with X̃ᵀ(s∘v⁺), which is what an agent says next, and which coordinate ascent has at hand.
 
 By a cached factorisation where the loss is quadratic and the block small, else by compiled coordinate ascent, else, for
-a loss that the compiled code does not know, by accelerated proximal gradient steps.
+a loss that the compiled code does not know, by accelerated proximal gradient steps. Where columns are correlated and
+the loss is smooth, sweeps go on and on: Newton's steps then take over, on the same problem in z = w − c X̃ᵀ(s∘(v − v⁰)),
+
+    z⁺ = argmin Σ_i s_i ℓ(x̃_iᵀz) + ‖z − w − c X̃ᵀ(s∘v⁰)‖² / 2c,      v⁺ = ℓ'(X̃z⁺).
+
+Without them, answers stay so inexact that a run comes to rest before the tolerance.
 """
 
 from __future__ import annotations
@@ -15,12 +20,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 import scipy.sparse as sp
 
 from coterie.agent import Agent, remembered
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse
 from coterie.kernels.dual_ascent import ALL_EVERY, ROUGH, dual_ascent, squared_norms
 from coterie.losses import Loss
+from coterie.methods.moments import second_moment
 from coterie.tuning import Tuning, tuned
 
 
@@ -29,10 +36,16 @@ class _Tuning(Tuning):
     small: int = tuned(1000, "Factorise min(rows, columns) up to this size.")
     resting: int = tuned(4, "While the tolerance is rough, rows at a bound are looked at every so many rounds.")
     run: int = tuned(64, "Rows that are read one after the other, in a random order of such runs.")
-    exactness: float = tuned(0.1, "The share of the tolerance at which gradient steps stop.", below=1)
+    exactness: float = tuned(0.1, "The share of the tolerance at which gradient steps, and Newton's, stop.", below=1)
+    first: int = tuned(4, "Sweeps before them.")
+    many: float = tuned(20.0, "A Newton step may cost so many sweeps: dense products are that much faster than these.")
 
 
 TUNING = _Tuning()
+MOST_STEPS = 20
+"""Newton's steps, and halvings of one, at most: far more than it takes."""
+ROUNDING = 1e-12
+"""Steps that promise less than this share of the losses are not looked at twice."""
 
 
 def knows(loss: Loss) -> bool:
@@ -53,9 +66,12 @@ def solve_block(
     if loss.quadratic and min(agent.design.shape) <= TUNING.small:
         new = _quadratic(agent, v, w, c)
     elif knows(loss):
-        new, change = _by_coordinates(agent, v, w, c, tolerance, max_epochs, t)
-        if v.dtype == float:  # in single precision, sums of changes would drift away from v
-            return new, Xv + change
+        few = max_epochs if _sweeps_for_newton(agent) > max_epochs else min(max_epochs, TUNING.first)
+        new, moved, settled = _by_coordinates(agent, v, w, c, tolerance, few, t)
+        if not settled and few < max_epochs:
+            new = _by_newton(agent, w + c * Xv, w + moved, c, tolerance).astype(v.dtype, copy=False)
+        elif v.dtype == float:  # in single precision, sums of changes would drift away from v
+            return new, Xv + moved / -c
     else:
         new = _by_gradients(agent, v, w, c, tolerance, max_epochs)
     return new, agent.centred.adjoint(agent.weighted(new))
@@ -118,13 +134,12 @@ def _centre(design: Design) -> tuple[FloatArray, float]:
 
 def _by_coordinates(
     agent: Agent, v: FloatArray, w: FloatArray, c: float, tolerance: float, max_epochs: int, t: int
-) -> tuple[FloatArray, FloatArray]:
-    """v⁺ and X̃ᵀ(s∘(v⁺ − v))."""
+) -> tuple[FloatArray, FloatArray, bool]:
+    """v⁺, −c X̃ᵀ(s∘(v⁺ − v)), and whether v⁺ is as exact as the tolerance says."""
     order = shuffled(len(v), agent.random(t))
     if tolerance >= ROUGH and t > TUNING.resting:
         order = order[~at_rest(agent, v, t)[order]]
-    new, moved = improve(agent, v, w, c, order, tolerance, max_epochs)
-    return new, moved / -c
+    return improve(agent, v, w, c, order, tolerance, max_epochs)
 
 
 def improve(
@@ -135,8 +150,8 @@ def improve(
     order: npt.NDArray[np.intp],
     tolerance: float,
     max_epochs: int,
-) -> tuple[FloatArray, FloatArray]:
-    """v after coordinate steps on those rows in that order, which is left otherwise; and −c X̃ᵀ(s∘(v⁺ − v))."""
+) -> tuple[FloatArray, FloatArray, bool]:
+    """v after coordinate steps on those rows in that order, which is left otherwise; −c X̃ᵀ(s∘(v⁺ − v)); if settled."""
     design, X = agent.centred, agent.design.X
     improved, z = v.astype(float), w[: X.shape[1]].astype(float)
     ascend: Any = dual_ascent
@@ -149,7 +164,7 @@ def improve(
     if design.intercept:
         centre, unit = _centre(design)
         z = np.append(z + tau * centre, -tau * unit)
-    return improved.astype(v.dtype, copy=False), z
+    return improved.astype(v.dtype, copy=False), z, bool(settled)
 
 
 @remembered
@@ -197,6 +212,62 @@ def shuffled(rows: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
     starts = run * random.permutation(-(-rows // run))
     order: npt.NDArray[np.intp] = (starts[:, None] + np.arange(run)).ravel()
     return order[order < rows]
+
+
+@remembered
+def _sweeps_for_newton(agent: Agent) -> float:
+    """What a Newton step costs, in sweeps of coordinate ascent; infinite where it is not for the loss, or too large."""
+    (n, width), X, loss = agent.design.shape, agent.design.X, agent.problem.loss
+    if not loss.smooth or type(loss).curvature is Loss.curvature or min(n, width) > TUNING.small:
+        return np.inf
+    numbers = max(X.nnz if is_sparse(X) else X.size, 1)
+    products = numbers * (numbers / n / 2 if is_sparse(X) else width / TUNING.many) if n > width else 0.0
+    return float((products + min(n, width) ** 3 / TUNING.many) / numbers)
+
+
+def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float) -> FloatArray:
+    """ℓ'(X̃z) at the least Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from that z."""
+    design, loss, y, weights = agent.centred, agent.loss, agent.labels, agent.data.weights
+    tall = agent.design.shape[0] > agent.design.shape[1]
+    centre, z = centre.astype(float), z.astype(float)
+    scores, first = design.forward(z).astype(float), 0.0
+    slopes = loss.gradient(scores, y)
+    for _ in range(MOST_STEPS):
+        slope = design.adjoint(agent.weighted(slopes)) + (z - centre) / c
+        size = float(np.linalg.norm(slope))
+        first = first or size
+        if size <= TUNING.exactness * tolerance * first or agent.should_stop():
+            break
+        bends = loss.curvature(scores, y)
+        if tall:
+            H = second_moment(design, agent.weighted(bends))
+            H[np.diag_indices_from(H)] += 1.0 / c
+            step = -scipy.linalg.solve(H, slope, lower=False, assume_a="pos", overwrite_a=True)
+        else:
+            # (I/c + AᵀA)⁻¹ = c I − c² Aᵀ(I + c AAᵀ)⁻¹A for A = √(s∘ℓ'') X̃
+            root = np.sqrt(bends)
+            K = c * root[:, None] * _products(agent) * root
+            K[np.diag_indices_from(K)] += 1.0
+            weigh = root if weights is None else root * np.sqrt(weights)
+            inner = scipy.linalg.solve(K, weigh * design.forward(slope), assume_a="pos", overwrite_a=True)
+            step = c * (c * design.adjoint(weigh * inner) - slope)
+        # P falls by half of what its slope promises at least, or the step is halved. Far from rounding the whole fits.
+        ahead, length, promised = design.forward(step).astype(float), 1.0, float(slope @ step)
+        before, away = loss.value(scores, y, weights), z - centre
+        for _ in range(MOST_STEPS):
+            rise = loss.value(scores + length * ahead, y, weights) - before
+            rise += (length * float(away @ step) + 0.5 * length**2 * float(step @ step)) / c
+            if rise <= 0.25 * length * promised or -length * promised <= ROUNDING * abs(before):
+                break
+            length *= 0.5
+        z, scores = z + length * step, scores + length * ahead
+        slopes = loss.gradient(scores, y)
+    return slopes
+
+
+@remembered
+def _products(agent: Agent) -> FloatArray:
+    return _gram(agent)
 
 
 def _by_gradients(

@@ -23,7 +23,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
-from coterie.methods.costs import Outlook, Sizes, products_work
+from coterie.methods.costs import Outlook, Sizes, equations_work, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.moments import packed, second_moment, unpacked
@@ -66,7 +66,8 @@ class Gram(Method[State]):
         if not problem.loss.quadratic:
             return None
         d = sizes.width(problem)
-        return Outlook(1, 1, d * (d + 3) / 2, products_work(sizes, d), "one message suffices")
+        scalars, shared = d * (d + 3) / 2, equations_work(d)
+        return Outlook(1, 1, scalars, products_work(sizes, d), "one message suffices", shared)
 
     def check(self, problem: Problem, network: Network) -> None:
         if not problem.loss.quadratic:

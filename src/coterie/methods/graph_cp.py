@@ -137,8 +137,10 @@ class GraphCP(Method[State | PaperState]):
     """‖θ̂‖ ≤ R; by default twice the `reach` on which the agents agreed, a guess on the scale of the model."""
     chi: float | None = None
     """‖X‖ ≤ χ; by default estimated by the agents, as are `delta` and `D`."""
-    delta: float | None = None
-    D: float | None = None
+    delta: float | Literal["diameter"] | None = None
+    """‖L†‖ ≤ 1/δ; "diameter" is the paper's 4/(m diam), on the safe side and cheaper to find."""
+    D: float | Literal["degree"] | None = None
+    """‖L‖ ≤ D; "degree" is the paper's 2Δ, twice the largest degree."""
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -148,9 +150,12 @@ class GraphCP(Method[State | PaperState]):
             if value not in known:
                 raise InvalidProblem(f"graph-cp: {name} is {' or '.join(map(repr, known))}, not {value!r}.")
         constants = {"R": self.R, "chi": self.chi, "delta": self.delta, "D": self.D}
+        words = {"delta": "diameter", "D": "degree"}
         for name, constant in constants.items():
-            if constant is not None and not (isinstance(constant, (int, float)) and 0 < constant < math.inf):
-                raise InvalidProblem(f"graph-cp: {name} must be a positive number, not {constant!r}.")
+            number = isinstance(constant, (int, float)) and 0 < constant < math.inf
+            if constant not in (None, words.get(name)) and not number:
+                word = f" or {words[name]!r}" if name in words else ""
+                raise InvalidProblem(f"graph-cp: {name} must be a positive number{word}, not {constant!r}.")
         if self.variant == "improved" and (self.iterate != "last" or any(constants.values())):
             raise InvalidProblem(
                 "graph-cp: R, chi, delta, D and iterate belong to variant='paper'; the default needs none of them."

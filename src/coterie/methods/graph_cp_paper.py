@@ -15,6 +15,7 @@ from coterie.arrays import FloatArray
 from coterie.losses import Loss
 from coterie.methods import chambolle_pock
 from coterie.methods.chambolle_pock import block_step, dual_step, extreme_eigenvalues, pooled_norm
+from coterie.methods.largest import largest
 from coterie.words import Mix, Sum, Talk
 
 
@@ -34,7 +35,7 @@ class PaperState:
 
 
 def paper_start(
-    agent: Agent, R: float | None, chi: float | None, delta: float | None, D: float | None
+    agent: Agent, R: float | None, chi: float | None, delta: float | str | None, D: float | str | None
 ) -> Talk[PaperState]:
     """At 0, with the steps of Theorem 1; what is not given of its constants is estimated."""
     assert agent.facts is not None
@@ -44,9 +45,16 @@ def paper_start(
         chi = math.sqrt((yield from pooled_norm(agent, np.ones(agent.design.shape[1], agent.design.dtype)))) or 1.0
     rho, spread = steepness(agent.problem.loss), 1.0
     if agent.count > 1:
+        if delta == "diameter":
+            delta = yield from smallest_by_diameter(agent)
+        if D == "degree":
+            # ‖L‖ ≤ 2Δ(G)                                                                                    Section 3
+            D = 2.0 * (yield from largest(agent, (yield from own_degree(agent))))
         if delta is None or D is None:
             low, high = yield from laplacian_ends(agent)
             delta, D = delta or low, D or high
+        assert not isinstance(delta, str)
+        assert not isinstance(D, str)
         spread = math.sqrt(1.0 + 2.0 * chi**2 / delta**2)
     else:
         D = 0.0
@@ -79,6 +87,30 @@ def paper_round(agent: Agent, state: PaperState, t: int) -> Talk[PaperState]:
     theta_mean = state.theta_mean + (theta - state.theta_mean) / t
     lam_mean = state.lam_mean + (lam - state.lam_mean) / t if here else state.lam_mean
     return PaperState(theta, V, lam, theta_mean, lam_mean, a, s)
+
+
+def own_degree(agent: Agent) -> Talk[float]:
+    """The weights of its own edges together: L has them on its diagonal."""
+    return float((yield Mix(agent.one_hot(1.0).astype(agent.design.dtype), "laplacian"))[agent.index])
+
+
+def smallest_by_diameter(agent: Agent) -> Talk[float]:
+    """δ = 4/(m diam(G)), at most λ₂ of a connected graph of weight 1 (Mohar 1991, Theorem 4.2).
+
+    Everybody tells its neighbours whom it has heard of until all have heard of all: diam(G) times m numbers an edge.
+    """
+    heard = agent.one_hot(1.0).astype(agent.design.dtype)
+    around = -(yield Mix(heard, "laplacian"))
+    around[agent.index] = 0.0
+    # Lighter edges make λ₂ smaller in proportion, at most.
+    lightest = 1.0 / (yield from largest(agent, 1.0 / float(around[around > 0].min())))
+    degree, diameter = float(around.sum()), 0
+    while (yield Sum(np.array([float(np.count_nonzero(heard == 0))])))[0] > 0:
+        theirs = degree * heard - (yield Mix(heard, "laplacian"))
+        # Rounding leaves less than an edge's weight where nobody has heard.
+        heard = np.where((heard > 0) | (theirs > 0.5 * lightest), 1.0, 0.0).astype(agent.design.dtype)
+        diameter += 1
+    return 4.0 * lightest / (agent.count * max(diameter, 1))
 
 
 def laplacian_ends(agent: Agent) -> Talk[tuple[float, float]]:

@@ -41,7 +41,7 @@ from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
 from coterie.methods.barriers import Barrier, Step
 from coterie.methods.central_path import Samples, Terms, barrier_at, kinks_of, on_path
-from coterie.methods.costs import Outlook, Sizes, products_work
+from coterie.methods.costs import Outlook, Sizes, equations_work, products_work
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.moments import diagonal
@@ -137,7 +137,7 @@ class InteriorPoint(Method[State]):
             return None
         d = sizes.width(problem)
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
-        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice")
+        return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d))
 
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:

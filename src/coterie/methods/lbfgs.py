@@ -26,7 +26,7 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.methods import quasi_newton
 from coterie.methods.chambolle_pock import first_dual_step
-from coterie.methods.column_costs import cheaper, numbers_sent, per_row
+from coterie.methods.column_costs import cheaper, numbers_sent, per_row, seconds
 from coterie.methods.costs import Sizes
 from coterie.methods.couriers import Blocks, Sums
 from coterie.methods.disclosure import Disclosure
@@ -118,7 +118,7 @@ class QuasiNewton(Method[State]):
         whole_number(f"{self.name}: memory", self.memory)
 
     def check(self, problem: Problem, network: Network) -> None:
-        if not _is_for(problem):
+        if not is_for(problem):
             raise InvalidProblem(
                 f"{self.name} is for the penalties none, l2, l1 and elasticnet, and this problem has "
                 f"{problem.penalty.name!r}. Use {self.instead}."
@@ -177,13 +177,14 @@ class Lbfgs(QuasiNewton):
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:
-        if sizes is None or not _is_for(problem):
+        if sizes is None or not is_for(problem):
             return None
         sent = numbers_sent(problem, network, sizes)
-        each = per_row(sent, sizes.rows)
-        return SCORE + cheaper(sent, "lbfgs", "blocks"), (
+        each, taken = per_row(sent, sizes.rows), seconds(problem, network, sizes)
+        return SCORE + cheaper(taken, "lbfgs", "blocks"), (
             f"it is expected to send about {each['lbfgs']} numbers per row, against {each['blocks']} for moving the "
-            f"columns (blocks) and {each['tree']} for tree"
+            f"columns (blocks) and {each['tree']} for tree, and to take about {taken['lbfgs']:.2g} s, against "
+            f"{taken['blocks']:.2g} s and {taken['tree']:.2g} s, {sizes.link}"
         )
 
     def start(self, agent: Agent) -> Talk[State]:
@@ -262,7 +263,7 @@ class Lbfgs(QuasiNewton):
 # -- what is said ------------------------------------------------------------------------------------------------------
 
 
-def _is_for(problem: Problem) -> bool:
+def is_for(problem: Problem) -> bool:
     """Whether its penalty is none, l2, l1 or both of these."""
     pieces = problem.penalty.pieces
     return pieces is not None and not set(pieces.kinds) - {"l1"}

@@ -19,11 +19,12 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
+from coterie.losses import Loss
 from coterie.methods import curved_pairs, searched_rows
-from coterie.methods.costs import Outlook, Sizes
+from coterie.methods.costs import Outlook, Sizes, root_condition
 from coterie.methods.curved_pairs import State
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
-from coterie.methods.lbfgs import NOTHING, QuasiNewton
+from coterie.methods.lbfgs import NOTHING, QuasiNewton, is_for
 from coterie.methods.lbfgs import State as LbfgsState
 from coterie.methods.moments import diagonal
 from coterie.methods.newton import FULL
@@ -32,8 +33,11 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.words import Sum, Talk
 
-EXPECTED_ROUNDS = {"squared": 10.0, "any": 15.0}
-"""What "auto" assumes."""
+EXPECTED_ROUNDS = {"few": 14.0, "many": 9.5}
+"""What "auto" assumes, for κ = 1. Where columns are few, half as many again as usual: correlated ones take far more,
+and `newton` is at hand."""
+EXPECTED_SHARED = 8e5, 500.0
+"""Multiplications in a round that all agents do alike, and for each column."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +55,13 @@ class LbfgsRows(QuasiNewton):
 
     @classmethod
     def outlook(cls, problem: Problem, sizes: Sizes) -> Outlook | None:
-        """For more columns than Hessians are added up of, where pairs are curved: half of a number per column."""
-        d = sizes.width(problem)
-        if d <= FULL or not curved_pairs.suits(problem):
+        """Where pairs are curved, numbers are in single precision at first; without them, steps are searched."""
+        if not problem.loss.smooth or type(problem.loss).curvature is Loss.curvature or not is_for(problem):
             return None
-        rounds = EXPECTED_ROUNDS["squared" if problem.loss.quadratic else "any"]
-        return Outlook(rounds, 1, 0.5 * d, 10 * sizes.rows_work, "a few messages of a number per column suffice")
+        d, (fixed, each) = sizes.width(problem), EXPECTED_SHARED
+        rounds = EXPECTED_ROUNDS["few" if d <= FULL else "many"] * root_condition(problem)
+        what = "messages of a number per column suffice"
+        return Outlook(rounds, 1.5, 1.2 * d, 3 * sizes.rows_work, what, fixed + each * d)
 
     def check(self, problem: Problem, network: Network) -> None:
         super().check(problem, network)

@@ -37,7 +37,7 @@ from coterie.here import Here
 from coterie.losses import Loss
 from coterie.losses.loss import Step
 from coterie.methods import conjugate_gradients, working_set
-from coterie.methods.costs import Outlook, Sizes, products_work
+from coterie.methods.costs import Outlook, Sizes, equations_work, products_work, root_condition
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.moments import moment_message, unpacked
@@ -172,14 +172,17 @@ class Newton(Method[State]):
         if mode is None:
             return None
         m = d if mode == "full" else min(d, EXPECTED_IN_PLAY) if mode == "active" else 0
-        triangle, work = m * (m + 3) / 2, products_work(sizes, m) + 10 * sizes.rows_work
-        sums, scalars = {"full": (2, triangle), "active": (3, triangle + d), "products": (8, 7 * d)}[mode]
+        triangle, work = m * (m + 3) / 2, products_work(sizes, m) + 6 * sizes.rows_work
+        steps = 2.0 * root_condition(problem)  # of conjugate gradients
+        work = 2 * steps * sizes.rows_work if mode == "products" else work
+        both = {"full": (2.5, triangle), "active": (5.0, triangle + 2 * d), "products": (steps, steps * d)}
+        sums, scalars = both[mode]
         pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
         rounds = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces]
         if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short messages in place of a triangle.
-            rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 1.5 * d, 40 * sizes.rows_work
-        return Outlook(rounds, sums, scalars, work, "few rounds suffice")
+            rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work
+        return Outlook(rounds, sums, scalars, work, "few rounds suffice", equations_work(m))
 
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):

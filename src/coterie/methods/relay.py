@@ -85,7 +85,7 @@ class Relay(Method[State]):
         rounds, work = TUNING.expected_laps * sizes.agents * TUNING.parts, sizes.rows_work / TUNING.parts
         if sizes.link.latency > work / costs.TUNING.speed:
             return None  # all would wait for messages most of the time
-        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, work, "turns are fast here"))
+        return worth(problem, network, sizes, Outlook(rounds, 1, sizes.columns, 0.0, "turns are fast here", work))
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
@@ -111,7 +111,7 @@ class Relay(Method[State]):
             if lap >= TUNING.settled:
                 rows = rows[~at_rest(agent, v, lap, TUNING.resting)[rows]]
             c = 1 / (agent.problem.penalty.strong_convexity * agent.total)
-            v, moved = improve(agent, v, state.w, c, rows, 1.0, 1)
+            v, moved, _ = improve(agent, v, state.w, c, rows, 1.0, 1)
         said = yield Sum(moved)
         return State(shared_result(said, lambda: state.w + said), v)
 

@@ -132,7 +132,7 @@ class Fits:
         setup = set_up(
             with_offset(problem, self.parts),
             study.make_network(),
-            sizes_of(self.parts, study.split),
+            sizes_of(self.parts, study.split, apart=True),
             lambda problem: with_predictors(session, problem, mine),
             split=study.split,
             method=method or study.method,

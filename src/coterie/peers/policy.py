@@ -120,7 +120,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         self, study: Study, parts: Sequence[TableSummary], me: int, held: Sequence[TableSummary] | None = None
     ) -> dict[str, str]:
         """Every method that may run, with what forbids it, or nothing; `held`: before columns were prepared."""
-        problem, sizes = study.make_problem(), sizes_of(parts, study.split)
+        problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
         if labels := sorted({label for part in parts for label in part.classes}):
             problem = problem.with_classes(np.array(labels))
         general = self.objection(study, parts[me].rows)  # once more: rows were matched

@@ -22,7 +22,7 @@ from coterie.errors import InvalidData, InvalidProblem, did_you_mean
 from coterie.families import Classes, family_of
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
-from coterie.methods.costs import LINK, Link, Sizes
+from coterie.methods.costs import LINK, MEMORY, Link, Sizes
 from coterie.networks import Network, star
 from coterie.networks import network as find_network
 from coterie.personal import LEARNED
@@ -148,15 +148,17 @@ def wants_secure_sums(asked: bool | None, split: str, parties: int, apart: bool,
     return bool(asked) if asked is not None else apart and (split == "samples" or only_sums) and parties > 2
 
 
-def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK) -> Sizes:
+def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK, apart: bool = False) -> Sizes:
     """How large the data of all parties is together."""
     rows, columns = [party.rows for party in parties], [party.columns for party in parties]
     whole = (rows[0], sum(columns)) if split == "features" else (sum(rows), max(columns))
-    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link)
+    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link, apart)
 
 
-def make_link(link: tuple[float, float]) -> Link:
-    """Seconds per hop and bits per second, if these numbers make sense."""
+def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link:
+    """Seconds per hop and bits per second, if these numbers make sense; None: what suits the engine."""
+    if link is None:
+        return MEMORY if in_memory else LINK
     if not (len(link) == 2 and all(as_number(part) > 0 for part in link) and as_number(link[0]) < np.inf):
         raise InvalidProblem(f"link takes two positive numbers, (seconds per hop, bits per second), not {link!r}.")
     return Link(float(link[0]), float(link[1]))
