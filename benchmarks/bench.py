@@ -31,7 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks import measures, softmax
+from benchmarks import low_rank_accuracy, measures, softmax
 from benchmarks.measures import QUICK, Row, Settings
 from benchmarks.page import figure, page
 from benchmarks.problems import COLUMNS, PROBLEMS, WIDE, available
@@ -114,6 +114,9 @@ def cells() -> list[Cell]:
     for d in (300, 1000):
         go = partial(measures.low_rank, d)
         found.append(Cell(f"low rank: {d}", lambda s, out, go=go: go(s), d == 300))
+    for name in low_rank_accuracy.PROBLEMS:
+        go = partial(low_rank_accuracy.measured, name)
+        found.append(Cell(f"accuracy: {name}", lambda s, out, go=go: go(), "classes" in name))
     for users in (100, 1000, 10_000):
         go = partial(measures.personal, users)
         found.append(Cell(f"personal: {users}", lambda s, out, go=go: go(), users == 100))

@@ -349,6 +349,10 @@ F/F(0), as the optimum is 0; looked at every second epoch.
 
 {low_rank}
 
+How well such models predict at the radius that cross-validation chooses (`benchmarks/low_rank_accuracy.py`):
+
+{accuracy}
+
 ### Where others need fewer rounds than the targets allow
 
 {lost_rounds}
@@ -395,6 +399,7 @@ def page(rows: list[Row], quick: bool, unfinished: list[str] | None = None) -> s
         "wide": {"problem": "problem", "solver": "solver", "rounds": "rounds", "MB": "megabytes",
                  "proven gap": "proven", "suboptimality": "excess", "CPU seconds": "seconds"},
         "softmax": {"problem": "problem", "solver": "solver", "CPU seconds": "seconds", "× scikit-learn": "ratio"},
+        "accuracy": {"problem": "problem", "solver": "solver", "error": "error", "CPU seconds": "seconds"},
         "memory": {"run": "problem", "MB of data": "data MB", "MB added": "added MB", "n floats an agent": "floats"},
     }  # fmt: skip
     return PAGE.format(

@@ -97,7 +97,8 @@ def plans(parties: int = 1000) -> Iterator[Row]:
     for place, make in NETWORKS.items():
         network = make(parties)
         for method in ("newton", "lbfgs-rows"):
-            found = co.plan(LOGISTIC, (10**9, 50), agents=parties, network=network, method=method)
+            how: dict[str, Any] = {"agents": parties, "network": network, "method": method, "link": (0.02, 1e8)}
+            found = co.plan(LOGISTIC, (10**9, 50), **how)
             busiest, everybody = max(found.bits_per_party) / 8e6, found.bits / 8e9
             yield (
                 *(place, network.tree().depth, method, found.rounds, f"{found.turns:,}"),

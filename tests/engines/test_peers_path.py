@@ -77,6 +77,9 @@ def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
     problem = {"loss": "multinomial", "penalty": "traceball", "intercept": True}
     write_study(tmp_path, problem=problem, split="samples", tol=1e-3, **path(count=2, cv=2))
     together(tmp_path, tables)
+    study = load_party(tmp_path / NAMES[0] / "party.toml")[1]
+    said = disclosure(study, NAMES[0], tables[0])
+    assert "for every column its sum, and for every class its rows" in said
     how = {"count": 2, "cv": 2, "tol": 1e-3, "secure_sums": True, "engine": same_secrets(tmp_path)}
     local = co.path(co.Problem(**problem, radius=1.0), tables, **how)
     for found in paths(tmp_path):
@@ -85,9 +88,8 @@ def test_the_radius_of_a_low_rank_model_is_chosen_together(tmp_path):
         np.testing.assert_array_equal(found.scores, local.scores)
         np.testing.assert_array_equal(found.coefficients, local.coefficients)
     assert all(one.holds for one in together(tmp_path, tables, work=verify_together))
-    write_study(tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2))
     with pytest.raises(InvalidInput, match="leave radius out"):
-        together(tmp_path, tables)
+        write_study(tmp_path, problem={**problem, "radius": 3.0}, split="samples", **path(count=2, cv=2))
 
 
 def test_columns_at_several_parties_too(tmp_path):

@@ -12,6 +12,7 @@ from tests.engines.test_gossip_clusters import NAMES, parties
 import coterie as co
 from coterie.estimators import PersonalizedClassifier
 from coterie.peers.disclosure import disclosure
+from coterie.peers.proof import verify_together
 from coterie.peers.study import load_study
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(300)]
@@ -58,3 +59,4 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         assert told["choice"] == here.choice_
         assert [t["choice"] for t in told["trials"]] == [t["choice"] for t in here.trials_]
         assert json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())["choice"]["bits"] > 0
+    assert all(one.holds for one in together(tmp_path, tables, names, work=verify_together))

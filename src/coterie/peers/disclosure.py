@@ -108,6 +108,10 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
         if not problem.penalty.coercive:
             lines += ["  - for every column the sum of its squares"]
+    if problem.family == "low-rank" and problem.intercept:
+        entries = "for every row and column of the matrix the number of its entries here and their sum"
+        usual = "for every column its sum, and for every class its rows or for every label its sum"
+        lines += [f"  - {entries if problem.task.kind == 'entries' else usual}: means"]
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":

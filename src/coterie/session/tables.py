@@ -172,7 +172,8 @@ def within_reach(tables: list[Table], method: Method, problem: Problem) -> list[
     """The tables where that method can compute with them: on the host, unless it takes tensors as they are."""
     if method.tensors or problem.family != "linear":
         return tables
-    return [by_rows(table) for table in on_the_host(tables)]
+    # What is here already stays as it is: columns, if agents hold those, and what is on disk.
+    return [by_rows(on_the_host([table])[0]) if is_tensor(table.X) else table for table in tables]
 
 
 def on_gpu(tables: Sequence[Table]) -> bool:
