@@ -26,7 +26,7 @@ from coterie.losses import LOSSES, loss
 from coterie.losses.loss import Loss
 from coterie.methods import METHODS, method, moments, newton, quadratic, sampled_rows
 from coterie.methods.central_path import Kinks, Samples
-from coterie.methods.costs import Link, Sizes
+from coterie.methods.costs import MEMORY, Link, Sizes
 from coterie.methods.moments import diagonal, packed, second_moment, unpacked
 from coterie.networks import network, star
 from coterie.penalties.l1 import L1
@@ -639,6 +639,23 @@ def test_weights_of_eight_orders_of_magnitude(name, penalty):
     data = rows, np.sign(y) if name == "hinge" else y, 10.0 ** rng.uniform(-4, 4, 400)
     result = co.solve(co.Problem(name, penalty, 1e-3), data, agents=K, method="interior-point", tol=1e-8, max_rounds=60)
     assert result.status == "optimal"
+
+
+def test_in_one_process_auto_reckons_with_memory():
+    """Messages cost next to nothing there, and one machine does the work of all agents: Hessians pay."""
+    sizes = {link: Sizes(20_000, 784, 20_000 * 784, 8, link) for link in (MEMORY, Link(latency=0.02, bandwidth=1e7))}
+    problem, graph = co.Problem("logistic", "l2", 1e-4), star(8, server=True)
+    scores = [{name: METHODS[name].score(problem, graph, size)[0] for name in ("newton", "lbfgs-rows")}
+              for size in sizes.values()]  # fmt: skip
+    assert scores[0]["newton"] > scores[0]["lbfgs-rows"] > 2.0
+    assert scores[1]["newton"] < scores[1]["lbfgs-rows"]
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((40, 3)), rng.standard_normal(40)
+    ridge = co.Problem("squared", "l2", 0.1)
+    assert co.solve(ridge, data, agents=2).explanation.endswith("in memory.")
+    assert "at 20 ms and 100 Mbit/s" in co.solve(ridge, data, agents=2, link=(0.02, 1e8)).explanation
+    here, elsewhere = (co.plan(ridge, data, agents=2, engine=engine).wire_seconds for engine in ("local", "mpi"))
+    assert here < 1e-3 < elsewhere
 
 
 def test_auto_says_what_it_reckoned_with():

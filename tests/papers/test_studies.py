@@ -78,8 +78,8 @@ def mutants(numbers):
         for key, value in curve.spent.items():
             for other in (1000 * value, value // 1000):
                 yield with_curve(i, replace(curve, spent={**curve.spent, key: other}))
-    # All curves of one label or panel at once: claims about the worst of several places.
-    for key in ("label", "panel"):
+    # All curves of one label, panel or method at once: claims about the worst of several places.
+    for key in ("label", "panel", "method"):
         for name in dict.fromkeys(getattr(curve, key) for curve in numbers):
             for change in (lambda y: 100 * y, lambda y: 0.01 * y, lambda y: y[::-1], lambda y: np.full_like(y, y[0])):
                 curves = [replace(c, y=change(c.y)) if getattr(c, key) == name else c for c in numbers]

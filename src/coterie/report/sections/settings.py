@@ -60,7 +60,7 @@ def _recipes(preparation: Preparation) -> str:
     for name, recipe in preparation.columns.items():
         columns.setdefault(str(recipe), []).append(name)
     told = (
-        f"{recipe}: {', '.join(names) if len(names) <= MOST_COLUMNS else count(len(names), 'column')}"
+        f"{', '.join(names) if len(names) <= MOST_COLUMNS else count(len(names), 'column')}: {recipe}"
         for recipe, names in columns.items()
     )
     return "; ".join([*alone.lines(), *told])
