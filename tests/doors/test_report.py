@@ -707,4 +707,4 @@ def test_preparation_and_more_sections_stand_before_the_settings() -> None:
     scores = co.evaluate(made, table, agents=2)
     found = Reader(page(made, more=[lambda _: "<section><h2>One more</h2></section>"], evaluation=scores)).text
     assert found.index("Held-out rows") < found.index("One more") < found.index("Reproduce this run")
-    assert "standardise: 25 columns" in found
+    assert "25 columns: standardise" in found
