@@ -144,6 +144,7 @@ CASES = {
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.interior_point": INTERIOR,
+    "methods.subspace": runs(["dfw-subspace"], ["low rank", "classes of low rank"]),
     "methods.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
     "methods.lbfgs": runs(["lbfgs"], [*SMOOTH, *KINKS[:1]], **COLUMNS),
     "methods.quasi_newton": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),
@@ -284,6 +285,9 @@ PLAIN = {
     "methods/quadratic.py: ROUNDING": "how numbers round",
     "methods/searched_rows.py: (SUFFICIENT, ROUNDING)": "Armijo's textbook constant, and how numbers round",
     "methods/searched_rows.py: TRIALS": "steps that are tried together",
+    "methods/small_ball.py: CLOSE": "when a small problem is solved",
+    "methods/small_ball.py: FLAT": "how numbers round",
+    "methods/small_ball.py: POWER": "how exactly a step length is known",
     "methods/subspace.py: NEGLIGIBLE": "how numbers round",
     "methods/working_set.py: SINGLE_PRECISION": "how numbers round",
 }

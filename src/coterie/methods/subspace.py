@@ -43,13 +43,20 @@ from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
+from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
 BEGINNINGS = ("auto", "random", "previous")
-MEMORY = 20
-"""How many inner steps the model of F remembers."""
 NEGLIGIBLE = 1e-13
 """Singular values of S below this part of the largest are dropped."""
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    memory: int = tuned(20, "How many inner steps the model of F remembers.")
+
+
+TUNING = _Tuning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +263,7 @@ class DfwSubspace(Method[State]):
             move(trial)
             sums = yield Sum(look())
             new_slope = np.append(sums[:cells], sums[cells + 1 : cells + 1 + m] / unit)
-            pairs = [*pairs, (way, new_slope - slope)][-MEMORY:]
+            pairs = [*pairs, (way, new_slope - slope)][-TUNING.memory :]
             # Where F falls by less than its rounding, its slope along the way decides.
             lower = sums[cells] <= loss + 0.1 * promised
             flat = -promised <= 1e-10 * abs(loss) and float(new_slope @ way) <= -0.5 * promised
