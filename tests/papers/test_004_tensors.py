@@ -65,3 +65,20 @@ def test_other_problems_take_tensors_as_arrays():
     arrays = co.solve(problem, (X, NUMBERS[:, 0]), agents=2)
     tensors = co.solve(problem, (torch.from_numpy(X), torch.from_numpy(NUMBERS[:, 0])), agents=2)
     np.testing.assert_allclose(tensors.model.coef_, arrays.model.coef_, atol=1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", ["dfw-subspace", "dfw-trace"])
+@pytest.mark.parametrize("task", ["squared", "multinomial"])
+def test_an_intercept_is_as_on_the_processor(task, method, device):
+    random = np.random.default_rng(0)
+    X, W = random.normal(size=(300, 8)) + 2.0, random.normal(size=(8, 4))
+    y = (X @ W).argmax(axis=1) if task == "multinomial" else X @ W + random.normal(size=(300, 4))
+    problem = co.Problem(task, "traceball", radius=3.0, intercept=True)
+    how = {"agents": 2, "method": method, "max_rounds": 20, "tol": 1e-6, "progress": False}
+    usual = co.solve(problem, (X, y), **how)
+    data = torch.tensor(X, device=device), torch.tensor(y, device=device)
+    found = co.solve(problem, data, **how)
+    assert found.status == usual.status
+    assert found.certificate.primal == pytest.approx(usual.certificate.primal, rel=1e-8)
+    assert co.verify(found.certificate, found.model, data).holds
