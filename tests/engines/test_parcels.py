@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import coterie as co
-from coterie.engines import parcels
+from coterie.engines import parcels, reception
 from coterie.errors import InvalidData, ProtocolError
 from coterie.statuses import Status
 
@@ -61,6 +62,13 @@ def test_data_arrives_as_it_was():
     assert str(error) == "north has no rows"
 
 
-def test_nothing_else_of_the_engines_opens_pickles():
+def test_only_tasks_open_pickles_and_only_their_drivers_orders():
     folder = Path(parcels.__file__).parent
-    assert [file.name for file in sorted(folder.glob("*.py")) if "pickle.load" in file.read_text()] == []
+    assert [file.name for file in sorted(folder.glob("*.py")) if "pickle.load" in file.read_text()] == ["parcels.py"]
+    assert inspect.getsource(parcels).count("pickle.load") == inspect.getsource(parcels.order).count("pickle.load") == 1
+    users = [file.name for file in sorted(folder.glob("*.py")) if "order(" in file.read_text()]
+    assert users == ["parcels.py", "reception.py"]
+    assert "order(" in inspect.getsource(reception.serve)
+    assert inspect.getsource(reception).count(" order(") == 1
+    with pytest.raises(ProtocolError, match="signature"):
+        parcels.order(parcels.pack("leave", KEY), bytes(32))

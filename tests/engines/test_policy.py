@@ -103,7 +103,7 @@ def test_with_columns_apart_there_is_no_budget_unless_somebody_sets_one(tmp_path
     write_study(tmp_path, method="tree", network="path")
     study = load_party(tmp_path / "ada" / "party.toml")[1]
     assert Policy().allows(study, parts(100, 10), 0)["tree"] == ""
-    assert "tree would tell about 6000 numbers" in Policy(budget=1.0).allows(study, parts(100, 10), 0)["tree"]
+    assert "tree would tell about 4743 numbers" in Policy(budget=1.0).allows(study, parts(100, 10), 0)["tree"]
 
 
 def test_auto_chooses_among_what_all_policies_allow(tmp_path):
@@ -137,9 +137,9 @@ def test_a_run_ends_before_one_number_too_many_also_after_it_was_continued(tmp_p
         return together(tmp_path, tables, chaos=recording), recording.sent
 
     settings = PLAIN | {"max-rounds": 100, "check-every": 10, "acceleration": "none"}
-    slow = RIDGE | {"strength": 1e-5}
+    slow = RIDGE | {"strength": 1e-2}
     write_study(tmp_path, problem=slow, split="samples", method="lin-consensus", network="path", tol=1e-13, **settings)
-    # 20 rows of 10 numbers: 2480 may be said, 60 rounds of 41 are expected, and a round says 9 to 19.
+    # 20 rows of 10 numbers: 2480 may be said, fewer are expected, and a round says 9 to 19.
     policies(tmp_path, bea="minimum-rows = 20\nbudget = 12.4")
     tables = [replace(table, X=table.X * np.logspace(0, 2, 9)) for table in data("samples")]
     ends, _ = fit(100)

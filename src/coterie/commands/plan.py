@@ -12,7 +12,6 @@ from coterie.catalogue import names_in
 from coterie.commands.options import Config, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json
 from coterie.errors import count
-from coterie.methods.costs import LINK
 
 EXAMPLE = (
     "Example: coterie plan patients.csv --target ill --loss logistic --strength 0.01 --latency 0.05 --bandwidth 2e7"
@@ -36,6 +35,8 @@ def plan(
     settings = {name: value for name, value in question.settings.items() if value is not None}
     link = None
     if latency is not None or bandwidth is not None:
+        from coterie.methods.costs import LINK  # numpy and more, which --help does without
+
         link = (LINK.latency if latency is None else latency, LINK.bandwidth if bandwidth is None else bandwidth)
     found = co.plan(question.problem, question.data, method=method, link=link, **settings, **question.options)
     if as_json:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import queue
 import secrets
 import socket
@@ -28,7 +27,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, TypeVar
 
 from coterie.data.remote import keeping
-from coterie.engines.parcels import pack, seal, unpack, unseal
+from coterie.engines.parcels import order, pack, seal, unpack
 from coterie.engines.processes import ProcessSpec, RunSpec
 from coterie.engines.supervisor import Event, report
 from coterie.errors import CoterieError, InvalidInput
@@ -198,7 +197,7 @@ def serve(door: Door, process: int) -> None:
         last: tuple[str, Any] = ("leave", None)
         try:
             while True:
-                kind, thing = pickle.loads(unseal(line.recv_bytes(), door.key))
+                kind, thing = order(line.recv_bytes(), door.key)
                 if kind == "leave":
                     break
                 if kind == "stop":
@@ -221,8 +220,8 @@ def serve(door: Door, process: int) -> None:
     with line, keeping():
         tell("hello", process)
         threading.Thread(target=hear, daemon=True).start()
-        while (order := orders.get())[0] != "leave":
-            kind, thing = order
+        while (told := orders.get())[0] != "leave":
+            kind, thing = told
             if kind == "refused":
                 raise thing
             if kind == "ask":

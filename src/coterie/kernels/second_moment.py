@@ -45,7 +45,8 @@ def add_dense_moment(
     """
     n, d = X.shape
     z = np.empty(d + intercept)
-    z[d:] = unit
+    if intercept:
+        z[d] = unit
     for i in range(n):
         if weights[i] == 0.0:
             continue

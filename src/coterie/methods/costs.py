@@ -11,6 +11,7 @@ are on twenty others. They are for choosing between methods and nothing else: no
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,8 +109,8 @@ def equations_work(width: float) -> float:
 
 def root_condition(problem: Problem) -> float:
     """The fourth root of κ, the curvature of the loss over that of the penalty, for columns of scale 1."""
-    ridge, bend = problem.penalty.strong_convexity, problem.loss.smoothness
-    bend = bend if np.isfinite(bend) else 1.0
+    ridge, bend = problem.penalty.strong_convexity, getattr(problem.loss, "smoothness", math.inf)
+    bend = bend if math.isfinite(bend) else 1.0
     condition = bend / ridge if ridge > 0 else TUNING.flat
     return float(min(max(condition, TUNING.least), TUNING.steepest) ** 0.25)
 
