@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy.interpolate import BSpline
 
 from coterie.arrays import FloatArray, is_sparse, is_tensor
 from coterie.data.raw import spelt
@@ -160,6 +159,8 @@ class Splines(msgspec.Struct, frozen=True, tag="spline"):
         left = inner[0] - steps[::-1] * (inner[1] - inner[0])
         right = inner[-1] + steps * (inner[-1] - inner[-2])
         x = np.clip(values[:, 0], inner[0], inner[-1])
+        from scipy.interpolate import BSpline  # which takes long to import
+
         basis = BSpline.design_matrix(x, np.concatenate([left, inner, right]), self.degree).toarray()[:, :-1]
         return np.hstack([basis, values[:, 1:]])
 

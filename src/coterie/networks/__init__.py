@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from coterie.arrays import Matrix
 from coterie.catalogue import Entries
@@ -27,6 +26,9 @@ from coterie.networks.conversions import from_adjacency, from_edges, from_networ
 from coterie.networks.draw import draw
 from coterie.networks.network import MIXING_RULES, Network, Tree
 from coterie.networks.topologies import complete, erdos_renyi, expander, geometric, lattice, path, ring, star
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = [
     "MIXING_RULES",
@@ -123,7 +125,7 @@ def _given(spec: str | os.PathLike[str] | Network | nx.Graph | Matrix, agents: i
         raise TOPOLOGIES.unknown(spec)
     if isinstance(spec, str | os.PathLike) or _are_edges(spec):
         return from_edges(spec, agents, connected=False)
-    if isinstance(spec, nx.Graph):
+    if (networkx := sys.modules.get("networkx")) is not None and isinstance(spec, networkx.Graph):
         return from_networkx(spec, connected=False)
     if spec is None or callable(spec):
         raise InvalidNetwork(

@@ -14,9 +14,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 
@@ -24,6 +23,9 @@ from coterie.arrays import Matrix
 from coterie.errors import InvalidNetwork
 from coterie.networks.checks import check_agents
 from coterie.networks.network import Network
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Edge = tuple[int, int, float]
 

@@ -10,16 +10,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidNetwork
 from coterie.networks.network import Network
 
 if TYPE_CHECKING:
+    import networkx as nx
     from matplotlib.axes import Axes
 
 SERVER = -1
@@ -108,23 +107,27 @@ def draw(
 def _positions(network: Network) -> FloatArray:
     if network.positions is not None:
         return network.positions
-    graph = nx.from_scipy_sparse_array(network.weights)
+    import networkx  # which takes long to import
+
+    graph = networkx.from_scipy_sparse_array(network.weights)
     few = network.agents <= SPRING_ABOVE
-    place = _side_by_side(graph) if few else nx.spring_layout(graph, weight=None, seed=0)
+    place = _side_by_side(graph) if few else networkx.spring_layout(graph, weight=None, seed=0)
     return np.array([place[j] for j in range(network.agents)], dtype=float).reshape(-1, 2)
 
 
 def _side_by_side(graph: nx.Graph) -> dict[int, FloatArray]:
     """Each connected part by itself, the largest first, in rows about as wide as they are many."""
+    import networkx
+
     place: dict[int, FloatArray] = {}
     widest = 3.0 * math.sqrt(len(graph))
     across = down = deepest = 0.0
-    for part in sorted(nx.connected_components(graph), key=len, reverse=True):
+    for part in sorted(networkx.connected_components(graph), key=len, reverse=True):
         radius = math.sqrt(len(part))
         if across and across + 2 * radius > widest:
             across, down, deepest = 0.0, down + deepest + 1.0, 0.0
         middle = np.array([across + radius, -down - radius])
-        for agent, point in nx.kamada_kawai_layout(graph.subgraph(part), weight=None).items():
+        for agent, point in networkx.kamada_kawai_layout(graph.subgraph(part), weight=None).items():
             place[agent] = middle + 0.9 * radius * point
         across, deepest = across + 2 * radius + 0.5, max(deepest, 2 * radius)
     return place
@@ -170,6 +173,8 @@ def _disc(points: FloatArray, scale: float) -> float:
     """The diameter of a disc in points: most agents do not touch, and none is larger than a label needs."""
     if len(points) == 1:
         return LARGEST_DISC
+    from scipy.spatial import cKDTree  # which takes long to import
+
     room = scale * float(np.quantile(cKDTree(points).query(points, k=2)[0][:, 1], 0.1))
     if len(points) > LABELLED_AGENTS + 1:
         return float(np.clip(0.5 * room, 2.5, 9.0))

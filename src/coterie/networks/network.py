@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
@@ -24,6 +23,9 @@ from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import as_mixing, as_weights, check_connected
 from coterie.networks.spectrum import laplacian_ends
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MIXING_RULES = ("laplacian", "laplacian-mixing", "metropolis")
 
@@ -213,10 +215,14 @@ class Network:
 
     def to_networkx(self) -> nx.Graph:
         """The same graph with the weights as edge attribute "weight"; a server is one more node, "server"."""
-        graph = nx.from_scipy_sparse_array(self.weights)
+        import networkx  # which takes long to import
+
+        graph = networkx.from_scipy_sparse_array(self.weights)
         graph.name = self.name
         if self.positions is not None:
-            nx.set_node_attributes(graph, {j: tuple(point) for j, point in enumerate(self.positions.tolist())}, "pos")
+            networkx.set_node_attributes(
+                graph, {j: tuple(point) for j, point in enumerate(self.positions.tolist())}, "pos"
+            )
         if self.server:
             graph.add_edges_from((("server", j) for j in range(self.agents)), weight=1.0)
         return graph

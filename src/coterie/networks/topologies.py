@@ -13,12 +13,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph
-from scipy.spatial import cKDTree
 
 from coterie.arrays import FloatArray, Matrix
 from coterie.errors import InvalidNetwork
@@ -99,6 +97,8 @@ def erdos_renyi(agents: int, probability: float = 0.5, seed: int = 0) -> Network
 
 def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
     """Agents at random points of the unit square, with an edge up to `radius` apart; drawn again until connected."""
+    from scipy.spatial import cKDTree  # which takes long to import
+
     m = check_agents(agents)
     if not (radius > 0 and math.isfinite(radius)):
         raise InvalidNetwork(f"the radius must be a positive number (0.3, say), not {radius!r}.")
@@ -113,6 +113,8 @@ def geometric(agents: int, radius: float = 0.3, seed: int = 0) -> Network:
 
 def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
     """A random graph in which every agent has exactly `degree` neighbours; drawn again until connected."""
+    import networkx  # which takes long to import
+
     m = check_agents(agents)
     if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 1:
         raise InvalidNetwork(f"the degree of an expander must be a whole number, at least 1, not {degree!r}.")
@@ -128,7 +130,7 @@ def expander(agents: int, degree: int = 4, seed: int = 0) -> Network:
         raise InvalidNetwork(f"{m} agents with one neighbour each are not connected. Use degree=2 or more.")
 
     def sample(rng: np.random.Generator) -> tuple[Pairs, FloatArray]:
-        graph = nx.random_regular_graph(int(degree), m, seed=int(rng.integers(2**31)))
+        graph = networkx.random_regular_graph(int(degree), m, seed=int(rng.integers(2**31)))
         return np.array(graph.edges, dtype=int), _circle(m)
 
     return _until_connected(m, "expander", sample, seed, f"degree={degree + 1 + (degree + 1) * m % 2}")
