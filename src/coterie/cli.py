@@ -92,7 +92,18 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 def main() -> None:
     """Run the command line; errors that name their fix are printed without a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
+    try:
+        sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write what is left to be written, unless nobody reads any more: then the end of Python must not try again."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_as_json() -> Any:
