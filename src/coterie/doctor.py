@@ -41,7 +41,7 @@ class Finding:
     detail: str
     needed: bool = True
     fix: str = ""
-    """The line to type where it does not work."""
+    """The line that installs it, where that is what is missing."""
 
 
 def diagnose(*, quick: bool = False) -> list[Finding]:
@@ -58,7 +58,7 @@ def diagnose(*, quick: bool = False) -> list[Finding]:
     folder = os.environ.get("COTERIE_DATA")
     there = bool(folder) and Path(str(folder)).is_dir()
     detail = str(folder) if there else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
-    findings.append(Finding("datasets", there, detail, needed=False, fix="" if there else "export COTERIE_DATA=FOLDER"))
+    findings.append(Finding("datasets", there, detail, needed=False))
     return findings
 
 
@@ -66,10 +66,9 @@ def lines_to_type(findings: list[Finding]) -> dict[str, str]:
     """What to type next, and why: what is needed, then what is optional, or a first try."""
     lines = {}
     for needed, why in ((True, "To mend it"), (False, "For what is optional")):
-        fixes = [finding.fix for finding in findings if not finding.works and finding.needed is needed and finding.fix]
-        packages = [fix.removeprefix(INSTALL) for fix in fixes if fix.startswith(INSTALL)]
-        if packages:
-            lines[why] = INSTALL + " ".join(packages)
+        missing = [finding for finding in findings if finding.fix and finding.needed is needed]
+        if missing:
+            lines[why] = INSTALL + " ".join(finding.fix.removeprefix(INSTALL) for finding in missing)
     if all(finding.works for finding in findings if finding.needed):
         lines["For a first fit"] = "coterie demo"
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -16,14 +16,39 @@ from coterie.verdict import Record
 
 PATIENCE_SECONDS = 1.0
 """Nothing is shown for runs that are over before this."""
+PAUSE_SECONDS = 0.1
+
+
+Show = Callable[[Callable[[float], Text], float], None]
+"""Show a line, made of the seconds since the beginning, unless another one was shown less than so many seconds ago."""
 
 
 @contextmanager
 def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, Record | None], None]]:
     """A callback that keeps one line up to date; `wanted=None` means: if there is a terminal."""
+    with _live_line(wanted, title) as show:
+        yield lambda t, record: show(lambda seconds: _line(title, t, record, seconds), PAUSE_SECONDS)
+
+
+@contextmanager
+def stage_watch(wanted: bool | None) -> Iterator[None]:
+    """Show how many rows have been read or checked; `wanted=None` means: if there is a terminal."""
+    with _live_line(wanted) as show:
+
+        def listen(stage: str, done: int, total: int) -> None:
+            told = f"  {done:,} of {total:,} rows"
+            show(lambda seconds: Text.assemble((stage, "bold"), f"{told}  {seconds:.0f} s"), PAUSE_SECONDS)
+
+        with listening(listen):
+            yield
+
+
+@contextmanager
+def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
+    """What shows a line, or nothing if nobody is looking; with a title, the line also says what is compiled."""
     console = Console(stderr=True)
     if not (console.is_terminal if wanted is None else wanted):
-        yield lambda t, record: None
+        yield lambda line, pause: None
         return
     began = shown = time.monotonic()
     live = Live(Text(), console=console, auto_refresh=False, transient=True)
@@ -36,11 +61,11 @@ def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, R
             shown = now
 
     def compiling() -> None:
-        show(lambda _: Text.assemble((title, "bold"), "  compiling, once on this machine"), 0.0)
+        show(lambda _: Text.assemble((compiles, "bold"), "  compiling, once on this machine"), 0.0)
 
     # First the listener: numba keeps the streams that it finds when it is imported, and a live line replaces them.
-    with _before_compiling(compiling), live:
-        yield lambda t, record: show(lambda seconds: _line(title, t, record, seconds), 0.1)
+    with _before_compiling(compiling) if compiles else nullcontext(), live:
+        yield show
 
 
 @contextmanager
@@ -57,28 +82,6 @@ def _before_compiling(show: Callable[[], None]) -> Iterator[None]:
 
     with event.install_listener("numba:compile", Listener()):
         yield
-
-
-@contextmanager
-def stage_watch(wanted: bool | None) -> Iterator[None]:
-    """Show how many rows have been read or checked; `wanted=None` means: if there is a terminal."""
-    console = Console(stderr=True)
-    if not (console.is_terminal if wanted is None else wanted):
-        yield
-        return
-    began = shown = time.monotonic()
-    with Live(Text(), console=console, auto_refresh=False, transient=True) as live:
-
-        def listen(stage: str, done: int, total: int) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if now - began >= PATIENCE_SECONDS and now - shown >= 0.1:
-                line = Text.assemble((stage, "bold"), f"  {done:,} of {total:,} rows  {now - began:.0f} s")
-                live.update(line, refresh=True)
-                shown = now
-
-        with listening(listen):
-            yield
 
 
 def format_bits(bits: float) -> str:
