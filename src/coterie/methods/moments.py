@@ -66,8 +66,26 @@ def second_moment(
 
 
 def _dense_moment(
-    X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
+    X: Any, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
 ) -> FloatArray:
+    """Σ_i s_i (x_i − c)(x_i − c)ᵀ of these columns, where X lies; in double precision if single is too coarse."""
+    compute = tensors.moment if is_tensor(X) else _moment_of_array
+    moment = compute(X, columns, scale, centre, NOISE, single)
+    lengths = moment.diagonal()
+    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
+        return compute(X, columns, scale, centre, NOISE, False)
+    return moment
+
+
+def _moment_of_array(
+    X: FloatArray,
+    columns: npt.NDArray[np.intp] | None,
+    scale: FloatArray,
+    centre: FloatArray | None,
+    noise: float,
+    single: bool,
+) -> FloatArray:
+    """What `tensors.moment` is for tensors."""
     d = X.shape[1] if columns is None else len(columns)
     moment: FloatArray | None = None
     kind: Any = np.float32 if single else float
@@ -81,7 +99,7 @@ def _dense_moment(
             A = X[some] if columns is None else X[some][:, columns]
             if centre is not None:
                 A = A - centre
-                A[np.abs(A) <= NOISE * np.abs(centre)] = 0.0
+                A[np.abs(A) <= noise * np.abs(centre)] = 0.0
             shares = sign * scale[some]
             if (shares == 1).all():
                 A = A.astype(kind, copy=False)
@@ -93,9 +111,7 @@ def _dense_moment(
         assert total is not None
         return total
 
-    if is_tensor(X):
-        moment = tensors.moment(X, columns, scale, centre, NOISE, single)
-    for sign in () if is_tensor(X) else (1.0, -1.0):
+    for sign in (1.0, -1.0):
         rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
         if not rows.size or not d:
             continue
@@ -108,12 +124,7 @@ def _dense_moment(
                     moment = part if sign > 0 else np.negative(part, out=part)
                 else:
                     (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
-    if moment is None:
-        return np.zeros((d, d))
-    lengths = moment.diagonal()
-    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
-        return _dense_moment(X, columns, scale, centre, single=False)
-    return moment
+    return np.zeros((d, d)) if moment is None else moment
 
 
 def symmetric(moment: FloatArray) -> FloatArray:
