@@ -251,7 +251,7 @@ class RunLoop:
         found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
         snapshot = checkpoint.load(self.steps.states, common) if checkpoint and found else None
         if snapshot is None:
-            self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+            self.states = self._started()
             if warm is not None:
                 known = [replace(p, w=agent.lowered(p.w)) for agent, p in zip(self.agents, warm, strict=True)]
                 members = zip(self.agents, self.states, known, strict=True)
@@ -271,6 +271,11 @@ class RunLoop:
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
             self.next_certificate = snapshot.next_look
         self._publish()
+
+    def _started(self) -> Sequence[Any]:
+        if self.crowds is not None:
+            return self.crowds.start(self.transport, self.steps.start)
+        return self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
         """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
@@ -330,10 +335,13 @@ class RunLoop:
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
         target = self.limits.tol * self.unit
-        members = [(agent, self.steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
-        proofs = self.transport.take(_prove, members, "proof")
-        bound = proofs[0][0]
-        self.best.add(bound, [point for _, point in proofs], settled=self.certified_at >= self.steps.settles_after)
+        prove = partial(_prove, steps=self.steps, target=target)
+        if self.crowds is not None and not self.agents[0].problem.loss.steep:
+            bound, points = self.crowds.prove(self.transport, prove, self.states)
+        else:
+            proofs = self.transport.take(prove, zip(self.agents, self.states, strict=True), "proof")
+            bound, points = proofs[0][0], [point for _, point in proofs]
+        self.best.add(bound, points, settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
         if self.best.promise <= target < self.best.bound.gap:
             self._certify_pair()
@@ -409,7 +417,7 @@ class RunLoop:
             self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept))
 
 
-def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point

@@ -86,7 +86,8 @@ class LbfgsRows(QuasiNewton):
             return (yield from curved_pairs.started(agent, w, None))
         here = agent.at(w, agent.centred)
         bends = searched_rows.bends_at(agent, here.scores, here.y)
-        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
+        losses = np.array([here.losses]).T
+        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
 
         def started() -> State:
             first = searched_rows.started(agent, w, heard)

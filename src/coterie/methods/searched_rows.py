@@ -35,7 +35,7 @@ class Along(Protocol):
 def bends_at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
     """s ℓ'' of its rows; s where none of them is bent."""
     bends = agent.weighted(agent.loss.curvature(scores, y))
-    return bends if bends.any() else agent.weighted(np.ones(len(y)))
+    return np.where(bends.any(axis=-1, keepdims=True), bends, agent.weighted(np.ones(y.shape)))
 
 
 def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:
