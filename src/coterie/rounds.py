@@ -322,7 +322,7 @@ class RunLoop:
                 self.transport.publish(agent.index, message)
 
     def worth_a_look(self) -> bool:
-        """Whether it is time for a certificate: by the schedule, unless the method itself knows how large the gap is."""
+        """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
         due = self.t >= self.next_certificate
         gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
         if gap is None:
