@@ -20,11 +20,12 @@ import numpy as np
 from coterie.agent import Agent, Facts, form_cohort
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
-from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce
+from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce, with_dual
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
 from coterie.steps import Steps
+from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
 from coterie.verdict import Record, next_certificate, verdict
 from coterie.words import Publication, Talk
@@ -126,6 +127,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     answers: list[Any] = field(default_factory=list)
     """Of a `Conversation`: what each agent came to."""
+    change: Change | None = None
+    """If "auto" changed the method on the way."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,7 @@ class Conversation:
 
 def run(
     agents: Sequence[Agent],
-    steps: Steps,
+    steps: Steps | Switching,
     transport: Transport,
     limits: Limits,
     *,
@@ -182,6 +185,8 @@ def run(
                 if loop.t >= loop.next_certificate and loop.worth_a_look():
                     loop.certify()
                     status = loop.verdict()
+                    if status is None:
+                        loop.reconsider()
                     loop.save(checkpoint)
         if loop.certified_at != loop.t:
             # Saved before this extra certificate, so that a run that goes on from here is the run that never stopped.
@@ -211,9 +216,18 @@ class RunLoop:
     """Where a run stands, and the few things that can happen to it."""
 
     def __init__(
-        self, agents: Sequence[Agent], steps: Steps, transport: Transport, limits: Limits, watch: Watch, keep: Keep
+        self,
+        agents: Sequence[Agent],
+        steps: Steps | Switching,
+        transport: Transport,
+        limits: Limits,
+        watch: Watch,
+        keep: Keep,
     ):
-        self.agents, self.steps, self.transport, self.limits = agents, steps, transport, limits
+        self.switching = steps if isinstance(steps, Switching) else None
+        self.steps: Steps = steps.first.steps if isinstance(steps, Switching) else steps
+        self.change: Change | None = None
+        self.agents, self.transport, self.limits = agents, transport, limits
         self.watch, self.keep = watch, keep
         self.bill, self.asynchronous = transport.bill, steps.asynchronous
         self.began = time.monotonic()
@@ -241,7 +255,8 @@ class RunLoop:
         # A process that died may be one snapshot behind the others: all continue from the newest that each has, if any.
         common = self.transport.least(checkpoint.newest() if checkpoint else -1)
         found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
-        snapshot = checkpoint.load(self.steps.states, common) if checkpoint and found else None
+        states = self.steps.states if self.switching is None else self.switching.states
+        snapshot = checkpoint.load(states, common) if checkpoint and found else None
         if snapshot is None:
             self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
             if warm is not None:
@@ -250,6 +265,9 @@ class RunLoop:
                 self.states = self.transport.take(self.steps.warm, members, "setup")
         else:
             self.t, self.states = snapshot.round, snapshot.states
+            if self.switching is not None and snapshot.change is not None:
+                self.change = Change(*snapshot.change)
+                self.steps = self.switching.other.steps
             self.bill.restore(snapshot.bill)
             self.transport.recall(snapshot.memory)
             self.history = [Record(*row) for row in snapshot.history]
@@ -275,7 +293,7 @@ class RunLoop:
         else:
             self.states = self._everybody(self.steps.round, "rounds")
         self.bill.end_round()
-        if self.steps.tunes_after(self.t):
+        if self.steps.tunes_after(self._own_round):
             self.states = self._everybody(self.steps.tune, "tuning")
         if not self.asynchronous:
             self._publish()
@@ -295,9 +313,15 @@ class RunLoop:
             self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
 
+    @property
+    def _own_round(self) -> int:
+        """The round as the method counts: from its own first one."""
+        return self.t if self.change is None else self.t - self.change.after
+
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
-        members = ((agent, state, self.t) for agent, state in zip(self.agents, self.states, strict=True))
+        t = self._own_round
+        members = ((agent, state, t) for agent, state in zip(self.agents, self.states, strict=True))
         self.states = []
         return self.transport.take(step, members, purpose)
 
@@ -332,6 +356,21 @@ class RunLoop:
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
 
+    def reconsider(self) -> None:
+        """Go on with the other method of an "auto" run, from the best model and dual so far, if that is cheaper now."""
+        if self.switching is None or self.change is not None:
+            return
+        self.change = self.switching.change(self.history, self.bill, self.unit, self.limits.tol * self.unit)
+        if self.change is None:
+            return
+        self.steps = self.switching.other.steps
+        points = [with_dual(agent, point) for agent, point in zip(self.agents, self.best.points, strict=True)]
+        states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+        self.states = self.transport.take(self.steps.warm, zip(self.agents, states, points, strict=True), "setup")
+        if self.limits.check_every is None:
+            self.next_certificate = self.t + self.steps.first_look
+        self._publish()
+
     def _certify_pair(self) -> None:
         """Certify the lowest primal and the highest dual together, if they come from different rounds."""
         if self.best.lowest is self.best.highest or self.steps.settles_after:
@@ -353,7 +392,8 @@ class RunLoop:
         bound = self.best.bound
         assert bound is not None
         points = [as_people_know_it(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)]
-        return Outcome(status, points, bound, self.agents[0].known, self.bill, self.history, error, self.warnings)
+        told = self.agents[0].known, self.bill, self.history, error, self.warnings
+        return Outcome(status, points, bound, *told, change=self.change)
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""
@@ -392,7 +432,9 @@ class RunLoop:
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
             kept = (self.bill.state(), rows, *self.best.state(), self.transport.memory(), self.next_certificate)
-            self.warnings = checkpoint.attempt(Snapshot(self.t, self.states, *kept))
+            change = None if self.change is None else list(vars(self.change).values())
+            name = None if self.switching is None else self.switching.first.name if change is None else change[0]
+            self.warnings = checkpoint.attempt(Snapshot(self.t, self.states, *kept, name, change))
 
 
 def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:
