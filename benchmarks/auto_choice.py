@@ -1,12 +1,16 @@
 """How good the choice of `method="auto"` is: every method that applies, on the problems of `auto_problems.py`.
 
     python benchmarks/auto_choice.py measure rows.jsonl [--sets testing] [--only text]
+    python benchmarks/auto_choice.py changes rows.jsonl [--sets testing] [--only text]
     python benchmarks/auto_choice.py page rows.jsonl [-o docs/auto.md]
 
 Time on a link is measured work plus what the bill says of bits and latency. All agents run in this process, and work is
 its processor time until a relative gap of 1e-6 is proven, data checks and certificates included. In memory one machine
 does the work of all agents. On a link, every agent has a machine of its own: what all compute alike from a total
 (`shared_result`, which is computed once here) counts in full, and the rest is divided by the number of agents.
+
+`measure` runs every method by its name, and `changes` runs "auto" at every link: where it changes its method on the way
+the page shows the time of that run, and else that of the method that it chose.
 """
 
 from __future__ import annotations
@@ -78,10 +82,12 @@ class _Shared:
                 module.shared_result = watched  # type: ignore[attr-defined]
 
 
-def one_run(case: Case, data: Any, method: str, patience: float, shared: _Shared) -> Row:
+def one_run(
+    case: Case, data: Any, method: str, patience: float, shared: _Shared, link: tuple[float, float] | None = None
+) -> Row:
     """What one run takes."""
     shared.seconds, began = 0.0, time.process_time()
-    common = {"agents": case.agents, "split": case.split, "network": case.network, "tol": TOLERANCE}
+    common = {"agents": case.agents, "split": case.split, "network": case.network, "tol": TOLERANCE, "link": link}
     try:
         result = co.solve(case.problem, data, method=method, max_seconds=patience, progress=False, threads=1, **common)
     except co.errors.CoterieError as refusal:
@@ -94,6 +100,7 @@ def one_run(case: Case, data: Any, method: str, patience: float, shared: _Shared
         "shared": shared.seconds,
         "turns": result.bill.seconds(1.0, math.inf),
         "busiest": result.bill.seconds(0.0, 1.0),
+        **({"changed": settings["method"]["name"]} if "changed" in (settings := result.certificate.settings) else {}),
     }
 
 
@@ -128,6 +135,16 @@ def _all_methods(name: str, case: Case, data: Any, least: float, shared: _Shared
         if row.get("reached"):
             best = min(best, row["seconds"])
         yield {"problem": name, "method": method, **row}
+
+
+def changes(name: str, case: Case, shared: _Shared) -> Iterator[Row]:
+    """One row for every link: what "auto" takes there."""
+    data = case.data()
+    for link, known in LINKS.items():
+        row = one_run(case, data, "auto", LONGEST, shared, known)
+        if "changed" in row and row["seconds"] < SHORT:
+            row = min(row, one_run(case, data, "auto", LONGEST, shared, known), key=lambda row: row["seconds"])
+        yield {"problem": name, "method": f"auto, {link}", **row}
 
 
 def seconds(row: Row, case: Case, link: str) -> float:
@@ -186,9 +203,12 @@ def page(rows: list[Row]) -> str:
             taken = {row["method"]: row for row in rows if row["problem"] == name}
             cells = []
             for link in LINKS:
-                times = {method: seconds(row, case, link) for method, row in taken.items()}
+                times = {one: seconds(row, case, link) for one, row in taken.items() if not one.startswith("auto")}
                 best, mine = min(times, key=lambda method: times[method]), chosen(case, data, link)
-                ratios.append(times.get(mine, math.inf) / times[best])
+                mine_takes, ran = times.get(mine, math.inf), taken.get(f"auto, {link}", {})
+                if "changed" in ran:
+                    mine, mine_takes = f"{mine}, then {ran['changed']}", seconds(ran, case, link)
+                ratios.append(mine_takes / times[best])
                 beside = "" if mine == best else f", best: {best}"
                 cells.append(f"{mine} {ratios[-1]:.1f}{beside}")
             n, d = data[0].shape
@@ -202,7 +222,7 @@ def page(rows: list[Row]) -> str:
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("do", choices=("measure", "page"))
+    options.add_argument("do", choices=("measure", "changes", "page"))
     options.add_argument("rows", type=Path)
     options.add_argument("--sets", default=",".join(SETS))
     options.add_argument("--only")
@@ -218,7 +238,9 @@ if __name__ == "__main__":
         raise SystemExit
     for which in given.sets.split(","):
         for name, case in SETS[which].items():
-            if given.only in (None, name) and not any(row["problem"] == name for row in known):
-                for row in measured(name, case, watch, warm):
+            done = {row["method"].startswith("auto") for row in known if row["problem"] == name}
+            if given.only in (None, name) and (given.do == "changes") not in done:
+                found = changes(name, case, watch) if given.do == "changes" else measured(name, case, watch, warm)
+                for row in found:
                     with given.rows.open("a") as file:
                         file.write(json.dumps({"set": which, **row}) + "\n")
