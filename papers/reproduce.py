@@ -165,7 +165,8 @@ def _in_order(path: Path) -> tuple[list[str], bool]:
 def _entry(record: dict[str, Any], stem: str) -> str:
     full = "The paper's size" if record["paper"][0].isdigit() else "Full size"
     size = {"quick": "Quick size", "paper": full}[record["size"]]
-    took = f"{record['processor_seconds']:,.0f} s of processor time"
+    elsewhere = any(remark.startswith("on a GPU") for remark in record["remarks"])
+    took = f"{record['seconds']:,.0f} s" if elsewhere else f"{record['processor_seconds']:,.0f} s of processor time"
     lines = [
         f"![{record['title']}: {size.lower()}]({stem}.svg)\n",
         f"**{size}** *({'; '.join([*record['remarks'], took])}; [record]({stem}.json))*\n",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from coterie.bill import Bill
 from coterie.steps import Steps
@@ -81,6 +81,10 @@ class Switching:
     def states(self) -> dict[str, tuple[type, ...]]:
         """By name of the method, the classes of its State."""
         return {one.name: one.steps.states for one in (self.first, self.other)}
+
+    def written(self, change: Change | None) -> tuple[str, list[Any] | None]:
+        """For a snapshot: which method it is, and the change that led to it."""
+        return (self.first.name, None) if change is None else (change.name, list(vars(change).values()))
 
     def change(self, history: Sequence[Record], bill: Bill, unit: float, target: float) -> Change | None:
         """The change that the history asks for, if it does."""
