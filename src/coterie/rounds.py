@@ -275,9 +275,7 @@ class RunLoop:
             if self.history:
                 self.certified_at = self.history[-1].round
                 self.began -= self.history[-1].seconds
-        self.next_certificate = next_certificate(
-            self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
-        )
+        self._look_again()
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
             self.next_certificate = snapshot.next_look
         self._publish()
@@ -287,10 +285,9 @@ class RunLoop:
         self.crowds = None if own is None else crowds_of(self.agents, own)
 
     def _start(self, points: Sequence[Point] | None) -> None:
-        self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+        states = self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
         if points is not None:
-            members = zip(self.agents, self.states, points, strict=True)
-            self.states = self.transport.take(self.steps.warm, members, "setup")
+            self.states = self.transport.take(self.steps.warm, zip(self.agents, states, points, strict=True), "setup")
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
         """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
@@ -340,6 +337,10 @@ class RunLoop:
         self.states = []
         return self.transport.take(step, members, purpose)
 
+    def _look_again(self) -> None:
+        known = self.history, self.bill, self.target, self.limits.check_every
+        self.next_certificate = next_certificate(*known, self.steps.first_look)
+
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
             if (message := self.steps.publish(agent, state)) is not None:
@@ -354,9 +355,8 @@ class RunLoop:
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
-        members = [
-            (agent, self.steps, state, self.target) for agent, state in zip(self.agents, self.states, strict=True)
-        ]
+        steps, target = self.steps, self.target
+        members = [(agent, steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
         proofs = self.transport.take(_prove, members, "proof")
         bound = proofs[0][0]
         self.best.add(bound, [point for _, point in proofs], settled=self.certified_at >= self.steps.settles_after)
@@ -366,9 +366,7 @@ class RunLoop:
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
         self.certified_at = self.t
-        self.next_certificate = next_certificate(
-            self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
-        )
+        self._look_again()
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
 
