@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import Design, FloatArray
 from coterie.certificate import Bound, Point
 from coterie.here import Cohort, CohortDesign, Together
-from coterie.words import Talk
-
-Places = npt.NDArray[np.intp]
+from coterie.steps import Transport
+from coterie.words import IndexArray, Talk
 
 
 @dataclass(frozen=True)
@@ -71,13 +69,6 @@ class Crowd(Agent):
         return self.cohort
 
 
-class Conference(Protocol):
-    """What crowds need of a transport."""
-
-    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[Places], purpose: str) -> list[Any]:
-        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
-
-
 class Crowds:
     """All agents of a process: crowds, and those who are alone."""
 
@@ -87,18 +78,18 @@ class Crowds:
         for place, agent in enumerate(agents):
             cohort = agent.scratch.get("cohort")
             by_cohort.setdefault(-1 - place if cohort is None else id(cohort[0]), []).append(place)
-        self.own, self.agents, self.places = own, list[Agent](), list[Places]()
+        self.own, self.agents, self.places = own, list[Agent](), list[IndexArray]()
         for key, places in by_cohort.items():
             cohort = None if key < 0 else agents[places[0]].scratch["cohort"][0]
             members = [agents[place] for place in places]
             self.agents.append(members[0] if cohort is None else Crowd.of(members, cohort))
             self.places.append(np.array(places))
 
-    def start(self, transport: Conference, step: Callable[..., Talk[Any]]) -> States:
+    def start(self, transport: Transport, step: Callable[..., Talk[Any]]) -> States:
         """The first States."""
         return States(transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self)
 
-    def take(self, transport: Conference, step: Callable[..., Talk[Any]], states: Sequence[Any], t: int) -> States:
+    def take(self, transport: Transport, step: Callable[..., Talk[Any]], states: Sequence[Any], t: int) -> States:
         """The States after round t."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
         return States(
@@ -106,7 +97,7 @@ class Crowds:
         )
 
     def prove(
-        self, transport: Conference, proof: Callable[[Agent, Any], Talk[tuple[Bound, Point]]], states: Sequence[Any]
+        self, transport: Transport, proof: Callable[[Agent, Any], Talk[tuple[Bound, Point]]], states: Sequence[Any]
     ) -> tuple[Bound, list[Point]]:
         """What is proven of where everybody stands, and everybody's point."""
         members = zip(self.agents, self._all_gathered(states), strict=True)
