@@ -338,9 +338,7 @@ def bound_of(agent: Agent, t: Totals, target: float, radius: float | None) -> Bo
 def _losses(agent: Agent, here: Here, error: Any) -> tuple[Any, Any]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
     loss = agent.loss
-    sizes: Any = here.losses
-    if loss.steep:
-        sizes = float(loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))))
+    sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
     slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
     return here.losses, slopes * error + _curved(agent, here, error) + _summed(agent, sizes)
@@ -410,13 +408,11 @@ def _sides(agent: Agent, v: FloatArray) -> tuple[Any, Any]:
     return up + up_rest, down + down_rest
 
 
-def _exact_sides(agent: Agent, v: FloatArray) -> tuple[Any, Any, Any, Any]:
+def _exact_sides(agent: Agent, v: FloatArray) -> Any:
     weights = agent.data.weights
     if v.ndim == 2:
-        up, up_rest, down, down_rest = all_sides(v)
-        return up, up_rest, down, down_rest
-    up, up_rest, down, down_rest = sides(v, v if weights is None else weights.astype(float), weights is not None)
-    return up, up_rest, down, down_rest
+        return all_sides(v)
+    return sides(v, v if weights is None else weights.astype(float), weights is not None)
 
 
 def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]:
