@@ -23,6 +23,7 @@ import scipy.linalg
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
+from coterie.here import Here
 from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
@@ -84,7 +85,7 @@ def started(agent: Agent, w: FloatArray, told: FloatArray | None) -> Talk[State]
     base = guess * _lengths(agent) / n
     # Columns that are 0 have no curvature; any positive number will do.
     base[base <= 0] = base.max(initial=0.0) or 1.0
-    bends = agent.weighted(loss.curvature(here.scores, here.y))
+    bends = agent.weighted(here.curvature)
     image = agent.centred.forward(-slope / (base + ridge))
     heard = yield Sum(np.array([here.losses, float(bends.sum()), float(image @ (bends * image))]))
     losses, bend, along = map(float, heard / n)
@@ -114,7 +115,7 @@ def taken(agent: Agent, state: State, pairs: int) -> Talk[State]:
     step, enough = 1.0, TUNING.sufficient * down + TUNING.rounding * abs(state.value)
     while True:
         ways = np.vstack([state.images, image])
-        heard, own = yield from _said(agent, state, here.scores, ways, single)
+        heard, own = yield from _said(agent, state, here, ways, single)
         after, values = shared_result(heard, _after, agent, state, p, heard, pairs, single)
         if step < 1.0 or after.value - state.value <= enough:
             break
@@ -155,13 +156,11 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _said(
-    agent: Agent, state: State, scores: FloatArray, ways: FloatArray, single: bool
+    agent: Agent, state: State, here: Here, ways: FloatArray, single: bool
 ) -> Talk[tuple[FloatArray, FloatArray]]:
     """After the last of the ways: what is heard of ∇f, losses, the mean of ℓ'' and ∇²f; and what was said of ∇f."""
-    loss, y, there = agent.loss, agent.exact_labels, scores + ways[-1]
-    adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(there, y)))
-    bends = agent.weighted(loss.curvature(there, y))
-    losses = np.array([loss.value(scores + t * ways[-1], y, agent.data.weights) for t in TRIALS])
+    there, losses = here.moved(ways[-1]), here.losses_along(ways[-1], TRIALS)
+    adjoint, bends = there.adjoint, agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
     rough = losses.astype(np.float32).astype(float)
     more = np.concatenate([rough, losses - rough, [bends.sum()]])

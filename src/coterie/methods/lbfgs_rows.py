@@ -85,7 +85,7 @@ class LbfgsRows(QuasiNewton):
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, None))
         here = agent.at(w, agent.centred)
-        bends = searched_rows.bends_at(agent, here.scores, here.y)
+        bends = searched_rows.bends_of(agent, here.curvature)
         heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
 
         def started() -> State:
@@ -114,13 +114,12 @@ class _Rows:
     """The rows of an agent along a way from w."""
 
     def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
-        self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
+        self.here, self.image = agent.at(w, agent.centred), agent.centred.forward(p)
 
     def at(self, step: float) -> FloatArray:
-        agent, loss, scores, y = self.agent, self.agent.loss, self.here.scores + step * self.image, self.here.y
-        adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
-        return np.append(adjoint, loss.value(scores, y, agent.data.weights))
+        there = self.here.moved(step * self.image)
+        return np.append(there.adjoint, there.losses)
 
     def values(self, steps: FloatArray) -> FloatArray:
-        loss, here, s = self.agent.loss, self.here, self.agent.data.weights
-        return np.array([loss.value(here.scores + t * self.image, here.y, s) for t in steps])
+        losses: FloatArray = self.here.losses_along(self.image, steps)
+        return losses
