@@ -81,7 +81,7 @@ def _least(history: Sequence[Record], after: float, until: float) -> float:
     return min((record.gap for record in history if after < record.round <= until), default=math.inf)
 
 
-def _promised(history: Sequence[Record]) -> float:
+def promised(history: Sequence[Record]) -> float:
     """The gap of the lowest primal and the highest dual so far, where that is one."""
     if not history:
         return math.inf
@@ -97,7 +97,7 @@ def next_certificate(history: Sequence[Record], bill: Bill, target: float, check
     if not history:
         return first if check_every is None else check_every
     last = history[-1]
-    gap, gap_before = _promised(history), _promised(history[:-1])
+    gap, gap_before = promised(history), promised(history[:-1])
     if check_every is not None:
         return last.round + check_every - last.round % check_every
     soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))

@@ -106,6 +106,9 @@ class LbfgsRows(QuasiNewton):
     def point(self, agent: Agent, state: LbfgsState) -> Point:
         return Point(*proven(agent, state.w))
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("images", "own") if curved_pairs.suits(agent.problem) else ()
+
     def expected_gap(self, agent: Agent, state: LbfgsState) -> float | None:
         return curved_pairs.expected_gap(agent, state) if curved_pairs.suits(agent.problem) else None
 
@@ -118,7 +121,7 @@ class _Rows:
 
     def at(self, step: float) -> FloatArray:
         there = self.here.moved(step * self.image)
-        return np.append(there.adjoint, there.losses)
+        return np.concatenate([there.adjoint, np.array([there.losses]).T], axis=-1)
 
     def values(self, steps: FloatArray) -> FloatArray:
         losses: FloatArray = self.here.losses_along(self.image, steps)

@@ -9,9 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.here import CohortDesign
 from coterie.kernels import tensors
 from coterie.kernels.gram import add_gram
-from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
+from coterie.kernels.second_moment import (
+    add_dense_moment,
+    add_dense_moments,
+    add_second_moment,
+    add_squares,
+    pack,
+    unpack,
+)
 from coterie.threads import spread
 
 BLOCK = 1 << 17
@@ -153,6 +161,8 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
 
 def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
     """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
+    if isinstance(design, CohortDesign):
+        return _moment_messages(design, weights, single, *more)
     (n, width), X = design.shape, design.X
     if n * width * width > FEW or type(X) is not np.ndarray or type(design) not in (Design, CentredDesign):
         return packed(second_moment(design, weights, single=single), *more)
@@ -167,6 +177,22 @@ def moment_message(design: Design, weights: FloatArray, single: bool, *more: Flo
         message[triangle : triangle + part.size] = part
         triangle += part.size
     return message
+
+
+def _moment_messages(design: CohortDesign, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+    """The same for each agent of a cohort."""
+    (n, width), base, unit = design.shape, design.base, 1.0
+    centre: FloatArray = np.zeros(design.stack.shape[2])
+    if n * width * width > FEW:
+        parts = zip(weights, *more, strict=True)
+        return np.array([moment_message(design.member(k), s, single, *own) for k, (s, *own) in enumerate(parts)])
+    centre, unit = (
+        (base.centre, base.unit) if isinstance(base, CentredDesign) else (np.zeros(design.stack.shape[2]), 1.0)
+    )
+    messages = np.zeros((len(weights), width * (width + 1) // 2))
+    add: Any = add_dense_moments
+    add(design.stack, centre, NOISE, unit, design.intercept, weights, messages)
+    return np.concatenate([messages, *more], axis=1)
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:
