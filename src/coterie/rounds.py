@@ -49,6 +49,7 @@ class _Tuning(Tuning):
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
     unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
+    believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
 
 
 TUNING = _Tuning()
@@ -187,7 +188,7 @@ def run(
             status = loop.limit_reached(stop_wished)
             if status is None:
                 loop.take_round(stop_wished)
-                if loop.t >= loop.next_certificate and loop.worth_a_look():
+                if loop.worth_a_look():
                     loop.certify()
                     status = loop.verdict()
                     if status is None:
@@ -347,11 +348,14 @@ class RunLoop:
                 self.transport.publish(agent.index, message)
 
     def worth_a_look(self) -> bool:
-        """Whether a certificate may say something new: not while the method itself knows that the gap is too large."""
-        if self.limits.check_every is not None or self.t >= self.next_certificate + TUNING.unseen:
-            return True
-        gap = self.steps.expected_gap(self.agents[0], self.states[0])
-        return gap is None or gap <= self.target
+        """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
+        due = self.t >= self.next_certificate
+        gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
+        if gap is None:
+            return due
+        if gap > self.target:
+            return self.t >= self.next_certificate + TUNING.unseen
+        return due or len(self.history) < TUNING.believed
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
