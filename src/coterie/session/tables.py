@@ -11,6 +11,7 @@ from typing import Any
 from coterie.arrays import is_tensor
 from coterie.data import Table, read
 from coterie.data import split as split_table
+from coterie.data.leaves import begin_to_compile
 from coterie.data.prepared import Prepared
 from coterie.data.read import values_of
 from coterie.data.recipes import Preparation
@@ -165,6 +166,8 @@ def prepare_tables(
     fits = family.name == "low-rank" or (tensors and family.name == "linear" and split == "samples")
     if not fits or not can_stay(tables):
         tables = on_the_host(tables)
+    for table in tables:
+        begin_to_compile(table.X)
     return family.prepare(tables, problem, split)
 
 
