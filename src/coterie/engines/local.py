@@ -56,8 +56,7 @@ class Local(Engine):
             return run.on(transport, pressed.is_set)
 
     def _blas(self, run: Run) -> AbstractContextManager[None]:
-        """Beside a GPU one thread does the linear algebra of the host: its matrices are small, and waking others takes
-        longer than to factor one."""
+        """Beside a GPU, one thread factors what is small enough to be on the host: to wake others takes longer."""
         gpu = all(is_tensor(agent.data.X) and agent.data.X.is_cuda for agent in run.agents)
         return one_blas_thread() if gpu else nullcontext()
 
