@@ -28,7 +28,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps
 from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
-from coterie.verdict import Record, next_certificate, verdict
+from coterie.verdict import Record, next_certificate, verdict, worth_a_look
 from coterie.words import Publication, Talk
 
 T = TypeVar("T")
@@ -48,8 +48,6 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
-    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
-    believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
 
 
 TUNING = _Tuning()
@@ -349,13 +347,8 @@ class RunLoop:
 
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
-        due = self.t >= self.next_certificate
         gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
-        if gap is None:
-            return due
-        if gap > self.target:
-            return self.t >= self.next_certificate + TUNING.unseen
-        return due or len(self.history) < TUNING.believed
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, len(self.history))
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
