@@ -19,6 +19,7 @@ from coterie.networks import Network
 from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.rounds import run as take_rounds
 from coterie.steps import Steps
+from coterie.switching import Switching
 from coterie.threads import cores
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Run:
     """All that an engine is told."""
 
     agents: Sequence[Agent]
-    steps: Steps | Conversation
+    steps: Steps | Switching | Conversation
     network: Network
     limits: Limits
     checkpoint: Checkpoint | None = None

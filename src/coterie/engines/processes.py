@@ -23,6 +23,7 @@ from coterie.errors import CoterieError, InvalidInput, InvalidProblem, Numerical
 from coterie.networks import Network
 from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
 from coterie.steps import Steps
+from coterie.switching import Switching
 from coterie.threads import one_blas_thread
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -41,7 +42,7 @@ VERSIONS = 3
 class RunSpec:
     """What all processes are told."""
 
-    steps: Steps | Conversation
+    steps: Steps | Switching | Conversation
     network: Network
     limits: Limits
     process_of: tuple[int, ...]

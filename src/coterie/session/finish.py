@@ -20,6 +20,7 @@ def finish(
     setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], people: tuple[Participant, ...]
 ) -> Result:
     """The result of a run for the agents that are here: their duals are the certificate's witness."""
+    setup = setup.changed(outcome.change)
     held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
     certificate = Certificate.of(
         outcome.bound,
