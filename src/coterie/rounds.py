@@ -338,8 +338,8 @@ class RunLoop:
         return self.transport.take(step, members, purpose)
 
     def _look_again(self) -> None:
-        known = self.history, self.bill, self.target, self.limits.check_every
-        self.next_certificate = next_certificate(*known, self.steps.first_look)
+        known = self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
+        self.next_certificate = next_certificate(*known, 0 if self.change is None else self.change.after)
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
@@ -377,8 +377,7 @@ class RunLoop:
             if self.change is not None:
                 self._go_on_with(self.switching.other.steps)
                 self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
-                if self.limits.check_every is None:
-                    self.next_certificate = self.t + self.steps.first_look
+                self._look_again()
                 self._publish()
 
     def _certify_pair(self) -> None:
