@@ -28,7 +28,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps
 from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
-from coterie.verdict import Record, next_certificate, verdict
+from coterie.verdict import Record, next_certificate, verdict, worth_a_look
 from coterie.words import Publication, Talk
 
 T = TypeVar("T")
@@ -48,7 +48,6 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
-    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
 
 
 TUNING = _Tuning()
@@ -187,7 +186,7 @@ def run(
             status = loop.limit_reached(stop_wished)
             if status is None:
                 loop.take_round(stop_wished)
-                if loop.t >= loop.next_certificate and loop.worth_a_look():
+                if loop.worth_a_look():
                     loop.certify()
                     status = loop.verdict()
                     if status is None:
@@ -347,11 +346,9 @@ class RunLoop:
                 self.transport.publish(agent.index, message)
 
     def worth_a_look(self) -> bool:
-        """Whether a certificate may say something new: not while the method itself knows that the gap is too large."""
-        if self.limits.check_every is not None or self.t >= self.next_certificate + TUNING.unseen:
-            return True
-        gap = self.steps.expected_gap(self.agents[0], self.states[0])
-        return gap is None or gap <= self.target
+        """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
+        gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, len(self.history))
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""

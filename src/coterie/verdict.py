@@ -31,6 +31,8 @@ class _Tuning(Tuning):
     patience: int = tuned(2000, "Before this round nothing is a stall, ...")
     same_gap: float = tuned(0.99, "... and then a gap that is not below this share of an early one.", below=1)
     lost: float = tuned(1e6, "A run has diverged when its primal is this many units above the best.")
+    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
+    believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
 
 
 TUNING = _Tuning()
@@ -87,6 +89,15 @@ def promised(history: Sequence[Record]) -> float:
         return math.inf
     pair = min(record.primal for record in history) - max(record.dual for record in history)
     return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
+
+
+def worth_a_look(late: int, expected: float | None, target: float, looks: int) -> bool:
+    """Whether to look so many rounds after the schedule says, where the method expects that gap, if it knows any."""
+    if expected is None:
+        return late >= 0
+    if expected > target:
+        return late >= TUNING.unseen
+    return late >= 0 or looks < TUNING.believed
 
 
 def next_certificate(
