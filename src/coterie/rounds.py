@@ -348,7 +348,8 @@ class RunLoop:
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
         gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
-        return worth_a_look(self.t - self.next_certificate, gap, self.target, len(self.history))
+        looks = sum(record.round > self.t - self._own_round for record in self.history)
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks)
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
