@@ -337,8 +337,8 @@ class RunLoop:
         return self.transport.take(step, members, purpose)
 
     def _look_again(self) -> None:
-        known = self.history, self.bill, self.target, self.limits.check_every
-        self.next_certificate = next_certificate(*known, self.steps.first_look)
+        known = self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
+        self.next_certificate = next_certificate(*known, 0 if self.change is None else self.change.after)
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
@@ -348,7 +348,8 @@ class RunLoop:
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
         gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
-        return worth_a_look(self.t - self.next_certificate, gap, self.target, len(self.history))
+        looks = sum(record.round > self.t - self._own_round for record in self.history)
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks)
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
@@ -374,8 +375,7 @@ class RunLoop:
             if self.change is not None:
                 self._go_on_with(self.switching.other.steps)
                 self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
-                if self.limits.check_every is None:
-                    self.next_certificate = self.t + self.steps.first_look
+                self._look_again()
                 self._publish()
 
     def _certify_pair(self) -> None:

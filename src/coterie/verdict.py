@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.bill import Bill
 from coterie.certificate import Bound
@@ -100,11 +100,17 @@ def worth_a_look(late: int, expected: float | None, target: float, looks: int) -
     return late >= 0 or looks < TUNING.believed
 
 
-def next_certificate(history: Sequence[Record], bill: Bill, target: float, check_every: int | None, first: int) -> int:
+def next_certificate(
+    history: Sequence[Record], bill: Bill, target: float, check_every: int | None, first: int, after: int = 0
+) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
-    After a few free looks, all of them together may cost one twentieth of what the rounds cost.
+    After a few free looks, all of them together may cost one twentieth of what the rounds cost. Of a method that others
+    went before, `after` so many rounds, only its own rounds count.
     """
+    if after and check_every is None:
+        own = [replace(record, round=record.round - after) for record in history if record.round > after]
+        return after + next_certificate(own, bill, target, None, first)
     if not history:
         return first if check_every is None else check_every
     last = history[-1]
