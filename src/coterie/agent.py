@@ -12,8 +12,9 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
-from coterie.here import Cohort, Here, SoftmaxHere, weighted_norm
+from coterie.here import Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
+from coterie.kernels.tensors import beside
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
@@ -269,11 +270,23 @@ class Agent:
                 known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
             elif self.problem.family == "survival":
                 known = CoxHere(w, design, self.risk)
+            elif is_tensor(self.data.X) and self.problem.loss.tensors:
+                loss, y, weights = self._beside_rows
+                known = TensorHere(self.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
             else:
                 known = Here(w, design, self.loss, self.exact_labels, self.data.weights)
             if lasting:
                 self.scratch[place] = known
         return known
+
+    @property
+    @remembered
+    def _beside_rows(self) -> tuple[Loss, Any, Any]:
+        """The loss, labels and weights on the device of its own rows."""
+        X, weights, loss = self.data.X, self.data.weights, self.loss
+        if isinstance(loss, Shifted):
+            loss = Shifted(loss.base, beside(X, loss.offset))
+        return loss, beside(X, self.exact_labels), None if weights is None else beside(X, weights.astype(float))
 
     @cached_property
     def domain(self) -> tuple[FloatArray, FloatArray]:

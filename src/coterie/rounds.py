@@ -27,7 +27,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
-from coterie.verdict import Record, next_certificate, verdict
+from coterie.verdict import Record, next_certificate, verdict, worth_a_look
 from coterie.words import Talk
 
 T = TypeVar("T")
@@ -47,8 +47,6 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
-    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
-    believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
 
 
 TUNING = _Tuning()
@@ -292,8 +290,8 @@ class RunLoop:
         return self.transport.take(step, members, purpose)
 
     def _look_again(self) -> None:
-        known = self.history, self.bill, self.target, self.limits.check_every
-        self.next_certificate = next_certificate(*known, self.steps.first_look)
+        known = self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
+        self.next_certificate = next_certificate(*known, 0 if self.change is None else self.change.after)
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
@@ -302,13 +300,9 @@ class RunLoop:
 
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
-        due = self.t >= self.next_certificate
         gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
-        if gap is None:
-            return due
-        if gap > self.target:
-            return self.t >= self.next_certificate + TUNING.unseen
-        return due or len(self.history) < TUNING.believed
+        looks = sum(record.round > self.t - self._own_round for record in self.history)
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks)
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
@@ -336,8 +330,7 @@ class RunLoop:
             if self.change is not None:
                 self._go_on_with(self.switching.other.steps)
                 self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
-                if self.limits.check_every is None:
-                    self.next_certificate = self.t + self.steps.first_look
+                self._look_again()
                 self._publish()
 
     def _certify_pair(self) -> None:

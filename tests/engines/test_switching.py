@@ -129,6 +129,13 @@ def test_the_call_that_repeats_it_asks_for_what_was_asked(whole):
     assert "hessian" not in call
 
 
+def test_certificates_of_the_second_method_count_its_own_rounds(whole):
+    """Near its end a certificate after each round, though there were many before."""
+    looks = whole.history["round"]
+    after = whole.certificate.settings["changed"]["after"]
+    assert (np.diff([round for round in looks if round > after]) <= 3).all()
+
+
 # -- the decision ------------------------------------------------------------------------------------------------------
 
 

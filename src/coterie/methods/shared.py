@@ -101,7 +101,9 @@ class SharedModels(QuasiNewton):
         scores = agent.centred.forward(w)
         here = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
         # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of m.
-        bends = diagonal(agent.centred, searched_rows.bends_at(agent, here.scores, agent.exact_labels))
+        bends = diagonal(
+            agent.centred, searched_rows.bends_of(agent, agent.loss.curvature(here.scores, agent.exact_labels))
+        )
         price = agent.total * _prices(agent)
         bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
         adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
@@ -197,7 +199,7 @@ class SharedNewton(Method[NewtonState]):
     def round(self, agent: Agent, state: NewtonState, t: int) -> Talk[NewtonState]:
         w, scores = state.w, agent.centred.forward(state.w)
         here = deviation(agent, scores, state.own)
-        bends = searched_rows.bends_at(agent, here.scores, agent.exact_labels)
+        bends = searched_rows.bends_of(agent, agent.loss.curvature(here.scores, agent.exact_labels))
         adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
         heard = yield Sum(packed(reduced(agent, bends), adjoint, np.array([here.value])))
         n, width = agent.total, len(w)
