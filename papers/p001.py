@@ -46,6 +46,8 @@ SETTLED = {"global": 40, "local": 60, OURS: 80}
 """After so many rounds these are not run on: their curves go on level, as the baselines' in the paper."""
 HEAD_START = {LEARNED: ALONE + 10, KEPT: ALONE + FIRST, LINEAR_LEARNED: ALONE + FIRST}
 """Rounds before models learn together: marks are counted from there, as in the paper."""
+LINEAR_PRICES = {"beta": 1000.0, "mu": 0.1}
+"""Of perso-linear, which bounds no norm, and has another loss: μ by cross-validation among powers of ten."""
 CLEAR = 0.01
 """By how much an accuracy must be higher to count as higher: less is noise with 100 test rows a user."""
 
@@ -67,7 +69,9 @@ def fit(
     learned = "learned" in label or "graph" not in data.extras
     if "learned" in label:
         options = {**options, **settings.get("graph", {})}
-    problem = Personal(**{**{key: settings[key] for key in ("count", "beta", "mu", "lam")}, **changes})
+    prices = {key: settings[key] for key in ("count", "beta", "mu", "lam")}
+    prices |= LINEAR_PRICES if name == "perso-linear" else {}
+    problem = Personal(**{**prices, **changes})
     return solve(
         problem, split_table(data.train, "users", data.extras["user_train"]), split="users", method=name,
         network="learned" if learned else data.extras["graph"], tol=1e-6, max_rounds=rounds, check_every=rounds,

@@ -199,11 +199,8 @@ class Figure1(Study):
             Claim(
                 "In so few dimensions Dada sends a bit more than Perso-linear.",
                 bits[FIXED].x[-1] > bits[LINEAR].x[-1],
-                f"{bits[FIXED].x[-1]:.2g} against {bits[LINEAR].x[-1]:.2g} bits after as many rounds",
-                "Here perso-linear sends its model to all neighbours. In the paper two users exchange theirs, 2DZ = "
-                f"1,280 bits an iteration, and Dada's formula is a neighbour's Z + log n, {truth:.0f} × 39.6 = "
-                f"{39.6 * truth:,.0f} bits with the neighbours here; how many its Moons has it does not say.",
-                cause="settings",
+                f"{bits[FIXED].x[-1]:.2g} against {bits[LINEAR].x[-1]:.2g} bits after as many rounds; an iteration has "
+                f"Z + log n for each of {truth:.0f} neighbours, and 2DZ",
                 fails_if="Dada has sent less after as many rounds.",
             ),
             Claim(

@@ -47,14 +47,19 @@ def numbers_held(agents: Sequence[Agent]) -> int:
     return int(sum(held)) // max(len(agents), 1)
 
 
-def form_cohort(agents: Sequence[Agent]) -> None:
+def form_cohorts(agents: Sequence[Agent]) -> None:
     """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
-    first, tables = agents[0], [agent.data for agent in agents]
-    usual = first.split == "samples" and first.family == "linear" and all(agent.loss is first.loss for agent in agents)
-    if usual and all(t.weights is None for t in tables) and Cohort.fits([t.X for t in tables]):
-        cohort = Cohort([t.X for t in tables], [agent.exact_labels for agent in agents], first.loss)
-        for place, agent in enumerate(agents):
-            agent.scratch["cohort"] = cohort, place
+    alike: dict[Any, list[Agent]] = {}
+    for agent in agents:
+        table = agent.data
+        if agent.split == "samples" and agent.family == "linear" and table.weights is None:
+            alike.setdefault((table.X.shape, agent.loss), []).append(agent)
+    for members in alike.values():
+        tables = [agent.data.X for agent in members]
+        if Cohort.fits(tables):
+            cohort = Cohort(tables, [agent.exact_labels for agent in members], members[0].loss)
+            for place, agent in enumerate(members):
+                agent.scratch["cohort"] = cohort, place
 
 
 @dataclass(frozen=True)

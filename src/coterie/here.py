@@ -9,7 +9,7 @@ than the product of a few rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any
@@ -89,13 +89,51 @@ class Here:
             self._curvature = self._loss.curvature(self.scores, self.y)
         return self._curvature
 
+    def losses_at(self, scores: FloatArray) -> float:
+        """Σ s ℓ at other scores."""
+        return self._loss.value(scores, self.y, self._weights)
+
+
+class CohortDesign(Design):
+    """The designs of all agents of a cohort, as one: scores and duals have a row for each agent."""
+
+    def __init__(self, stack: FloatArray, base: Design):
+        """`base`: the design of one of them, in whose coordinates models are."""
+        super().__init__(base.X, base.intercept)
+        self.stack, self.base = stack, base
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        d = self.stack.shape[2]
+        inner = np.append(w[:d], self.base.offset(w)) if isinstance(self.base, CentredDesign) else w
+        scores: FloatArray = self.stack @ inner[:d]
+        if self.intercept:
+            scores += inner[-1]
+        return scores
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        X, d = self.stack, self.stack.shape[2]
+        adjoints: FloatArray = np.empty((len(X), self.shape[1]))
+        adjoints[:, :d] = (X.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0]
+        if self.intercept:
+            adjoints[:, d] = v.sum(axis=1)
+        if isinstance(self.base, CentredDesign):
+            adjoints[:, :d] -= self.base.centre * adjoints[:, d:]
+            adjoints[:, d] *= self.base.unit
+        return adjoints
+
+    def member(self, place: int) -> Design:
+        """The design of one of them."""
+        if isinstance(self.base, CentredDesign):
+            return CentredDesign(self.stack[place], self.intercept, self.base.centre, self.base.unit)
+        return Design(self.stack[place], self.intercept)
+
 
 class Cohort:
     """Agents with equally many dense rows in double precision, without weights."""
 
     def __init__(self, X: Sequence[FloatArray], y: Sequence[FloatArray], loss: Loss):
         self.X, self.y, self.loss = np.stack(X), np.stack(y), loss
-        self._known: dict[bool, _Together] = {}
+        self._known: dict[bool, Together] = {}
         self._asked: dict[bool, FloatArray] = {}
         self._lock = Lock()
 
@@ -121,50 +159,69 @@ class Cohort:
                     self._asked[centred] = w
                     return None
                 if known is None or known.w is not w:
-                    known = self._known[centred] = _Together(self, w, design)
+                    known = self._known[centred] = Together(self, w, CohortDesign(self.X, design))
         return _Member(known, place, design)
 
 
-class _Together:
-    """What all agents of a cohort see at one model, a row for each."""
+class Together:
+    """What all agents of a cohort see at one model: as `Here`, with a row, or a number, for each."""
 
-    def __init__(self, cohort: Cohort, w: FloatArray, design: Design):
-        X, d, self.w, self.cohort = cohort.X, cohort.X.shape[2], w, cohort
-        inner = np.append(w[:d], design.offset(w)) if isinstance(design, CentredDesign) else w
-        scores: FloatArray = X @ inner[:d]
-        if design.intercept:
-            scores += inner[-1]
-        u, y = scores.reshape(-1), cohort.y.reshape(-1)
-        slopes = cohort.loss.gradient(u, y).reshape(scores.shape)
-        adjoints: FloatArray = np.empty((len(X), design.shape[1]))
-        adjoints[:, :d] = (X.transpose(0, 2, 1) @ slopes[:, :, None])[:, :, 0]
-        if design.intercept:
-            adjoints[:, d] = slopes.sum(axis=1)
-        if isinstance(design, CentredDesign):
-            adjoints[:, :d] -= design.centre * adjoints[:, d:]
-            adjoints[:, d] *= design.unit
-        self.losses: list[float] = cohort.loss.each(u, y).reshape(scores.shape).sum(axis=1).tolist()
-        self.scores, self.slopes, self.adjoints = list(scores), list(slopes), list(adjoints)
+    def __init__(self, cohort: Cohort, w: FloatArray, design: CohortDesign):
+        self.w, self.y, self.cohort, self.scores = w, cohort.y, cohort, design.forward(w)
+        self._design = design
 
     @cached_property
-    def curvatures(self) -> list[FloatArray]:
+    def losses(self) -> FloatArray:
+        """Σ ℓ."""
+        return self.losses_at(self.scores)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """ℓ' of every row."""
+        return self._of_rows(self.cohort.loss.gradient)
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀℓ'."""
+        return self._design.adjoint(self.slopes)
+
+    @cached_property
+    def curvature(self) -> FloatArray:
         """ℓ'' of every row."""
-        u, y = np.concatenate(self.scores), self.cohort.y.reshape(-1)
-        return list(self.cohort.loss.curvature(u, y).reshape(self.cohort.y.shape))
+        return self._of_rows(self.cohort.loss.curvature)
+
+    def losses_at(self, scores: FloatArray) -> FloatArray:
+        """Σ ℓ at other scores."""
+        each = self.cohort.loss.each(scores.reshape(-1), self.y.reshape(-1))
+        losses: FloatArray = each.reshape(scores.shape).sum(axis=1)
+        return losses
+
+    def _of_rows(self, formula: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
+        return formula(self.scores.reshape(-1), self.y.reshape(-1)).reshape(self.y.shape)
+
+    @cached_property
+    def of_each(self) -> tuple[list[FloatArray], list[float], list[FloatArray], list[FloatArray]]:
+        """Scores, losses, slopes and adjoints as every agent has them."""
+        return list(self.scores), self.losses.tolist(), list(self.slopes), list(self.adjoint)
+
+    @cached_property
+    def curvature_of_each(self) -> list[FloatArray]:
+        """The same of ℓ''."""
+        return list(self.curvature)
 
 
 class _Member(Here):
     """What one of them sees."""
 
-    def __init__(self, together: _Together, place: int, design: Design):
-        cohort = together.cohort
-        super().__init__(together.w, design, cohort.loss, cohort.y[place], None, together.scores[place])
-        self._losses, self._slopes = together.losses[place], together.slopes[place]
-        self._adjoint, self._together, self._place = together.adjoints[place], together, place
+    def __init__(self, together: Together, place: int, design: Design):
+        cohort, (scores, losses, slopes, adjoints) = together.cohort, together.of_each
+        super().__init__(together.w, design, cohort.loss, cohort.y[place], None, scores[place])
+        self._losses, self._slopes = losses[place], slopes[place]
+        self._adjoint, self._together, self._place = adjoints[place], together, place
 
     @property
     def curvature(self) -> FloatArray:
-        return self._together.curvatures[self._place]
+        return self._together.curvature_of_each[self._place]
 
 
 class SoftmaxHere:

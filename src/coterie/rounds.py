@@ -17,11 +17,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
-from coterie.agent import Agent, Facts, form_cohort
+from coterie.agent import Agent, Facts, form_cohorts
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
 from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce
 from coterie.checkpoint import Checkpoint, Snapshot
+from coterie.crowd import Crowds, Places, crowds_of
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
 from coterie.steps import Steps
@@ -61,6 +62,9 @@ class Transport(Protocol):
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+
+    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[Places], purpose: str) -> list[Any]:
+        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
 
     def publish(self, agent: int, message: FloatArray | Publication) -> None:
         """Put a message where others can `Ask` for it."""
@@ -203,7 +207,7 @@ def introduced(agents: Sequence[Agent], transport: Transport, purpose: str) -> l
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
     if agents:
-        form_cohort(agents)
+        form_cohorts(agents)
     return agents
 
 
@@ -224,6 +228,8 @@ class RunLoop:
         """All bits sent until a turn began, and the most that one turn has added to them."""
         self.enough = False
         self.warnings: tuple[str, ...] = ()
+        self.states: Sequence[Any] = []
+        self.crowds: Crowds | None = None
 
     def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
         """Let agents that go by one clock cut long work short, in the last round of the run."""
@@ -238,6 +244,8 @@ class RunLoop:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         self.agents = introduced(self.agents, self.transport, "setup")
         self.unit = self.agents[0].known.gap_unit
+        own = self.steps.together(self.agents[0])
+        self.crowds = None if own is None else crowds_of(self.agents, own)
         # A process that died may be one snapshot behind the others: all continue from the newest that each has, if any.
         common = self.transport.least(checkpoint.newest() if checkpoint else -1)
         found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
@@ -271,9 +279,9 @@ class RunLoop:
             return
         self.t += 1
         if self.asynchronous:
-            self.states = self.transport.gossip(self.agents, self.states, self.steps, self.t)
+            self.states = self.transport.gossip(self.agents, list(self.states), self.steps, self.t)
         else:
-            self.states = self._everybody(self.steps.round, "rounds")
+            self.states = self._round_taken()
         self.bill.end_round()
         if self.steps.tunes_after(self.t):
             self.states = self._everybody(self.steps.tune, "tuning")
@@ -290,10 +298,16 @@ class RunLoop:
             end = min(end, self.t + max(1, int(left * self.t / (TUNING.generous * sent)) if self.t and sent else 1))
         span = self.t, end
         stop_reason = partial(self._stop_reason, stop_wished)
-        self.states, self.t = self.transport.roam(self.agents, self.states, self.steps, span, stop_reason)
+        self.states, self.t = self.transport.roam(self.agents, list(self.states), self.steps, span, stop_reason)
         for _ in range(self.t - span[0]):
             self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
+
+    def _round_taken(self) -> Sequence[Any]:
+        if self.crowds is None:
+            return self._everybody(self.steps.round, "rounds")
+        states, self.states = self.states, []
+        return self.crowds.take(self.transport, self.steps.round, states, self.t)
 
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
@@ -392,7 +406,7 @@ class RunLoop:
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
             kept = (self.bill.state(), rows, *self.best.state(), self.transport.memory(), self.next_certificate)
-            self.warnings = checkpoint.attempt(Snapshot(self.t, self.states, *kept))
+            self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept))
 
 
 def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:

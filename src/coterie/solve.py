@@ -7,7 +7,7 @@ import reprlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, overload
@@ -191,7 +191,7 @@ def solve(
             seed=seed,
             classes=classes,
             partition=_partition(tables, split),
-            known=inspect.getfullargspec(solve).kwonlyargs,
+            known=_keywords(),
             secure_sums=secure,
             prepare=None if recipes is None else recipes.settings(),
         )
@@ -209,7 +209,7 @@ def solve(
         if checkpoint is not None:
             saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
         with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
-            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
+            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(members))
             told = with_callback(watch, callback)
             sent = None if ready is None else ready.sent
             run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
@@ -222,6 +222,12 @@ def solve(
             model = replace(model, preparation=ready.prepared)
         asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
         return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+
+
+@cache
+def _keywords() -> list[str]:
+    """The names of what `solve` takes beside a method's parameters."""
+    return inspect.getfullargspec(solve).kwonlyargs
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

@@ -77,6 +77,9 @@ class Steps(Protocol[S]):
     def round(self, agent: Agent, state: S, t: int) -> Talk[S]:
         """The State after round t = 1, 2, ..."""
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`."""
+
     def publish(self, agent: Agent, state: S) -> FloatArray | Publication | None:
         """What others may `Ask` for until the next round ends, if anything."""
 

@@ -138,6 +138,7 @@ CASES = {
     "methods.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
     "methods.mixing_filter": runs(["pvrd2"], ["wine logistic"], **COLUMNS, tol=1e-3),
     "methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
+    "methods.perso_linear": [{"method": "perso-linear", "problem": "users", "tol": 3e-2, "max_rounds": 300}],
     "methods.primal_dual": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
     "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
     "methods.shared": [{"method": "shared-newton", "problem": "users in common", "few_rows": True}],

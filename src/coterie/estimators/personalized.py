@@ -114,7 +114,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By default the model is
     chosen by cross-validation at the users (`cv`, 3 folds, class by class) among one linear model for all, one with an
     intercept of its own for everybody, a common one with deviations, linear models alone, and boosted ones: for all,
-    alone, and near those of similar users (`dada`, `perso-linear`); `choice_` and `trials_` say what was chosen, and
+    alone, and near those of similar users (`dada`, `dada-linear`); `choice_` and `trials_` say what was chosen, and
     how all did. `method` names one instead: "shared", or a boosted one.
 
     For boosted models, `network` is the collaboration graph (users in sorted order), or "learned". There, with `cv=3`,

@@ -106,6 +106,9 @@ class LbfgsRows(QuasiNewton):
     def point(self, agent: Agent, state: LbfgsState) -> Point:
         return Point(*proven(agent, state.w))
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("images", "own") if curved_pairs.suits(agent.problem) else ()
+
     def expected_gap(self, agent: Agent, state: LbfgsState) -> float | None:
         return curved_pairs.expected_gap(agent, state) if curved_pairs.suits(agent.problem) else None
 
@@ -117,10 +120,9 @@ class _Rows:
         self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
 
     def at(self, step: float) -> FloatArray:
-        agent, loss, scores, y = self.agent, self.agent.loss, self.here.scores + step * self.image, self.here.y
-        adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
-        return np.append(adjoint, loss.value(scores, y, agent.data.weights))
+        agent, here, scores = self.agent, self.here, self.here.scores + step * self.image
+        adjoint = agent.centred.adjoint(agent.weighted(agent.loss.gradient(scores, here.y)))
+        return np.concatenate([adjoint, np.array([here.losses_at(scores)]).T], axis=-1)
 
     def values(self, steps: FloatArray) -> FloatArray:
-        loss, here, s = self.agent.loss, self.here, self.agent.data.weights
-        return np.array([loss.value(here.scores + t * self.image, here.y, s) for t in steps])
+        return np.array([self.here.losses_at(self.here.scores + t * self.image) for t in steps]).T

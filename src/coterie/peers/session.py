@@ -46,6 +46,8 @@ Say = Callable[[str], None]
 
 MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
+LINGER_SECONDS = 10.0
+"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are still on their way."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
     by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
     reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
-    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
+    linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
+    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

@@ -316,7 +316,7 @@ def boosted_candidates(
         "global": lambda: Candidate("global", problem, {"method": "global"}),
         "local": lambda: Candidate("local", problem, {"method": "local", **steps}),
         "dada": lambda: Candidate("dada", problem, {"method": "dada", **steps, **learning}),
-        "dada-linear": lambda: Candidate("dada-linear", problem, {"method": "perso-linear", **learning}),
+        "dada-linear": lambda: Candidate("dada-linear", problem, {"method": "dada-linear", **learning}),
     }
     best, whole, far = linear, [linear], list[float]()
     for name, make in entries.items():

@@ -55,6 +55,11 @@ class Setup:
         """What the messages travel on."""
         return _around_a_server(self.graph.agents) if family_of(self.problem).graph_is_data else self.graph
 
+    @property
+    def network(self) -> str:
+        """The graph in words."""
+        return repr(self.graph) if family_of(self.problem).graph_is_data else self.graph.describe()
+
     def settings(self) -> dict[str, Any]:
         """What certificates say of the run."""
         return {
@@ -63,7 +68,7 @@ class Setup:
             "acceleration": "none" if self.steps is self.method else type(self.steps).__name__.lower(),
             "split": self.split,
             "partition": self.partition,
-            "network": repr(self.graph) if family_of(self.problem).graph_is_data else self.graph.describe(),
+            "network": self.network,
             "network_digest": digest(self.graph.weights),
             "seed": self.seed,
             "limits": asdict(self.limits),
