@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor, precision_of
 from coterie.data.align import refuse_mixed_ids
-from coterie.data.summary import TableSummary, check_together, in_common_shape
+from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
@@ -83,7 +83,8 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
     tables, squares = [table for table, _ in checked], [own for _, own in checked]
     summaries = [TableSummary.of(table) for table in tables]
     check_together(summaries, split)
-    tables = [in_common_shape(table, summaries, split) for table in tables]
+    shape = common_shape(summaries)
+    tables = [in_common_shape(table, shape, split) for table in tables]
     by_features = split == "features"
     if by_features:
         _refuse_other_orders(tables)
