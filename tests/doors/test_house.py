@@ -25,7 +25,7 @@ LAYERS = [
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
-    | {"acceleration"},
+    | {"acceleration", "switching"},
     {"transport", "carriers"},
     {"methods", "engines"},
     {"models", "inference", "evaluation", "description", "result"},
