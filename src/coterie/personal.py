@@ -49,8 +49,8 @@ class Personal(Problem):
     predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list of fitted
                 classifiers and functions
     count       how many stumps; 10 a column by default
-    constant    whether predictors have an intercept beside them, of which every user has its own; linear ones have one
-                anyway, except with `hinge`
+    constant    whether stumps have an intercept beside them, of which every user has its own; linear ones always do,
+                except with `hinge`
     beta        β: the largest norm of a model
     mu          μ: how much neighbours in the collaboration graph should agree
     lam         λ: how dense a learned graph is; the smaller, the sparser
@@ -144,7 +144,7 @@ class Personal(Problem):
         if isinstance(self.predictors, Predictors):
             return self
         if self.predictors == "linear":
-            return self.but(predictors=Linear(tables[0].d, self.constant or not self.hinge))
+            return self.but(predictors=Linear(tables[0].d, not self.hinge))
         ranges = [_ranges(table) for table in tables if table.n]
         lower, upper = (pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max)))
         return self.but(predictors=Stumps.spread(lower, upper, self.count, self.constant))

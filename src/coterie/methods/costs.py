@@ -166,6 +166,7 @@ def expected(
 
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:
     tree = network.tree()
-    children = np.bincount([parent for parent in tree.parents if parent >= 0], minlength=1)
-    copies = network.agents if network.server else children.max() + 1
+    copies = network.agents
+    if not network.server:
+        copies = np.bincount(tree.parents[tree.parents >= 0], minlength=1).max() + 1
     return float(sums * 2 * max(tree.depth, 1) * link.latency + copies * 64 * scalars / link.bandwidth)

@@ -75,8 +75,6 @@ class PersoLinear(Dada):
         secure="the same: models go to those who are to hear them, and are not sums",
     )
 
-    cache: bool = False
-
     @property
     def head(self) -> int:
         """How many numbers stand before the model in a message: those that a graph is learned from."""
@@ -117,7 +115,7 @@ class PersoLinear(Dada):
         peer = int(state.peers[agent.random(t).integers(state.peers.size)])
         theirs = yield Ask((peer,), again=True)
         if peer not in theirs:
-            return replace(state, told=None, met=-1, shown=None)
+            return replace(state, changed=0, told=None, met=-1, shown=None)
         return self._moved(agent, state, self._with_copy(state, peer, theirs[peer]), met=peer)
 
     def receive(self, agent: Agent, state: State, sender: int, note: tuple[float, ...]) -> State:
@@ -145,7 +143,7 @@ class PersoLinear(Dada):
             graph = super().publish(agent, state)
             return Publication(state.x, HEAD, False, 0, (), graph.notes)
         notes = {} if state.shown is None else {state.met: tuple(state.shown.tolist())}
-        return Publication(state.x, self.head, False, 0, (), notes)
+        return Publication(state.x, self.head, False, state.changed, (), notes)
 
     def point(self, agent: Agent, state: State) -> Point:
         return Point(state.x[self.head :], np.concatenate([state.peers.astype(float), state.weights]))
@@ -193,7 +191,9 @@ class PersoLinear(Dada):
     ) -> Acquaintance:
         if self.learn:
             x[1] = confidence(agent) * mean_hinge(margins(agent), x[HEAD:])
-        return replace(state, x=x, changed=0, told=None, copies=copies, multipliers=multipliers, met=met, shown=shown)
+        changed = int(np.count_nonzero(x[self.head :] != state.x[self.head :]))
+        parts: dict[str, Any] = {"copies": copies, "multipliers": multipliers, "met": met, "shown": shown}
+        return replace(state, x=x, changed=changed, told=None, **parts)
 
 
 def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) -> Acquaintance:
@@ -206,4 +206,4 @@ def _aligned(before: Acquaintance, after: State, theirs: dict[int, FloatArray]) 
         elif place < len(before.peers) and before.peers[place] == peer:
             copies[row] = before.copies[place]
     parts = {name: getattr(after, name) for name in ("x", "peers", "weights", "heard", "views", "told", "together")}
-    return replace(before, **parts, copies=copies, met=-1, shown=None)
+    return replace(before, **parts, copies=copies, changed=0, met=-1, shown=None)
