@@ -62,7 +62,7 @@ HEAD = 2
 class _Tuning(Tuning):
     trials: float = tuned(10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h.")
     remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
-    revisited: int = tuned(20, "Neighbours that are asked again in a graph step, at most.", "measured: Moons")
+    revisited: int = tuned(20, "Neighbours that a graph step asks again, at most.", "measured: Moons, two seeds")
     common_steps: int = tuned(30, "Steps on everybody's rows that models may begin with.")
     inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
 
