@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray
+from coterie.arrays import CentredDesign, Design, FloatArray, host
 from coterie.kernels.softmax import log_softmax_rows
+from coterie.kernels.tensors import beside
 from coterie.losses import Loss
+from coterie.losses.loss import Step
 from coterie.stacked_design import StackedDesign
 
 LEAST = 16
@@ -29,9 +31,9 @@ ALL = 1 << 24
 """Numbers that they may hold together, because they are copied."""
 
 
-def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:
-    """√(Σ s x²)."""
-    return math.sqrt(values.dot(values if weights is None else values * weights))
+def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
+    """√(Σ s x²), along the last axis."""
+    return np.sqrt(np.vecdot(values, values if weights is None else values * weights))
 
 
 class Here:
@@ -46,13 +48,18 @@ class Here:
         weights: FloatArray | None,
         scores: FloatArray | None = None,
     ):
-        self.w, self.y, self.scores = w, y, design.forward(w) if scores is None else scores
+        self.w, self.y, self._scores = w, y, design.forward(w) if scores is None else scores
         self._design, self._loss, self._weights = design, loss, weights
         self._losses: float | None = None
         self._slopes: FloatArray | None = None
         self._adjoint: FloatArray | None = None
         self._slopes_norm: float | None = None
         self._curvature: FloatArray | None = None
+
+    @property
+    def scores(self) -> FloatArray:
+        """X̃ w."""
+        return self._scores
 
     @property
     def losses(self) -> float:
@@ -89,9 +96,67 @@ class Here:
             self._curvature = self._loss.curvature(self.scores, self.y)
         return self._curvature
 
+    @property
+    def curvature_scale(self) -> Step:
+        """What ℓ'' is large or small beside."""
+        return self._loss.curvature_scale(self.scores, self.y)
+
+    def moved(self, image: FloatArray) -> Here:
+        """The loss where the scores have changed by that."""
+        return Here(self.w, self._design, self._loss, self.y, self._weights, self.scores + image)
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ where the scores have changed by these multiples of that."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+
     def losses_at(self, scores: FloatArray) -> float:
         """Σ s ℓ at other scores."""
         return self._loss.value(scores, self.y, self._weights)
+
+
+class TensorHere(Here):
+    """The same where rows are a tensor: their numbers stay beside it, and come to the host when they are asked for."""
+
+    def __init__(self, y: FloatArray, beside: Here):
+        self.w, self.y, self._beside = beside.w, y, beside
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        scores: FloatArray = host(self._beside.scores)
+        return scores
+
+    @property
+    def losses(self) -> float:
+        return self._beside.losses
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        slopes: FloatArray = host(self._beside.slopes)
+        return slopes
+
+    @property
+    def slopes_norm(self) -> float:
+        return self._beside.slopes_norm
+
+    @property
+    def adjoint(self) -> FloatArray:
+        return self._beside.adjoint
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        curvature: FloatArray = host(self._beside.curvature)
+        return curvature
+
+    @property
+    def curvature_scale(self) -> Step:
+        scale: Step = host(self._beside.curvature_scale)
+        return scale
+
+    def moved(self, image: FloatArray) -> Here:
+        return TensorHere(self.y, self._beside.moved(beside(self._beside.scores, image)))
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        return self._beside.losses_along(beside(self._beside.scores, image), steps)
 
 
 class CohortDesign(Design):
@@ -104,11 +169,25 @@ class CohortDesign(Design):
 
     def forward(self, w: FloatArray) -> FloatArray:
         d = self.stack.shape[2]
+        scores: FloatArray
+        if w.ndim == 2:
+            # A model for each of them, in the coordinates that people know.
+            scores = (self.stack @ w[:, :d, None])[:, :, 0]
+            return scores + w[:, d:] if self.intercept else scores
         inner = np.append(w[:d], self.base.offset(w)) if isinstance(self.base, CentredDesign) else w
-        scores: FloatArray = self.stack @ inner[:d]
+        scores = self.stack @ inner[:d]
         if self.intercept:
             scores += inner[-1]
         return scores
+
+    def offset(self, w: FloatArray) -> float:
+        return self.base.offset(w)
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        return self.base.plain(w)
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        return self.base.inner(w)
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         X, d = self.stack, self.stack.shape[2]
@@ -166,8 +245,8 @@ class Cohort:
 class Together:
     """What all agents of a cohort see at one model: as `Here`, with a row, or a number, for each."""
 
-    def __init__(self, cohort: Cohort, w: FloatArray, design: CohortDesign):
-        self.w, self.y, self.cohort, self.scores = w, cohort.y, cohort, design.forward(w)
+    def __init__(self, cohort: Cohort, w: FloatArray, design: CohortDesign, scores: FloatArray | None = None):
+        self.w, self.y, self.cohort, self.scores = w, cohort.y, cohort, design.forward(w) if scores is None else scores
         self._design = design
 
     @cached_property
@@ -179,6 +258,12 @@ class Together:
     def slopes(self) -> FloatArray:
         """ℓ' of every row."""
         return self._of_rows(self.cohort.loss.gradient)
+
+    @cached_property
+    def slopes_norm(self) -> FloatArray:
+        """√(Σ ℓ'²)."""
+        norms: FloatArray = weighted_norm(self.slopes, None)
+        return norms
 
     @cached_property
     def adjoint(self) -> FloatArray:
@@ -195,6 +280,19 @@ class Together:
         each = self.cohort.loss.each(scores.reshape(-1), self.y.reshape(-1))
         losses: FloatArray = each.reshape(scores.shape).sum(axis=1)
         return losses
+
+    @property
+    def curvature_scale(self) -> Step:
+        """What ℓ'' is large or small beside."""
+        return self.cohort.loss.curvature_scale(self.scores, self.y)
+
+    def moved(self, image: FloatArray) -> Together:
+        """The loss where the scores have changed by that."""
+        return Together(self.cohort, self.w, self._design, self.scores + image)
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ ℓ where the scores have changed by these multiples of that, a row for each."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps]).T
 
     def _of_rows(self, formula: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
         return formula(self.scores.reshape(-1), self.y.reshape(-1)).reshape(self.y.shape)

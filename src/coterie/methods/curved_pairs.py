@@ -85,7 +85,7 @@ def started(agent: Agent, w: FloatArray, told: FloatArray | None) -> Talk[State]
     base = guess * _lengths(agent) / n
     # Columns that are 0 have no curvature; any positive number will do.
     base[base <= 0] = base.max(initial=0.0) or 1.0
-    bends = agent.weighted(loss.curvature(here.scores, here.y))
+    bends = agent.weighted(here.curvature)
     image = agent.centred.forward(-slope / (base + ridge))
     heard = yield Sum(np.array([here.losses, bends.sum(axis=-1), np.vecdot(image, bends * image)]).T)
     losses, bend, along = map(float, heard / n)
@@ -159,11 +159,9 @@ def _said(
     agent: Agent, state: State, here: Here | Together, ways: FloatArray, single: bool
 ) -> Talk[tuple[FloatArray, FloatArray]]:
     """After the last of the ways: what is heard of ∇f, losses, the mean of ℓ'' and ∇²f; and what was said of ∇f."""
-    loss, y, scores, last = agent.loss, here.y, here.scores, ways[..., -1, :]
-    there = scores + last
-    adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(there, y)))
-    bends = agent.weighted(loss.curvature(there, y))
-    losses = np.array([here.losses_at(scores + t * last) for t in TRIALS]).T
+    last = ways[..., -1, :]
+    there, losses = here.moved(last), here.losses_along(last, TRIALS)
+    adjoint, bends = there.adjoint, agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
     rough = losses.astype(np.float32).astype(float)
     more = np.concatenate([rough, losses - rough, bends.sum(axis=-1, keepdims=True)], axis=-1)

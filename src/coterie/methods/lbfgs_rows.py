@@ -85,8 +85,8 @@ class LbfgsRows(QuasiNewton):
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, None))
         here = agent.at(w, agent.centred)
-        bends = searched_rows.bends_at(agent, here.scores, here.y)
-        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
+        bends, losses = searched_rows.bends_of(agent, here.curvature), np.array([here.losses]).T
+        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
 
         def started() -> State:
             first = searched_rows.started(agent, w, heard)
@@ -117,12 +117,12 @@ class _Rows:
     """The rows of an agent along a way from w."""
 
     def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
-        self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
+        self.here, self.image = agent.at(w, agent.centred), agent.centred.forward(p)
 
     def at(self, step: float) -> FloatArray:
-        agent, here, scores = self.agent, self.here, self.here.scores + step * self.image
-        adjoint = agent.centred.adjoint(agent.weighted(agent.loss.gradient(scores, here.y)))
-        return np.concatenate([adjoint, np.array([here.losses_at(scores)]).T], axis=-1)
+        there = self.here.moved(step * self.image)
+        return np.concatenate([there.adjoint, np.array([there.losses]).T], axis=-1)
 
     def values(self, steps: FloatArray) -> FloatArray:
-        return np.array([self.here.losses_at(self.here.scores + t * self.image) for t in steps]).T
+        losses: FloatArray = self.here.losses_along(self.image, steps)
+        return losses

@@ -214,7 +214,7 @@ class Newton(Method[State]):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.loss, state.w, agent.at(state.w, agent.centred)
-        floor = state.floor * loss.curvature_scale(here.scores, here.y)
+        floor = state.floor * here.curvature_scale
         curvature = agent.weighted(raised(loss, here.curvature, floor))
         if state.every > 1:
             curvature = thinned(curvature, state.every)
@@ -225,8 +225,7 @@ class Newton(Method[State]):
         reached = shared_result(losses, _reached, agent, w, aim, float(losses[0]))
         theta, shares = 1.0 if reached.enough else 0.0, TRIALS
         while theta == 0.0 and shares[0] > reached.shortest:
-            image = there.scores - here.scores
-            losses = yield Sum(np.array([here.losses_at(here.scores + share * image) for share in shares]).T)
+            losses = yield Sum(here.losses_along(there.scores - here.scores, shares))
             theta = shared_result(losses, _best_share, agent, w, aim, reached, shares, losses)
             shares = shares * TRIALS[-1]
         floor = state.floor / 10 if theta == 1.0 else state.floor
