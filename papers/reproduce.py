@@ -56,7 +56,7 @@ These were changed after a first look:
 | 000 fig1 | p is compared among the random graphs only | the sentence is about them | degrades as p decreases |
 | 000 fig1 | a lattice of four is not compared with the complete graph | it is one | complete converges faster |
 | 001 fig1, 4, 9, 10 | Local converges first; graph steps suit the curvature | the paper tunes them | improves faster |
-| 001 fig1, 9 | μ and λ of the authors' program, tuned ones beside | the paper prints none | all but one of Dada-Learned |
+| 001 fig1, 9 | μ and λ of the authors' program, tuned beside | the paper prints none | all but one of Dada-Learned |
 | 001 fig4 | β = 1 and μ = 0.1 instead of 10 and 1 | β is that program's | better than Local and Global, twice |
 | 001 fig9 | what λ does is asked with β = 1 | with β = 10 distances between models outweigh it | as λ → 0 |
 | 001 fig10 | β, μ and λ of that program; 100 rounds instead of 40 | the paper prints none | competitors, comparable |
