@@ -45,7 +45,9 @@ from coterie.errors import InvalidProblem, UnknownName
 from coterie.factors import decomposed, within
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
+from coterie.networks import Network
 from coterie.penalties.traceball import leading_pair
+from coterie.problem import Problem
 from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.tuning import Tuning, tuned
@@ -104,6 +106,10 @@ class FrankWolfe(Method[State]):
         for name, known in (("step", ("auto", "classic", "search")), ("information", INFORMATION)):
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
+
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.task.stages > 1:
+            raise InvalidProblem(f"{self.name} has no stages. Use dfw-subspace, or leave stages out.")
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
