@@ -61,7 +61,9 @@ NEGLIGIBLE = 1e-13
 class _Tuning(Tuning):
     floor: float = tuned(0.1, "What the first weights give to directions that W does not have, ...", below=1)
     fall: float = tuned(0.5, "... and how much of that every later stage leaves of it.", below=1)
-    growth: float = tuned(1.25, "How much larger a stage's ball is than W of the stage before, in its norm.", above=1)
+    growth: float = tuned(
+        1.25, "How much larger a stage's ball is than W of the stage before, in its norm.", above=1, below=2, costs=2.0
+    )
     rounds_of_stage: int = tuned(4, "Rounds of every stage but the last: what they leave open, the next one mends.")
 
 
