@@ -53,12 +53,14 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "local": {"method": "local", "max_rounds": 60},
     "global": {"method": "global", "max_rounds": 40},
-    "perso-linear": {"method": "perso-linear", "max_rounds": 40},
+    "dada-linear": {"method": "dada-linear", "max_rounds": 40},
+    "perso-linear": {"method": "perso-linear", "max_rounds": 80},
 }
 """Everybody with the true graph but "dada learned", and "as published": learned by (3) and the paper's schedule."""
 BASELINES = ("local", "global")
 GRIDS = {"beta": (10.0,), "mu": (1.0, 3.0), "lam": (10.0, 30.0)}
 PUBLISHED_GRIDS = {"beta": (10.0,), "mu": (0.3, 1.0), "lam": (1.0, 10.0)}
+LINEAR_GRIDS = {"beta": (1000.0,), "mu": (0.01, 0.1, 1.0, 10.0), "lam": (10.0,)}
 BASELINE_GRIDS = {"beta": (1.0, 10.0, 100.0), "mu": (1.0,), "lam": (10.0,)}
 
 
@@ -67,8 +69,13 @@ def fit(data: Dataset, method: str, graph: Any, count: int | None, seed: int) ->
     tables = split_table(data.train, "users", data.extras["user_train"])
     network = graph if graph is not None and method != "dada learned" and method != "as published" else "learned"
     how = {"split": "users", "network": network, "tol": 1e-3, "seed": seed, **METHODS[method]}
-    grids = BASELINE_GRIDS if method in BASELINES else PUBLISHED_GRIDS if method == "as published" else GRIDS
-    problem, _ = cross_validated(co.Personal(count=count), tables, grids, 3, **how)
+    special = {
+        "as published": PUBLISHED_GRIDS,
+        "perso-linear": LINEAR_GRIDS,
+        **dict.fromkeys(BASELINES, BASELINE_GRIDS),
+    }
+    grids = special.get(method, GRIDS)
+    problem, _ = cross_validated(co.Personal(count=count, beta=grids["beta"][0]), tables, grids, 3, **how)
     result = co.solve(problem, tables, **how)
     return result, {name: getattr(problem, name) for name in GRIDS}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, is_tensor
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.solve import solve
@@ -27,12 +27,41 @@ METHODS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+DEVICE = "cuda"
+"""Where large sizes are computed."""
+LARGE = 10_000_000
+"""Numbers of X from which on a GPU is worth the way."""
+
+
 def low_rank_data(n: int, d: int, m: int, seed: int, rank: int = 10) -> tuple[FloatArray, FloatArray]:
     """X standard normal and W of that rank and trace norm 1, with random singular vectors."""
     rng = np.random.default_rng(seed)
     U, V = (np.linalg.qr(rng.standard_normal((side, rank)))[0] for side in (d, m))
     s = rng.random(rank)
     return rng.standard_normal((n, d)), (U * (s / s.sum())) @ V.T
+
+
+def placed(X: FloatArray, y: Any) -> tuple[Any, Any]:
+    """Both on a GPU, if they are large and there is one; else as they are."""
+    if X.size < LARGE or not gpu():
+        return X, y
+    import torch
+
+    return torch.from_numpy(X).to(DEVICE), torch.from_numpy(np.asarray(y)).to(DEVICE)
+
+
+def gpu() -> str:
+    """The name of the GPU, if there is one."""
+    try:
+        import torch
+    except ImportError:
+        return ""
+    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else ""
+
+
+def located(X: Any) -> list[str]:
+    """A remark on where these were computed with, if not here."""
+    return [f"on a GPU ({gpu()})"] if is_tensor(X) else []
 
 
 def run(

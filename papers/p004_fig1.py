@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from coterie.problem import Problem
-from papers.p004 import METHODS, OURS, PAPER, POWERS, low_rank_data, objective, run
+from papers.p004 import METHODS, OURS, PAPER, POWERS, located, low_rank_data, objective, placed, run
 from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ class Figure1(Study):
         curves = []
         for panel, d in ((LOW, settings["low"]), (HIGH, settings["high"])):
             X, W = low_rank_data(settings["n"], d, d, settings["seed"])
-            problem = Problem("squared", "traceball", radius=1.0)
+            problem, data = Problem("squared", "traceball", radius=1.0), placed(X, X @ W)
             for label in METHODS:
                 result = run(
                     problem,
-                    (X, X @ W),
+                    data,
                     label,
                     settings["agents"],
                     settings["epochs"],
@@ -63,7 +63,7 @@ class Figure1(Study):
                     known = {"error": off, "turns": result.bill.seconds(1.0, np.inf) / result.rounds}
                     curves.append(Curve(where, label, curve.method, curve.x, curve.y, curve.spent, known))
         sizes = ", ".join(f"d = m = {settings[key]}" for key in ("low", "high"))
-        return Numbers(curves, [sizes, f"{settings['agents']} workers"])
+        return Numbers(curves, [sizes, f"{settings['agents']} workers", *located(data[0])])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         low, high, sent = (numbers.panel(name) for name in (LOW, HIGH, HIGH + SENT))

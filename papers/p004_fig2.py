@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,14 +13,14 @@ from coterie.arrays import FloatArray
 from coterie.models import LowRankModel
 from coterie.problem import Problem
 from coterie.result import Result
-from papers.p004 import METHODS, OURS, PAPER, low_rank_data, objective, run
+from papers.p004 import METHODS, OURS, PAPER, located, low_rank_data, objective, placed, run
 from papers.study import Claim, Curve, Numbers, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ERROR = ", top-5 error"
-DRAW = "draw "
+DRAW, SEARCHED = "draw ", "with a line search"
 LOWER = 0.005
 """By how much an error must be lower to count as lower: less is noise with a thousand rows."""
 WELL = 1.1
@@ -33,12 +34,12 @@ class Figure2(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "multinomial logistic regression for three trace norms"
     quick: ClassVar[Mapping[str, Any]] = {
-        "n": 600, "d": 40, "classes": 40, "agents": 8, "marks": (10, 50, 100, 200), "ours": (6,),
-        "radii": (10, 50, 100), "draws": (0, 1, 2), "seed": 0,
+        "n": 600, "d": 40, "classes": 40, "agents": 8, "marks": (10, 50, 100, 200), "sva": (10, 50, 100, 200),
+        "ours": (6,), "radii": (10, 50, 100), "draws": (0, 1, 2), "searched": True, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
-        "n": 100_000, "d": 1000, "classes": 1000, "agents": 96, "marks": (10, 50, 100, 200), "ours": (40,),
-        "radii": (10, 50, 100), "draws": (0, 1, 2), "seed": 0,
+        "n": 100_000, "d": 1000, "classes": 1000, "agents": 96, "marks": (10, 50, 100, 200), "sva": (10, 50),
+        "ours": (10,), "radii": (10, 50, 100), "draws": (0,), "searched": True, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Step 2/(t + 2), as in the paper; DFW-log has K(t) = 1 + 0.5 log t. Ours chooses its steps, for fewer epochs. "
@@ -48,57 +49,66 @@ class Figure2(Study):
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
-        n, d, curves = settings["n"], settings["d"], []
+        n, d, curves, parts = settings["n"], settings["d"], [], {}
+        for draw in settings["draws"]:
+            X, W = low_rank_data(2 * n, d, settings["classes"], draw)
+            y = np.argmax(X @ W, axis=1)
+            parts[draw] = placed(X[:n], y[:n]), (X[n:], y[n:])
         for place, radius in enumerate(settings["radii"]):
             problem, panel = Problem("multinomial", "traceball", radius=float(radius)), f"μ = {radius}"
             for label in METHODS:
                 more: dict[str, Any] = {} if label == OURS else {"step": "classic"}
                 more |= {"log_factor": 0.5} if label == "DFW-log" else {}
-                own = settings["ours"] if label == OURS else settings["marks"]
+                own = settings[{OURS: "ours", "SVA": "sva"}.get(label, "marks")]
                 # The claim on errors is about the first μ, where one draw would decide it.
                 draws = settings["draws"] if place == 0 and label != OURS else settings["draws"][:1]
-                runs = []
-                for draw in draws:
-                    X, W = low_rank_data(2 * n, d, settings["classes"], draw)
-                    y = np.argmax(X @ W, axis=1)
-                    parts = (X[:n], y[:n]), (X[n:], y[n:])
-                    runs.append(errors_at(own, problem, *parts, label, settings, **more))
-                curves.append(objective(runs[0][0], panel, label))
+                runs = [errors_at(own, problem, *parts[draw], label, settings, **more) for draw in draws]
+                curve = objective(runs[0][0], panel, label)
+                if label == "naive" and settings["searched"] and radius == settings["radii"][-1]:
+                    data, last = parts[settings["draws"][0]][0], own[-1]
+                    found = run(problem, data, label, settings["agents"], last, settings["seed"], last, step="search")
+                    curve = replace(curve, chosen={SEARCHED: objective(found, panel, label).last})
+                curves.append(curve)
                 errors = [found for _, found in runs]
                 each = {f"{DRAW}{draw}": float(found[-1]) for draw, found in zip(draws, errors, strict=True)}
                 mean = np.mean(errors, axis=0)
                 curves.append(Curve(panel + ERROR, label, METHODS[label][0], np.array(own, float), mean, {}, each))
-        return Numbers(curves, [f"d = {d}, {settings['classes']} classes", f"{settings['agents']} workers"])
+        sizes = [f"{n} × {d}, {settings['classes']} classes", f"{settings['agents']} workers"]
+        return Numbers(curves, [*sizes, *located(parts[settings["draws"][0]][0][0])])
 
     def claims(self, numbers: Numbers) -> list[Claim]:
         names = [name for name in numbers.panels if not name.endswith(ERROR)]
         ends = {name: {label: curve.last for label, curve in numbers.panel(name).items()} for name in names}
         errors = {name: {label: c.last for label, c in numbers.panel(name + ERROR).items()} for name in names}
         published = [label for label in METHODS if label != OURS]
+        # SVA has fewer epochs at the paper's size; the others are then asked at its last.
+        best = {
+            name: min(float(np.interp(found["SVA"].x[-1], found[p].x, found[p].y)) for p in published)
+            for name, found in zip(names, map(numbers.panel, names), strict=True)
+        }
         first = names[0]
         others = min(errors[first][p] for p in published if p != "DFW-1")
         listed = "; ".join(f"{name}: " + ", ".join(f"{p} {ends[name][p]:.3f}" for p in published) for name in names)
         finals = numbers.panel(first + ERROR)
         draws = [key for key in finals["DFW-1"].chosen if key.startswith(DRAW)]
         wins = sum(min(published, key=lambda p: finals[p].chosen[draw]) == "DFW-1" for draw in draws)
+        searched = numbers.panel(names[-1])["naive"].chosen[SEARCHED]
         bits = {label: numbers.panel(first)[label].spent["scalars"] for label in ("naive", "DFW-2")}
         return [
             Claim(
                 "SVA converges to a suboptimal solution.",
-                all(found["SVA"] > WELL * min(found[p] for p in published) for found in ends.values()),
+                all(found["SVA"] > WELL * best[name] for name, found in ends.items()),
                 f"F/F(0) at the end, {listed}",
-                fails_if=f"for one μ it ends within {WELL} times the best objective (our threshold).",
+                fails_if=f"for one μ it ends within {WELL} times the best objective of as many epochs (our threshold).",
             ),
             Claim(
                 "Naive DFW converges fast by epochs but costs more than DFW-TRACE (here: numbers sent).",
                 bits["naive"] > bits["DFW-2"] and all(e["naive"] <= WELL * e["DFW-2"] for e in ends.values()),
                 f"numbers sent, certificates included: {bits['naive']:,} against {bits['DFW-2']:,} of DFW-2; F/F(0) as "
                 "above",
-                "For the largest μ its steps, as printed, are too long for its exact directions: it is behind after as "
-                "many epochs, and the power iterations are not."
-                if ends[names[-1]]["naive"] > WELL * ends[names[-1]]["DFW-2"]
-                else "",
-                cause="settings" if ends[names[-1]]["naive"] > WELL * ends[names[-1]]["DFW-2"] else "",
+                f"For the largest μ its steps, as printed, are too long for its exact directions: with a line search "
+                f"it ends at {searched:.3f}, DFW-2 as printed at {ends[names[-1]]['DFW-2']:.3f}.",
+                cause="settings",
                 fails_if=f"it sends less, or ends above {WELL} times DFW-2's objective for one μ (our threshold).",
             ),
             Claim(
@@ -144,4 +154,10 @@ def errors_at(
 
 def top_5_error(model: LowRankModel, X: FloatArray, y: Any) -> float:
     """The share of rows whose class is not among the five of the highest scores."""
-    return float(np.mean(~np.any(model.top_k(X, 5) == y[:, None], axis=1)))
+    assert model.classes_ is not None
+    scores = model.decision_function(X)
+    place = np.minimum(np.searchsorted(model.classes_, y), len(model.classes_) - 1)
+    own = scores[np.arange(len(y)), place]
+    # A class that nobody showed is never among them.
+    missed = (model.classes_[place] != y) | ((scores > own[:, None]).sum(axis=1) >= 5)
+    return float(np.mean(missed))

@@ -12,8 +12,9 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
-from coterie.here import Cohort, Here, SoftmaxHere, weighted_norm
+from coterie.here import Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
+from coterie.kernels.tensors import beside
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
@@ -47,14 +48,23 @@ def numbers_held(agents: Sequence[Agent]) -> int:
     return int(sum(held)) // max(len(agents), 1)
 
 
-def form_cohort(agents: Sequence[Agent]) -> None:
+SEVERAL = ("samples", "linear"), ("users", "shared")
+"""Splits and families of which small agents may compute together."""
+
+
+def form_cohorts(agents: Sequence[Agent]) -> None:
     """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
-    first, tables = agents[0], [agent.data for agent in agents]
-    usual = first.split == "samples" and first.family == "linear" and all(agent.loss is first.loss for agent in agents)
-    if usual and all(t.weights is None for t in tables) and Cohort.fits([t.X for t in tables]):
-        cohort = Cohort([t.X for t in tables], [agent.exact_labels for agent in agents], first.loss)
-        for place, agent in enumerate(agents):
-            agent.scratch["cohort"] = cohort, place
+    alike: dict[Any, list[Agent]] = {}
+    for agent in agents:
+        table = agent.data
+        if (agent.split, agent.family) in SEVERAL and table.weights is None and agent.offset is None:
+            alike.setdefault(table.X.shape, []).append(agent)
+    for members in alike.values():
+        tables = [agent.data.X for agent in members]
+        if Cohort.fits(tables):
+            cohort = Cohort(tables, [agent.exact_labels for agent in members], members[0].loss)
+            for place, agent in enumerate(members):
+                agent.scratch["cohort"] = cohort, place
 
 
 @dataclass(frozen=True)
@@ -260,11 +270,23 @@ class Agent:
                 known = SoftmaxHere(w, design, self.exact_labels, self.data.weights)
             elif self.problem.family == "survival":
                 known = CoxHere(w, design, self.risk)
+            elif is_tensor(self.data.X) and self.problem.loss.tensors:
+                loss, y, weights = self._beside_rows
+                known = TensorHere(self.exact_labels, Here(w, design, loss, y, weights, design.scores_beside(w)))
             else:
                 known = Here(w, design, self.loss, self.exact_labels, self.data.weights)
             if lasting:
                 self.scratch[place] = known
         return known
+
+    @property
+    @remembered
+    def _beside_rows(self) -> tuple[Loss, Any, Any]:
+        """The loss, labels and weights on the device of its own rows."""
+        X, weights, loss = self.data.X, self.data.weights, self.loss
+        if isinstance(loss, Shifted):
+            loss = Shifted(loss.base, beside(X, loss.offset))
+        return loss, beside(X, self.exact_labels), None if weights is None else beside(X, weights.astype(float))
 
     @cached_property
     def domain(self) -> tuple[FloatArray, FloatArray]:
@@ -272,16 +294,16 @@ class Agent:
         return self.problem.loss.domain(self.exact_labels)
 
     @cached_property
-    def domain_norm(self) -> float:
+    def domain_norm(self) -> Any:
         """√(Σ s b²) for the lengths b of these intervals."""
         lower, upper = self.domain
         return weighted_norm(upper - lower, self.data.weights)
 
     @cached_property
-    def conjugate_at_zero(self) -> float:
+    def conjugate_at_zero(self) -> Any:
         """Σ s ℓ*(0)."""
         y = self.exact_labels
-        return self.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
+        return self.summed(self.loss.conjugate_each(np.zeros(y.shape), y))
 
     @property
     @remembered
@@ -296,7 +318,7 @@ class Agent:
         return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
 
     @cached_property
-    def label_norm(self) -> float:
+    def label_norm(self) -> Any:
         """√(Σ s y²) of its own labels."""
         return weighted_norm(self.exact_labels, self.data.weights)
 
@@ -336,6 +358,11 @@ class Agent:
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight."""
         return v if self.data.weights is None else v * self.data.weights
+
+    def summed(self, values: FloatArray) -> Any:
+        """Σ s v, of one number per sample, in double precision."""
+        exact, weights = values.astype(float, copy=False), self.data.weights
+        return float(exact.sum()) if weights is None else float(np.dot(exact, weights))
 
     def random(self, round: int) -> np.random.Generator:
         """This agent's own random stream for that round: a function of (seed, agent, round) alone."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidData, InvalidProblem
 from coterie.kernels import tensors
 from coterie.kernels.products import add_by_columns, add_by_rows, widened_columns, widened_rows, widened_squares
 from coterie.threads import spread
@@ -48,10 +48,17 @@ def precision_of(X: Matrix) -> np.dtype[Any]:
     return tensors.dtype_of(X) if is_tensor(X) else X.dtype
 
 
+def namespace(x: object) -> Any:
+    """numpy, or torch for a tensor: formulas of what both have work where the numbers lie."""
+    return sys.modules["torch"] if is_tensor(x) else np
+
+
 def host(x: Any) -> Any:
     """A tensor as a numpy array, half precision as float32; anything else as it is."""
     if not is_tensor(x):
         return x
+    if x.is_meta:
+        raise InvalidData("a tensor on torch's meta device has a shape and no numbers: load these, and give them.")
     x = x.detach().cpu()
     return (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
 
@@ -193,10 +200,18 @@ class Design:
             scores = self._product(w)
         return scores
 
+    def scores_beside(self, w: FloatArray) -> Any:
+        """`forward` where X is a tensor: the scores stay beside it."""
+        plain = self.plain(w)
+        scores = tensors.product(self.X, plain[: self.X.shape[1]])
+        return scores + float(plain[-1]) if self.intercept else scores
+
     def _product(self, w: FloatArray) -> FloatArray:
         """X w."""
         if self._tensor:
-            return tensors.product(self.X, w)
+            return cast(FloatArray, host(tensors.product(self.X, w)))
+        if not w.any():  # where every method starts
+            return np.zeros(self.shape[0], np.result_type(self.dtype, w.dtype))
         if not self._dense:
             return self._sparse_product(w, self.X.shape[0], self._by_rows)
         widened = self._differs(w)
@@ -242,9 +257,9 @@ class Design:
         """X̃ᵀ v: one number per column, in the finer of the two precisions."""
         if not self.intercept:
             return self._summed(v)
-        result: FloatArray = np.empty(self.shape[1], np.result_type(self.dtype, v.dtype))
+        result: FloatArray = np.empty(self.shape[1], np.result_type(self.dtype, precision_of(v)))
         result[:-1] = self._summed(v)
-        result[-1] = v.sum()
+        result[-1] = float(v.sum())
         return result
 
     def _summed(self, v: FloatArray) -> FloatArray:

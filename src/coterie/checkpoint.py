@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ class Snapshot:
     """Arrays by name: what the transport keeps beside the States."""
     next_look: int | None = None
     """The round after which the next certificate was due."""
+    method: str | None = None
+    """The method of the States, where "auto" chose it, ..."""
+    change: list[Any] | None = None
+    """... and the numbers of a `Change`, if it was not the first one."""
 
 
 class Checkpoint:
@@ -57,6 +61,7 @@ class Checkpoint:
             "history": snapshot.history,
             "best": snapshot.best,
             "next_look": snapshot.next_look,
+            **({} if snapshot.method is None else {"method": snapshot.method, "change": snapshot.change}),
             "states": [],
         }
         arrays: dict[str, Any] = {}
@@ -98,15 +103,17 @@ class Checkpoint:
         """Whether there is a whole snapshot of that round."""
         return any(header["round"] == round for header, _ in self._whole())
 
-    def load(self, classes: Sequence[type], round: int) -> Snapshot:
+    def load(self, classes: Sequence[type] | Mapping[str, Sequence[type]], round: int) -> Snapshot:
         """The snapshot of that round.
 
-        `classes` are the State's class and those of the States inside it, from the outside in.
+        `classes` are the State's class and those of the States inside it, from the outside in; where "auto" chooses the
+        method, by its name.
         """
         for header, arrays in self._whole():
             if header["round"] == round:
                 with readable(self.folder, "checkpoint", InvalidInput):
-                    return _rebuild(header, arrays, classes)
+                    known = classes if isinstance(classes, Sequence) else classes[header["method"]]
+                    return _rebuild(header, arrays, known)
         raise CorruptFile(
             f"the checkpoint in {self.folder} lacks round {round}, which other parties have; remove the folder."
         )
@@ -174,7 +181,7 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[t
     points = {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")}
     memory = {name.removeprefix(MEMORY): array for name, array in arrays.items() if name.startswith(MEMORY)}
     kept = (header["bill"], header["history"], best, points, memory, header.get("next_look"))
-    return Snapshot(header["round"], states, *kept)
+    return Snapshot(header["round"], states, *kept, header.get("method"), header.get("change"))
 
 
 def _points(name: str, arrays: dict[str, Any], count: int) -> list[Point]:

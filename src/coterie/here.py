@@ -9,16 +9,18 @@ than the product of a few rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray
+from coterie.arrays import CentredDesign, Design, FloatArray, host
 from coterie.kernels.softmax import log_softmax_rows
+from coterie.kernels.tensors import beside
 from coterie.losses import Loss
+from coterie.losses.loss import Step
 from coterie.stacked_design import StackedDesign
 
 LEAST = 16
@@ -29,9 +31,9 @@ ALL = 1 << 24
 """Numbers that they may hold together, because they are copied."""
 
 
-def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:
-    """√(Σ s x²)."""
-    return math.sqrt(values.dot(values if weights is None else values * weights))
+def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
+    """√(Σ s x²), along the last axis."""
+    return np.sqrt(np.vecdot(values, values if weights is None else values * weights))
 
 
 class Here:
@@ -46,13 +48,18 @@ class Here:
         weights: FloatArray | None,
         scores: FloatArray | None = None,
     ):
-        self.w, self.y, self.scores = w, y, design.forward(w) if scores is None else scores
+        self.w, self.y, self._scores = w, y, design.forward(w) if scores is None else scores
         self._design, self._loss, self._weights = design, loss, weights
         self._losses: float | None = None
         self._slopes: FloatArray | None = None
         self._adjoint: FloatArray | None = None
         self._slopes_norm: float | None = None
         self._curvature: FloatArray | None = None
+
+    @property
+    def scores(self) -> FloatArray:
+        """X̃ w."""
+        return self._scores
 
     @property
     def losses(self) -> float:
@@ -89,13 +96,123 @@ class Here:
             self._curvature = self._loss.curvature(self.scores, self.y)
         return self._curvature
 
+    @property
+    def curvature_scale(self) -> Step:
+        """What ℓ'' is large or small beside."""
+        return self._loss.curvature_scale(self.scores, self.y)
+
+    def moved(self, image: FloatArray) -> Here:
+        """The loss where the scores have changed by that."""
+        return Here(self.w, self._design, self._loss, self.y, self._weights, self.scores + image)
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ where the scores have changed by these multiples of that."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+
+    def losses_at(self, scores: FloatArray) -> float:
+        """Σ s ℓ at other scores."""
+        return self._loss.value(scores, self.y, self._weights)
+
+
+class TensorHere(Here):
+    """The same where rows are a tensor: their numbers stay beside it, and come to the host when they are asked for."""
+
+    def __init__(self, y: FloatArray, beside: Here):
+        self.w, self.y, self._beside = beside.w, y, beside
+
+    @cached_property
+    def scores(self) -> FloatArray:
+        scores: FloatArray = host(self._beside.scores)
+        return scores
+
+    @property
+    def losses(self) -> float:
+        return self._beside.losses
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        slopes: FloatArray = host(self._beside.slopes)
+        return slopes
+
+    @property
+    def slopes_norm(self) -> float:
+        return self._beside.slopes_norm
+
+    @property
+    def adjoint(self) -> FloatArray:
+        return self._beside.adjoint
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        curvature: FloatArray = host(self._beside.curvature)
+        return curvature
+
+    @property
+    def curvature_scale(self) -> Step:
+        scale: Step = host(self._beside.curvature_scale)
+        return scale
+
+    def moved(self, image: FloatArray) -> Here:
+        return TensorHere(self.y, self._beside.moved(beside(self._beside.scores, image)))
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        return self._beside.losses_along(beside(self._beside.scores, image), steps)
+
+
+class CohortDesign(Design):
+    """The designs of all agents of a cohort, as one: scores and duals have a row for each agent."""
+
+    def __init__(self, stack: FloatArray, base: Design):
+        """`base`: the design of one of them, in whose coordinates models are."""
+        super().__init__(base.X, base.intercept)
+        self.stack, self.base = stack, base
+
+    def forward(self, w: FloatArray) -> FloatArray:
+        d = self.stack.shape[2]
+        scores: FloatArray
+        if w.ndim == 2:
+            # A model for each of them, in the coordinates that people know.
+            scores = (self.stack @ w[:, :d, None])[:, :, 0]
+            return scores + w[:, d:] if self.intercept else scores
+        inner = np.append(w[:d], self.base.offset(w)) if isinstance(self.base, CentredDesign) else w
+        scores = self.stack @ inner[:d]
+        if self.intercept:
+            scores += inner[-1]
+        return scores
+
+    def offset(self, w: FloatArray) -> float:
+        return self.base.offset(w)
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        return self.base.plain(w)
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        return self.base.inner(w)
+
+    def adjoint(self, v: FloatArray) -> FloatArray:
+        X, d = self.stack, self.stack.shape[2]
+        adjoints: FloatArray = np.empty((len(X), self.shape[1]))
+        adjoints[:, :d] = (X.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0]
+        if self.intercept:
+            adjoints[:, d] = v.sum(axis=1)
+        if isinstance(self.base, CentredDesign):
+            adjoints[:, :d] -= self.base.centre * adjoints[:, d:]
+            adjoints[:, d] *= self.base.unit
+        return adjoints
+
+    def member(self, place: int) -> Design:
+        """The design of one of them."""
+        if isinstance(self.base, CentredDesign):
+            return CentredDesign(self.stack[place], self.intercept, self.base.centre, self.base.unit)
+        return Design(self.stack[place], self.intercept)
+
 
 class Cohort:
     """Agents with equally many dense rows in double precision, without weights."""
 
     def __init__(self, X: Sequence[FloatArray], y: Sequence[FloatArray], loss: Loss):
         self.X, self.y, self.loss = np.stack(X), np.stack(y), loss
-        self._known: dict[bool, _Together] = {}
+        self._known: dict[bool, Together] = {}
         self._asked: dict[bool, FloatArray] = {}
         self._lock = Lock()
 
@@ -121,50 +238,88 @@ class Cohort:
                     self._asked[centred] = w
                     return None
                 if known is None or known.w is not w:
-                    known = self._known[centred] = _Together(self, w, design)
+                    known = self._known[centred] = Together(self, w, CohortDesign(self.X, design))
         return _Member(known, place, design)
 
 
-class _Together:
-    """What all agents of a cohort see at one model, a row for each."""
+class Together:
+    """What all agents of a cohort see at one model: as `Here`, with a row, or a number, for each."""
 
-    def __init__(self, cohort: Cohort, w: FloatArray, design: Design):
-        X, d, self.w, self.cohort = cohort.X, cohort.X.shape[2], w, cohort
-        inner = np.append(w[:d], design.offset(w)) if isinstance(design, CentredDesign) else w
-        scores: FloatArray = X @ inner[:d]
-        if design.intercept:
-            scores += inner[-1]
-        u, y = scores.reshape(-1), cohort.y.reshape(-1)
-        slopes = cohort.loss.gradient(u, y).reshape(scores.shape)
-        adjoints: FloatArray = np.empty((len(X), design.shape[1]))
-        adjoints[:, :d] = (X.transpose(0, 2, 1) @ slopes[:, :, None])[:, :, 0]
-        if design.intercept:
-            adjoints[:, d] = slopes.sum(axis=1)
-        if isinstance(design, CentredDesign):
-            adjoints[:, :d] -= design.centre * adjoints[:, d:]
-            adjoints[:, d] *= design.unit
-        self.losses: list[float] = cohort.loss.each(u, y).reshape(scores.shape).sum(axis=1).tolist()
-        self.scores, self.slopes, self.adjoints = list(scores), list(slopes), list(adjoints)
+    def __init__(self, cohort: Cohort, w: FloatArray, design: CohortDesign, scores: FloatArray | None = None):
+        self.w, self.y, self.cohort, self.scores = w, cohort.y, cohort, design.forward(w) if scores is None else scores
+        self._design = design
 
     @cached_property
-    def curvatures(self) -> list[FloatArray]:
+    def losses(self) -> FloatArray:
+        """Σ ℓ."""
+        return self.losses_at(self.scores)
+
+    @cached_property
+    def slopes(self) -> FloatArray:
+        """ℓ' of every row."""
+        return self._of_rows(self.cohort.loss.gradient)
+
+    @cached_property
+    def slopes_norm(self) -> FloatArray:
+        """√(Σ ℓ'²)."""
+        norms: FloatArray = weighted_norm(self.slopes, None)
+        return norms
+
+    @cached_property
+    def adjoint(self) -> FloatArray:
+        """X̃ᵀℓ'."""
+        return self._design.adjoint(self.slopes)
+
+    @cached_property
+    def curvature(self) -> FloatArray:
         """ℓ'' of every row."""
-        u, y = np.concatenate(self.scores), self.cohort.y.reshape(-1)
-        return list(self.cohort.loss.curvature(u, y).reshape(self.cohort.y.shape))
+        return self._of_rows(self.cohort.loss.curvature)
+
+    def losses_at(self, scores: FloatArray) -> FloatArray:
+        """Σ ℓ at other scores."""
+        each = self.cohort.loss.each(scores.reshape(-1), self.y.reshape(-1))
+        losses: FloatArray = each.reshape(scores.shape).sum(axis=1)
+        return losses
+
+    @property
+    def curvature_scale(self) -> Step:
+        """What ℓ'' is large or small beside."""
+        return self.cohort.loss.curvature_scale(self.scores, self.y)
+
+    def moved(self, image: FloatArray) -> Together:
+        """The loss where the scores have changed by that."""
+        return Together(self.cohort, self.w, self._design, self.scores + image)
+
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ ℓ where the scores have changed by these multiples of that, a row for each."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps]).T
+
+    def _of_rows(self, formula: Callable[[FloatArray, FloatArray], FloatArray]) -> FloatArray:
+        return formula(self.scores.reshape(-1), self.y.reshape(-1)).reshape(self.y.shape)
+
+    @cached_property
+    def of_each(self) -> tuple[list[FloatArray], list[float], list[FloatArray], list[FloatArray]]:
+        """Scores, losses, slopes and adjoints as every agent has them."""
+        return list(self.scores), self.losses.tolist(), list(self.slopes), list(self.adjoint)
+
+    @cached_property
+    def curvature_of_each(self) -> list[FloatArray]:
+        """The same of ℓ''."""
+        return list(self.curvature)
 
 
 class _Member(Here):
     """What one of them sees."""
 
-    def __init__(self, together: _Together, place: int, design: Design):
-        cohort = together.cohort
-        super().__init__(together.w, design, cohort.loss, cohort.y[place], None, together.scores[place])
-        self._losses, self._slopes = together.losses[place], together.slopes[place]
-        self._adjoint, self._together, self._place = together.adjoints[place], together, place
+    def __init__(self, together: Together, place: int, design: Design):
+        cohort, (scores, losses, slopes, adjoints) = together.cohort, together.of_each
+        super().__init__(together.w, design, cohort.loss, cohort.y[place], None, scores[place])
+        self._losses, self._slopes = losses[place], slopes[place]
+        self._adjoint, self._together, self._place = adjoints[place], together, place
 
     @property
     def curvature(self) -> FloatArray:
-        return self._together.curvatures[self._place]
+        return self._together.curvature_of_each[self._place]
 
 
 class SoftmaxHere:

@@ -23,7 +23,8 @@ from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, as_number, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError, UnknownName
-from coterie.kernels.boosting import slope
+from coterie.kernels.boosting import log_sum, slope
+from coterie.kernels.hinge_block import mean_hinge
 from coterie.losses import Loss
 from coterie.penalties import Penalty
 from coterie.penalties.l2 import L2
@@ -48,14 +49,16 @@ class Personal(Problem):
     predictors  "stumps" (spread over the columns' value ranges), "linear", `Predictors`, or a list of fitted
                 classifiers and functions
     count       how many stumps; 10 a column by default
-    constant    whether stumps have an intercept beside them, of which every user has its own; linear ones always do
+    constant    whether stumps have an intercept beside them, of which every user has its own; linear ones always do,
+                except with `hinge`
     beta        β: the largest norm of a model
     mu          μ: how much neighbours in the collaboration graph should agree
     lam         λ: how dense a learned graph is; the smaller, the sparser
     delta       δ: keeps the logarithm of a degree finite
     norm        "l1" (sparse models), or "l2"
 
-    `solve` sets whether there is one model for all (`pooled`), and whether the graph is learned.
+    `solve` sets whether there is one model for all (`pooled`), whether the graph is learned, and whether L_k is the
+    mean hinge loss in place of the log-sum (`hinge`), as the method needs it.
     """
 
     loss: Loss = field(init=False, repr=False, compare=False)
@@ -71,6 +74,7 @@ class Personal(Problem):
     pooled: bool
     learned: bool
     constant: bool
+    hinge: bool
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class Personal(Problem):
         pooled: bool = False,
         learned: bool = False,
         constant: bool = False,
+        hinge: bool = False,
     ):
         if isinstance(predictors, str) and predictors not in NAMES:
             raise UnknownName("set of base predictors", predictors, NAMES)
@@ -110,6 +115,7 @@ class Personal(Problem):
             "pooled": bool(pooled),
             "learned": bool(learned),
             "constant": bool(constant),
+            "hinge": bool(hinge),
         }
         for name, entry in fields.items():
             object.__setattr__(self, name, entry)
@@ -127,7 +133,7 @@ class Personal(Problem):
 
     def but(self, **changes: Any) -> Personal:
         """The same problem with some parameters changed."""
-        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned", "constant")
+        own = ("predictors", "count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned", "constant", "hinge")
         return Personal(**{**{name: getattr(self, name) for name in own}, **changes})
 
     def on(self, tables: Sequence[Table]) -> Personal:
@@ -138,7 +144,7 @@ class Personal(Problem):
         if isinstance(self.predictors, Predictors):
             return self
         if self.predictors == "linear":
-            return self.but(predictors=Linear(tables[0].d))
+            return self.but(predictors=Linear(tables[0].d, not self.hinge))
         ranges = [_ranges(table) for table in tables if table.n]
         lower, upper = (pick([r[side] for r in ranges], axis=0) for side, pick in ((0, np.min), (1, np.max)))
         return self.but(predictors=Stumps.spread(lower, upper, self.count, self.constant))
@@ -153,8 +159,8 @@ class Personal(Problem):
         own = {
             name: getattr(self, name) for name in ("count", "beta", "mu", "lam", "delta", "norm", "pooled", "learned")
         }
-        # Older files have no word for it, and stay what they were.
-        own |= {"constant": True} if self.constant else {}
+        # Older files have no word for these, and stay what they were.
+        own |= {name: True for name in ("constant", "hinge") if getattr(self, name)}
         named = self.predictors if isinstance(self.predictors, str) else self.predictors.settings()
         ball = {"name": f"{self.norm}ball", "radius": self.beta}
         alike = {"loss": {"name": "logistic"}, "penalty": ball, "intercept": False}
@@ -171,7 +177,7 @@ class Personal(Problem):
                 case "stumps":
                     named = Stumps(tuple(parts["columns"]), tuple(parts["thresholds"]))
                 case "linear":
-                    named = Linear(parts["columns"])
+                    named = Linear(parts["columns"], parts.get("constant", True))
                 case other:
                     raise InvalidProblem(
                         f"base predictors of the kind {other!r} are not kept in files; give them again."
@@ -280,6 +286,12 @@ def curvature(agent: Agent) -> float:
     """A bound on the curvature of log Σ exp(−Aα): the largest squared norm of a row of A."""
     A = margins(agent)
     return float(np.einsum("ij,ij->i", A, A).max()) if len(A) else 1.0
+
+
+def user_loss(agent: Agent, alpha: FloatArray) -> float:
+    """L_k(α): the log-sum, or the mean hinge loss, of its own rows."""
+    assert isinstance(agent.problem, Personal)
+    return (mean_hinge if agent.problem.hinge else log_sum)(margins(agent), alpha)
 
 
 def confidence(agent: Agent) -> float:

@@ -77,23 +77,24 @@ class Stumps(Predictors):
 
 @dataclass(frozen=True)
 class Linear(Predictors):
-    """h_j(x) = x_j for each column, and h(x) = 1 for the intercept."""
+    """h_j(x) = x_j for each column, and h(x) = 1 for the intercept, if there is one."""
 
     columns: int
+    constant: bool = True
 
     @property
     def count(self) -> int:
-        """One more than there are columns."""
-        return self.columns + 1
+        """How many columns there are, and one more with an intercept."""
+        return self.columns + self.constant
 
     def values(self, X: Matrix) -> FloatArray:
-        """The rows with a one behind."""
+        """The rows, with a one behind for the intercept."""
         dense = X.toarray() if is_sparse(X) else np.asarray(X, float)
-        return np.column_stack([dense, np.ones(len(dense))])
+        return np.column_stack([dense, np.ones(len(dense))]) if self.constant else dense
 
     def settings(self) -> dict[str, Any]:
         """The number of columns."""
-        return {"name": "linear", "columns": self.columns}
+        return {"name": "linear", "columns": self.columns} | ({} if self.constant else {"constant": False})
 
 
 @dataclass(frozen=True)

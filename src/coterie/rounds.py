@@ -10,29 +10,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from coterie.agent import Agent, Facts, form_cohort
-from coterie.arrays import FloatArray
+from coterie.agent import Agent, Facts, form_cohorts
 from coterie.bill import Bill
-from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce
+from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce, with_dual
 from coterie.checkpoint import Checkpoint, Snapshot
+from coterie.crowd import Crowds, crowds_of
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
-from coterie.steps import Steps
+from coterie.steps import Steps, Transport
+from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
-from coterie.verdict import Record, next_certificate, verdict
-from coterie.words import Publication, Talk
+from coterie.verdict import Record, next_certificate, verdict, worth_a_look
+from coterie.words import Talk
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
 """Is told the round and the newest record after every round and every certificate; True asks to stop."""
 Keep = Callable[["Outcome"], None]
+AnySteps = Steps | Switching
 
 
 @dataclass(frozen=True)
@@ -45,58 +47,9 @@ class _Tuning(Tuning):
     worth_a_proof: float = tuned(
         0.5, "A pair of different rounds is certified if it promises this share of the best gap.", below=1
     )
-    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
 
 
 TUNING = _Tuning()
-
-
-class Transport(Protocol):
-    """Moves words between agents."""
-
-    bill: Bill
-
-    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
-        """Run the conversations of the agents of this process to their end."""
-
-    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
-        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
-
-    def publish(self, agent: int, message: FloatArray | Publication) -> None:
-        """Put a message where others can `Ask` for it."""
-
-    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """A round of agents that wake up one by one; returns everybody's State."""
-
-    @property
-    def one_process(self) -> bool:
-        """Whether all agents of the run live in this process, and go by one clock."""
-
-    @property
-    def free(self) -> bool:
-        """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
-
-    def roam(
-        self,
-        agents: Sequence[Agent],
-        states: list[Any],
-        steps: Steps,
-        span: tuple[int, int],
-        stop_reason: Callable[[], int],
-    ) -> tuple[list[Any], int]:
-        """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
-
-    def memory(self) -> dict[str, Any]:
-        """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
-
-    def recall(self, memory: dict[str, Any]) -> None:
-        """Go on from the `memory` of a snapshot."""
-
-    def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
-
-    def least(self, number: int) -> int:
-        """The smallest of the numbers that the processes of the run know."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +79,8 @@ class Outcome:
     warnings: tuple[str, ...] = ()
     answers: list[Any] = field(default_factory=list)
     """Of a `Conversation`: what each agent came to."""
+    change: Change | None = None
+    """If "auto" changed the method on the way."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +106,7 @@ class Conversation:
 
 def run(
     agents: Sequence[Agent],
-    steps: Steps,
+    steps: AnySteps,
     transport: Transport,
     limits: Limits,
     *,
@@ -179,9 +134,11 @@ def run(
             status = loop.limit_reached(stop_wished)
             if status is None:
                 loop.take_round(stop_wished)
-                if loop.t >= loop.next_certificate and loop.worth_a_look():
+                if loop.worth_a_look():
                     loop.certify()
                     status = loop.verdict()
+                    if status is None:
+                        loop.reconsider()
                     loop.save(checkpoint)
         if loop.certified_at != loop.t:
             # Saved before this extra certificate, so that a run that goes on from here is the run that never stopped.
@@ -203,7 +160,7 @@ def introduced(agents: Sequence[Agent], transport: Transport, purpose: str) -> l
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
     agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
     if agents:
-        form_cohort(agents)
+        form_cohorts(agents)
     return agents
 
 
@@ -211,9 +168,12 @@ class RunLoop:
     """Where a run stands, and the few things that can happen to it."""
 
     def __init__(
-        self, agents: Sequence[Agent], steps: Steps, transport: Transport, limits: Limits, watch: Watch, keep: Keep
+        self, agents: Sequence[Agent], steps: AnySteps, transport: Transport, limits: Limits, watch: Watch, keep: Keep
     ):
-        self.agents, self.steps, self.transport, self.limits = agents, steps, transport, limits
+        self.switching = steps if isinstance(steps, Switching) else None
+        self.steps: Steps = steps.first.steps if isinstance(steps, Switching) else steps
+        self.change: Change | None = None
+        self.agents, self.transport, self.limits = agents, transport, limits
         self.watch, self.keep = watch, keep
         self.bill, self.asynchronous = transport.bill, steps.asynchronous
         self.began = time.monotonic()
@@ -224,6 +184,8 @@ class RunLoop:
         """All bits sent until a turn began, and the most that one turn has added to them."""
         self.enough = False
         self.warnings: tuple[str, ...] = ()
+        self.states: Sequence[Any] = []
+        self.crowds: Crowds | None = None
 
     def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
         """Let agents that go by one clock cut long work short, in the last round of the run."""
@@ -238,18 +200,21 @@ class RunLoop:
         """Introduce the agents to each other, then start, or continue from the newest snapshot."""
         self.agents = introduced(self.agents, self.transport, "setup")
         self.unit = self.agents[0].known.gap_unit
+        self.target = self.limits.tol * self.unit
+        self._go_on_with(self.steps)
         # A process that died may be one snapshot behind the others: all continue from the newest that each has, if any.
         common = self.transport.least(checkpoint.newest() if checkpoint else -1)
         found = checkpoint and common >= 0 and self.transport.least(checkpoint.has(common))
-        snapshot = checkpoint.load(self.steps.states, common) if checkpoint and found else None
+        snapshot = checkpoint.load((self.switching or self.steps).states, common) if checkpoint and found else None
         if snapshot is None:
-            self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
             if warm is not None:
-                known = [replace(p, w=agent.lowered(p.w)) for agent, p in zip(self.agents, warm, strict=True)]
-                members = zip(self.agents, self.states, known, strict=True)
-                self.states = self.transport.take(self.steps.warm, members, "setup")
+                warm = [replace(p, w=agent.lowered(p.w)) for agent, p in zip(self.agents, warm, strict=True)]
+            self._start(warm)
         else:
             self.t, self.states = snapshot.round, snapshot.states
+            if self.switching is not None and snapshot.change is not None:
+                self.change = Change(*snapshot.change)
+                self._go_on_with(self.switching.other.steps)
             self.bill.restore(snapshot.bill)
             self.transport.recall(snapshot.memory)
             self.history = [Record(*row) for row in snapshot.history]
@@ -257,12 +222,24 @@ class RunLoop:
             if self.history:
                 self.certified_at = self.history[-1].round
                 self.began -= self.history[-1].seconds
-        self.next_certificate = next_certificate(
-            self.history, self.bill, self.limits.tol * self.unit, self.limits.check_every, self.steps.first_look
-        )
+        self._look_again()
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
             self.next_certificate = snapshot.next_look
         self._publish()
+
+    def _go_on_with(self, steps: Steps) -> None:
+        self.steps, own = steps, steps.together(self.agents[0])
+        self.crowds = None if own is None else crowds_of(self.agents, own)
+
+    def _start(self, points: Sequence[Point] | None) -> None:
+        states: Sequence[Any]
+        if self.crowds is not None:
+            states = self.crowds.start(self.transport, self.steps.start)
+        else:
+            states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+        self.states = states
+        if points is not None:
+            self.states = self.transport.take(self.steps.warm, zip(self.agents, states, points, strict=True), "setup")
 
     def take_round(self, stop_wished: Callable[[], bool]) -> None:
         """One turn of the method's loop, and its tuning; in real time, as many as there are until the next look."""
@@ -271,11 +248,11 @@ class RunLoop:
             return
         self.t += 1
         if self.asynchronous:
-            self.states = self.transport.gossip(self.agents, self.states, self.steps, self.t)
+            self.states = self.transport.gossip(self.agents, list(self.states), self.steps, self.t)
         else:
-            self.states = self._everybody(self.steps.round, "rounds")
+            self.states = self._round_taken()
         self.bill.end_round()
-        if self.steps.tunes_after(self.t):
+        if self.steps.tunes_after(self._own_round):
             self.states = self._everybody(self.steps.tune, "tuning")
         if not self.asynchronous:
             self._publish()
@@ -290,16 +267,31 @@ class RunLoop:
             end = min(end, self.t + max(1, int(left * self.t / (TUNING.generous * sent)) if self.t and sent else 1))
         span = self.t, end
         stop_reason = partial(self._stop_reason, stop_wished)
-        self.states, self.t = self.transport.roam(self.agents, self.states, self.steps, span, stop_reason)
+        self.states, self.t = self.transport.roam(self.agents, list(self.states), self.steps, span, stop_reason)
         for _ in range(self.t - span[0]):
             self.bill.end_round()
         self.watch(self.t, self.history[-1] if self.history else None)
 
+    @property
+    def _own_round(self) -> int:
+        """The round as the method counts: from its own first one."""
+        return self.t if self.change is None else self.t - self.change.after
+
+    def _round_taken(self) -> Sequence[Any]:
+        if self.crowds is None:
+            return self._everybody(self.steps.round, "rounds")
+        states, self.states = self.states, []
+        return self.crowds.take(self.transport, self.steps.round, states, self._own_round)
+
     def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
-        members = ((agent, state, self.t) for agent, state in zip(self.agents, self.states, strict=True))
+        members = ((agent, state, self._own_round) for agent, state in zip(self.agents, self.states, strict=True))
         self.states = []
         return self.transport.take(step, members, purpose)
+
+    def _look_again(self) -> None:
+        known = self.history, self.bill, self.target, self.limits.check_every, self.steps.first_look
+        self.next_certificate = next_certificate(*known, 0 if self.change is None else self.change.after)
 
     def _publish(self) -> None:
         for agent, state in zip(self.agents, self.states, strict=True):
@@ -307,39 +299,46 @@ class RunLoop:
                 self.transport.publish(agent.index, message)
 
     def worth_a_look(self) -> bool:
-        """Whether a certificate may say something new: not while the method itself knows that the gap is too large."""
-        if self.limits.check_every is not None or self.t >= self.next_certificate + TUNING.unseen:
-            return True
-        gap = self.steps.expected_gap(self.agents[0], self.states[0])
-        return gap is None or gap <= self.limits.tol * self.unit
+        """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
+        gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
+        looks = sum(record.round > self.t - self._own_round for record in self.history)
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks)
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
-        target = self.limits.tol * self.unit
-        members = [(agent, self.steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
-        proofs = self.transport.take(_prove, members, "proof")
-        bound = proofs[0][0]
-        self.best.add(bound, [point for _, point in proofs], settled=self.certified_at >= self.steps.settles_after)
+        prove = partial(_prove, steps=self.steps, target=self.target)
+        if self.crowds is not None and not self.agents[0].problem.loss.steep:
+            bound, points = self.crowds.prove(self.transport, prove, self.states)
+        else:
+            proofs = self.transport.take(prove, zip(self.agents, self.states, strict=True), "proof")
+            bound, points = proofs[0][0], [point for _, point in proofs]
+        self.best.add(bound, points, settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
-        if self.best.promise <= target < self.best.bound.gap:
+        if self.best.promise <= self.target < self.best.bound.gap:
             self._certify_pair()
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
         self.certified_at = self.t
-        self.next_certificate = next_certificate(
-            self.history, self.bill, self.limits.tol * self.unit, self.limits.check_every, self.steps.first_look
-        )
+        self._look_again()
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
+
+    def reconsider(self) -> None:
+        """Go on with the other method of an "auto" run, from the best model and dual so far, if that is cheaper now."""
+        if self.switching is not None and self.change is None:
+            self.change = self.switching.change(self.history, self.bill, self.unit, self.target)
+            if self.change is not None:
+                self._go_on_with(self.switching.other.steps)
+                self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
+                self._look_again()
+                self._publish()
 
     def _certify_pair(self) -> None:
         """Certify the lowest primal and the highest dual together, if they come from different rounds."""
         if self.best.lowest is self.best.highest or self.steps.settles_after:
             return
         points = self.best.pair(self.agents)
-        members = [
-            (agent, point, self.limits.tol * self.unit) for agent, point in zip(self.agents, points, strict=True)
-        ]
+        members = [(agent, point, self.target) for agent, point in zip(self.agents, points, strict=True)]
         bounds = self.transport.take(certify, members, "proof")
         self.best.add(bounds[0], points)
 
@@ -353,7 +352,8 @@ class RunLoop:
         bound = self.best.bound
         assert bound is not None
         points = [as_people_know_it(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)]
-        return Outcome(status, points, bound, self.agents[0].known, self.bill, self.history, error, self.warnings)
+        told = self.bill, self.history, error, self.warnings
+        return Outcome(status, points, bound, self.agents[0].known, *told, change=self.change)
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""
@@ -392,10 +392,11 @@ class RunLoop:
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
             kept = (self.bill.state(), rows, *self.best.state(), self.transport.memory(), self.next_certificate)
-            self.warnings = checkpoint.attempt(Snapshot(self.t, self.states, *kept))
+            named = () if self.switching is None else self.switching.written(self.change)
+            self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *named))
 
 
-def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point

@@ -7,14 +7,14 @@ import reprlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
-from coterie.arrays import whole_number
+from coterie.arrays import is_tensor, whole_number
 from coterie.certificate import Certificate, Participant, participants
 from coterie.checkpoint import Checkpoint
 from coterie.data import Table
@@ -27,7 +27,7 @@ from coterie.engines import engine as find_engine
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
 from coterie.families import family_of
-from coterie.methods import Method
+from coterie.methods import METHODS, Method
 from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
 from coterie.personal import Personal, Shared
 from coterie.problem import Problem
@@ -191,7 +191,8 @@ def solve(
             seed=seed,
             classes=classes,
             partition=_partition(tables, split),
-            known=inspect.getfullargspec(solve).kwonlyargs,
+            allowed_later=_on_tensors(tables),
+            known=_keywords(),
             secure_sums=secure,
             prepare=None if recipes is None else recipes.settings(),
         )
@@ -209,10 +210,10 @@ def solve(
         if checkpoint is not None:
             saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
         with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
-            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.settings()["network"], len(members))
+            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(members))
             told = with_callback(watch, callback)
             sent = None if ready is None else ready.sent
-            run = Run(members, setup.steps, setup.carrying, limits, saved, warm, told, secure, sent)
+            run = Run(members, setup.running, setup.carrying, limits, saved, warm, told, secure, sent)
             outcome = runner.run(run)
         LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
         model = family.model(outcome, members, setup.problem, classes)
@@ -224,6 +225,12 @@ def solve(
         return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
 
 
+@cache
+def _keywords() -> list[str]:
+    """The names of what `solve` takes beside a method's parameters."""
+    return inspect.getfullargspec(solve).kwonlyargs
+
+
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:
     """Which rows or columns of the pooled data each agent has, or None if they are consecutive blocks."""
     held = [table.cols if split == "features" else table.rows for table in tables]
@@ -231,6 +238,11 @@ def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:
     if len(known) < len(held) or np.array_equal(np.concatenate(known), np.arange(sum(map(len, known)))):
         return None
     return [part.tolist() for part in known]
+
+
+def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
+    """The methods that take rows as they are, where some are tensors."""
+    return {name for name, one in METHODS.items() if one.tensors} if any(is_tensor(t.X) for t in tables) else None
 
 
 def _same_data(before: Certificate, people: Sequence[Participant], problem: Problem) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.bill import Bill
 from coterie.certificate import Bound
@@ -31,6 +31,8 @@ class _Tuning(Tuning):
     patience: int = tuned(2000, "Before this round nothing is a stall, ...")
     same_gap: float = tuned(0.99, "... and then a gap that is not below this share of an early one.", below=1)
     lost: float = tuned(1e6, "A run has diverged when its primal is this many units above the best.")
+    unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
+    believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
 
 
 TUNING = _Tuning()
@@ -81,7 +83,7 @@ def _least(history: Sequence[Record], after: float, until: float) -> float:
     return min((record.gap for record in history if after < record.round <= until), default=math.inf)
 
 
-def _promised(history: Sequence[Record]) -> float:
+def promised(history: Sequence[Record]) -> float:
     """The gap of the lowest primal and the highest dual so far, where that is one."""
     if not history:
         return math.inf
@@ -89,15 +91,30 @@ def _promised(history: Sequence[Record]) -> float:
     return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
 
 
-def next_certificate(history: Sequence[Record], bill: Bill, target: float, check_every: int | None, first: int) -> int:
+def worth_a_look(late: int, expected: float | None, target: float, looks: int) -> bool:
+    """Whether to look so many rounds after the schedule says, where the method expects that gap, if it knows any."""
+    if expected is None:
+        return late >= 0
+    if expected > target:
+        return late >= TUNING.unseen
+    return late >= 0 or looks < TUNING.believed
+
+
+def next_certificate(
+    history: Sequence[Record], bill: Bill, target: float, check_every: int | None, first: int, after: int = 0
+) -> int:
     """When to look again: where the trend says the target is reached, but neither too often nor too late.
 
-    After a few free looks, all of them together may cost one twentieth of what the rounds cost.
+    After a few free looks, all of them together may cost one twentieth of what the rounds cost. Of a method that others
+    went before, `after` so many rounds, only its own rounds count.
     """
+    if after and check_every is None:
+        own = [replace(record, round=record.round - after) for record in history if record.round > after]
+        return after + next_certificate(own, bill, target, None, first)
     if not history:
         return first if check_every is None else check_every
     last = history[-1]
-    gap, gap_before = _promised(history), _promised(history[:-1])
+    gap, gap_before = promised(history), promised(history[:-1])
     if check_every is not None:
         return last.round + check_every - last.round % check_every
     soonest = last.round + max(1, min(last.round // 3, 10 + last.round // 50))

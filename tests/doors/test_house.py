@@ -24,7 +24,8 @@ LAYERS = [
     | {"stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},
-    {"problem", "personal", "agent", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict", "acceleration"},
+    {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
+    | {"acceleration", "switching"},
     {"transport", "carriers"},
     {"methods", "engines"},
     {"models", "inference", "evaluation", "description", "result"},

@@ -403,3 +403,18 @@ def test_fits_of_the_choice_are_those_of_the_method():
             assert one.bits > 0
         assert short._direct
         assert not long._direct
+
+
+def test_dada_begins_near_the_common_model_and_has_an_intercept():
+    X, y, users = rows()
+    usual = PersonalizedClassifier(method="dada", random_state=0).fit(X, y, users)
+    paper = PersonalizedClassifier(method="dada", begin="zeros", constant=False, random_state=0).fit(X, y, users)
+    alone = PersonalizedClassifier(method="local", random_state=0).fit(X, y, users)
+    linear = PersonalizedClassifier(method="perso-linear", beta=5.0, tol=0.1, random_state=0).fit(X, y, users)
+    assert usual.certificate_.settings["method"]["begin"] == "global"
+    assert "begin" not in paper.certificate_.settings["method"]
+    assert usual.bill_.per_word["Sum"].bits > paper.bill_.per_word["Sum"].bits
+    stumps = 10 * X.shape[1]
+    assert [model.model_.coef_.shape[1] for model in (usual, paper, linear)] == [stumps + 1, stumps, X.shape[1]]
+    assert alone.bill_.bits == 0
+    assert usual.result_.status == paper.result_.status == "optimal"

@@ -452,7 +452,7 @@ def test_colours_read_on_light_and_dark_ground(method: str) -> None:
         ("consensus", "lin-consensus", "proximal-1", "proximal-2", "cocoa", "relay", "interior-point"),
         ("graph-cp", "tree", "diffusion", "vrd2", "pvrd2", "dynamic-diffusion"),
         ("naive-dfw", "sva", "dfw-trace", "dfw-subspace"),
-        ("dada", "perso-linear", "local", "global"),
+        ("dada", "dada-linear", "perso-linear", "local", "global"),
         ("shared", "shared-newton"),
     ],
 )

@@ -47,7 +47,7 @@ RUNS = {
     "personal-l2": (
         co.Personal("linear", beta=2.0, norm="l2"),
         (X, SIGNS, USERS),
-        {"split": "users", "method": "perso-linear"},
+        {"split": "users", "method": "dada-linear"},
     ),
     "personal-given": (
         co.Personal("linear", beta=2.0, mu=0.5),
@@ -63,7 +63,7 @@ KNOWN = {
     "features-intercept": ("0054bbdcd6cc0afe", "860bbd2fcea9a2af", 180, 52224),
     "low-rank": ("819243169a246006", "f2f8953885953986", 96, 46848),
     "personal-learned": ("cba030d6fc8c5239", "d5a390528eb92b47", 48, 25600),
-    "personal-l2": ("f88e109b88561ed9", "ed7deec5377b7b6f", 48, 25600),
+    "personal-l2": ("29c61336a31a44cc", "86afa105439834d7", 48, 25600),
     "personal-given": ("9ded6133b6fd2d33", "bd0f41cd902a01ff", 96, 30682),
 }
 

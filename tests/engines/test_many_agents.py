@@ -11,6 +11,8 @@ import pytest
 import coterie as co
 from coterie import here
 from coterie.arrays import CentredDesign, Design
+from coterie.crowd import Crowd
+from coterie.here import Together
 from coterie.methods.moments import moment_message, second_moment, unpacked
 from coterie.transport import driver
 
@@ -44,33 +46,117 @@ def small(agents, rows=10, columns=6):
     return X, np.where(X @ rng.standard_normal(columns) + rng.logistic(size=len(X)) > 0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
-@pytest.mark.parametrize("loss", ["logistic", "huber"])
-def test_small_agents_that_look_together_see_the_same_bits(loss, method, intercept, monkeypatch):
-    X, y = small(20)
-    problem = co.Problem(loss, "l2", 1e-2, intercept=intercept)
-    run = {"agents": 20, "method": method, "max_rounds": 8, "progress": False}
-    members = []
-    monkeypatch.setattr(
-        here.Cohort, "member", lambda *a, member=here.Cohort.member: members.append(member(*a)) or members[-1]
-    )
-    together = co.solve(problem, (X, y), **run)
-    assert any(members)
-    monkeypatch.setattr(here, "LEAST", 10**9)
-    members.clear()
-    alone = co.solve(problem, (X, y), **run)
-    assert not members
+def crowds_met(monkeypatch):
+    """How many agents there are in each crowd that comes together."""
+    met, of = [], Crowd.of
+    monkeypatch.setattr(Crowd, "of", lambda agents, cohort: met.append(len(agents)) or of(agents, cohort))
+    return met
+
+
+def same_alone(problem, data, met, monkeypatch, **run):
+    """The result of agents that take rounds as one, after a check that it is that of agents that are alone."""
+    together = co.solve(problem, data, progress=False, **run)
+    with monkeypatch.context() as patch:
+        patch.setattr(here, "LEAST", 10**9)
+        crowds = [*met]
+        alone = co.solve(problem, data, progress=False, **run)
+        assert met == crowds
     np.testing.assert_array_equal(together.model.coef_, alone.model.coef_)
+    if hasattr(together.model, "deviations"):
+        np.testing.assert_array_equal(together.model.deviations, alone.model.deviations)
     np.testing.assert_array_equal(together.history.gap, alone.history.gap)
     assert together.certificate.gap == alone.certificate.gap
     assert together.bill.total.bits == alone.bill.total.bits
+    return together
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
+@pytest.mark.parametrize("loss", ["logistic", "huber", "poisson"])
+def test_small_agents_that_take_rounds_as_one_see_the_same_bits(loss, method, intercept, monkeypatch):
+    met = crowds_met(monkeypatch)
+    X, y = small(20)
+    problem = co.Problem(loss, "l2", 1e-2, intercept=intercept)
+    data = X, y + 1.0 if loss == "poisson" else y
+    same_alone(problem, data, met, monkeypatch, agents=20, method=method, max_rounds=8)
+    assert met == [20]
+
+
+@pytest.mark.parametrize("method", ["newton", "lbfgs-rows"])
+def test_crowds_and_agents_that_are_alone_speak_together(method, monkeypatch):
+    """In a tree, agents of 5 and of 7 rows and two others; and with secure sums."""
+    met = crowds_met(monkeypatch)
+    X, y = small(30)
+    sizes, problem = [5, 7] * 17 + [49, 47], co.Problem("logistic", "l2", 1e-2, intercept=True)
+    tree = co.networks.network("ring", 36)
+    for more in ({"network": tree}, {"secure_sums": True}):
+        same_alone(problem, (X, y), met, monkeypatch, agents=sizes, method=method, max_rounds=6, **more)
+        assert met == [17, 17]
+        met.clear()
+
+
+@pytest.mark.parametrize(
+    ("problem", "columns"),
+    [
+        (co.Shared("logistic", "l2", 1e-3, mu=0.02), 3),
+        (co.Shared("logistic", "l1", 1e-3, mu=0.02, nu=0.1), 9),
+        (co.Shared("huber", "l2", 1e-3, mu=float("inf"), nu=0.01), 3),
+        (co.Shared("squared", "elasticnet", 1e-3, mu=0.01, nu=float("inf"), intercept=True), 40),
+        (co.Shared("poisson", "l2", 1e-2, mu=0.02), 3),
+    ],
+    ids=["few columns", "more than rows", "levels", "many columns", "steep"],
+)
+def test_users_that_are_alike_deviate_as_if_alone(problem, columns, monkeypatch):
+    """Users of 5 and of 8 rows, and one of 45: two crowds, and one who is alone."""
+    met = crowds_met(monkeypatch)
+    X, y = small(1, 17 * 5 + 17 * 8 + 45, columns)
+    y = y + 1.0 if problem.loss.name == "poisson" else y
+    users = np.repeat(np.arange(35), [5, 8] * 17 + [45])
+    result = same_alone(problem, (X, y, users), met, monkeypatch, split="users", method="shared", max_rounds=12)
+    assert met == [17, 17]
+    assert result.certificate.relative_gap < 1e-2
+
+
+def test_offsets_keep_agents_alone_and_labels_that_move_do_not(monkeypatch):
+    met = crowds_met(monkeypatch)
+    X, y = small(20)
+    table = co.Table(X, y, offset=X[:, 0])
+    for loss, crowds in (("logistic", []), ("huber", [20])):
+        problem = co.Problem(loss, "l2", 1e-2, intercept=True, offset=True)
+        same_alone(problem, table, met, monkeypatch, agents=20, method="newton", max_rounds=6)
+        assert met == crowds
+
+
+def test_columns_by_the_hundred_are_multiplied_out_as_before(monkeypatch):
+    met = crowds_met(monkeypatch)
+    same_alone(co.Problem("logistic", "l2", 1e-2), small(16, 20, 60), met, monkeypatch, agents=16, method="newton")
+    assert met == [16]
+
+
+def test_a_crowd_goes_on_from_a_checkpoint(monkeypatch, tmp_path):
+    met = crowds_met(monkeypatch)
+    data, problem = small(20), co.Problem("logistic", "l2", 1e-2, intercept=True)
+    run = {"agents": 20, "method": "lbfgs-rows", "tol": 1e-12, "check_every": 1, "progress": False}
+    whole = co.solve(problem, data, **run)
+    co.solve(problem, data, **run, max_rounds=3, checkpoint=tmp_path)
+    on = co.solve(problem, data, **run, checkpoint=tmp_path)
+    assert met == [20] * 3
+    np.testing.assert_array_equal(on.model.coef_, whole.model.coef_)
+    assert on.bill.total.bits == whole.bill.total.bits
+
+
+def test_a_party_of_a_crowd_is_blamed_by_name(monkeypatch):
+    """What a member says is its own, and an error names it."""
+    data, problem = small(20), co.Problem("logistic", "l2", 1e-2)
+    at = Together.losses_at
+    monkeypatch.setattr(Together, "losses_at", lambda self, u: np.where(np.arange(20) == 7, np.nan, at(self, u)))
+    with pytest.raises(co.errors.NumericalError, match="agent 7 said Sum with 1 of"):
+        co.solve(problem, data, agents=20, method="newton", progress=False)
 
 
 def test_who_is_not_alike_looks_alone():
     X, y = small(20)
-    uneven = [9, 11] * 10
-    for data, agents in (((X, y), uneven), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
+    for data, agents in (((X, y), [9, 11] * 10), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
         result = co.solve(co.Problem("logistic", "l2", 1e-2), data, agents=agents)
         assert result.status == "optimal"
         assert not any("cohort" in agent.scratch for agent in result.rerun[1].agents)

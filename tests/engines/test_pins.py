@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from tests.chaos.parties import NAMES, data, together, write_study
 from typer.testing import CliRunner
 
 from coterie import cli
-from coterie.errors import CorruptFile, InvalidInput, PartyLost
+from coterie.errors import CorruptFile, InvalidInput
+from coterie.peers.party import fit_together
 from coterie.peers.study import load_study
 from coterie.transport.keys import fingerprint, make_request, sign
 
@@ -62,7 +64,8 @@ def test_the_old_key_is_refused_after_another_was_signed_with_replace(tmp_path):
     refused_by_all(tmp_path, "bea", fingerprint(old["certificate.pem"]), new)
 
 
-def test_a_fingerprint_that_was_swapped_at_one_party_is_refused_by_all(tmp_path):
+@pytest.mark.parametrize("late", [0.0, 1.5])
+def test_a_fingerprint_that_was_swapped_at_one_party_is_refused_by_all(tmp_path, late):
     write_study(tmp_path, network="path")
     text = (tmp_path / "study.toml").read_text()
     pins = load_study(tmp_path / "study.toml").pins()
@@ -70,11 +73,15 @@ def test_a_fingerprint_that_was_swapped_at_one_party_is_refused_by_all(tmp_path)
     (tmp_path / "ada" / "study.toml").write_text(text.replace(pins["bea"], swapped))
     party = tmp_path / "ada" / "party.toml"
     party.write_text(party.read_text().replace("../study.toml", "study.toml"))
-    ends = together(tmp_path, data("features"))
-    assert [end.status for end in ends[:2]] == ["protocol_error"] * 2
-    # cyd is no neighbour of ada, and hears it from bea; if it comes when bea has gone home, it says that.
-    gone = isinstance(ends[2], PartyLost) and "bea has not been heard" in str(ends[2])
-    for end in ends[:2] if gone else ends:
+
+    def one(own, study, **given):
+        time.sleep(late if own.party == "cyd" else 0.0)
+        return fit_together(own, study, **given)
+
+    ends = together(tmp_path, data("features"), work=one)
+    assert [end.status for end in ends] == ["protocol_error"] * 3
+    # cyd is no neighbour of ada, and hears it from bea, which waits for it a while.
+    for end in ends:
         assert "do not agree on the study" in str(end)
         assert f"party 1 = bea, key {pins['bea']}" in str(end)
         assert f"party 1 = bea, key {swapped}" in str(end)

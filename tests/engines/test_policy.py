@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from tests.chaos.parties import ANYTHING, NAMES, RIDGE, data, together, write_data, write_study
 
+from coterie import switching
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, PartyLost, Refused
+from coterie.peers.disclosure import disclosure
 from coterie.peers.policy import Policy
-from coterie.peers.study import load_party
+from coterie.peers.study import load_party, load_study
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 
@@ -104,6 +106,30 @@ def test_with_columns_apart_there_is_no_budget_unless_somebody_sets_one(tmp_path
     study = load_party(tmp_path / "ada" / "party.toml")[1]
     assert Policy().allows(study, parts(100, 10), 0)["tree"] == ""
     assert "tree would tell about 4743 numbers" in Policy(budget=1.0).allows(study, parts(100, 10), 0)["tree"]
+
+
+def test_what_follows_another_method_has_the_same_budget(tmp_path):
+    write_study(tmp_path, problem=LOGISTIC, split="samples", **PLAIN)
+    study = load_party(tmp_path / "ada" / "party.toml")[1]
+    for rows, refused in ((384, True), (4000, False)):
+        alone, after = (Policy().allows(study, parts(rows, 30), 0, later=later)["newton"] for later in (False, True))
+        assert alone == ""
+        assert ("newton would tell about" in after) == refused
+    assert "is not among methods" in Policy(methods=("gram",)).allows(study, parts(4000, 30), 0, later=True)["newton"]
+
+
+@pytest.mark.parametrize("names", [["newton", "lbfgs-rows"], ["newton"]])
+def test_auto_changes_to_what_all_policies_allow(tmp_path, monkeypatch, names):
+    """A run that would change at the first certificate."""
+    monkeypatch.setattr(switching, "TUNING", replace(switching.TUNING, soonest=1, share=1e-9, clearly=1e-9))
+    write_study(tmp_path, problem=LOGISTIC, split="samples", **{"max-rounds": 60})
+    page = disclosure(load_study(tmp_path / "study.toml"), "bea", data("samples")[1])
+    assert "chosen when the parties have met, and perhaps by another of them later in the run, one of:" in page
+    policies(tmp_path, ada="minimum-rows = 0\nbudget = inf", bea=f"minimum-rows = 0\nbudget = inf\nmethods = {names}")
+    results = together(tmp_path, data("samples", classification=True, n=120, d=4))
+    for result in results:
+        assert result.certificate.settings["method"]["name"] == names[-1]
+        assert ("changed to lbfgs-rows" in result.explanation) == (len(names) == 2)
 
 
 def test_auto_chooses_among_what_all_policies_allow(tmp_path):

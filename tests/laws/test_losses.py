@@ -49,6 +49,9 @@ def labels(law: Loss, raw: np.ndarray) -> np.ndarray:
     if law.kind == "classification":
         return np.where(raw >= 0, 1.0, -1.0).astype(raw.dtype)
     raw = raw if law.accepts(raw).all() else np.abs(raw)
+    if law.steep and not law.accepts(np.zeros(1)).all():
+        # The best score of a smaller amount would be where e is no longer raised to it.
+        raw = np.maximum(raw, raw.dtype.type(1e-20))
     return raw if law.accepts(raw).all() else raw + raw.dtype.type(0.1)
 
 

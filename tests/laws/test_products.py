@@ -4,8 +4,10 @@ import ctypes
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from coterie.arrays import Design, product
+from coterie.kernels.gram import add_gram
 
 SIGNALLING = 0x7FA00000
 """Bits of a float32 that is no number, and says so when it is touched."""
@@ -37,3 +39,34 @@ def test_finite_products_do_not_warn(columns):
         np.testing.assert_allclose(scores, X.astype(float) @ w, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(with_ones, scores + 1, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(back, X.T.astype(float) @ scores, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(7, 4), (3, 6), (1, 5), (5, 1)])
+@pytest.mark.parametrize("layout", ["rows", "columns", "a slice of rows", "every other column"])
+def test_a_gram_matrix_is_added_to_the_upper_triangle_alone(layout, shape, kind):
+    n, d = shape
+    whole = np.random.default_rng(n).standard_normal((2 * n, 2 * d)).astype(kind)
+    A = {
+        "rows": np.ascontiguousarray(whole[:n, :d]),
+        "columns": np.asfortranarray(whole[:n, :d]),
+        "a slice of rows": whole[1 : n + 1, 1 : d + 1],
+        "every other column": whole[:n, ::2],
+    }[layout]
+    total = np.full((d, d), 3, kind)
+    add_gram(A, -2.0, total)
+    np.testing.assert_allclose(np.triu(total), np.triu(3 - 2 * A.T @ A), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(np.tril(total, -1), np.tril(np.full((d, d), 3), -1))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
+def test_scores_of_a_model_of_zeros_need_no_product(storage, kind, intercept):
+    X = storage(np.arange(6.0).reshape(3, 2).astype(kind))
+    design, w = Design(X, intercept), np.zeros(2 + intercept)
+    w[2:] = 4.0
+    scores = design.forward(w)
+    assert scores.dtype == np.float64
+    np.testing.assert_array_equal(scores, [4.0 * intercept] * 3)
+    assert design.forward(w.astype(kind)).dtype == kind

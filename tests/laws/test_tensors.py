@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import coterie as co
+from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design
 from coterie.certificate.low_rank import _spectral_norm
 from coterie.data import Table, leaves
 from coterie.errors import CoterieError
+from coterie.losses import LOSSES, loss
+from coterie.losses.shifted import Shifted
 from coterie.methods.costs import Sizes
-from coterie.methods.moments import diagonal, second_moment
+from coterie.methods.moments import diagonal, second_moment, symmetric
 from coterie.session.setup import choose_method
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'coterie[gpu]'")
@@ -24,7 +28,8 @@ N, D = 5000, 12
 X = RNG.standard_normal((N, D)) * RNG.uniform(0.5, 2.0, D) + RNG.standard_normal(D)
 SCORES = X @ RNG.standard_normal(D) + 0.3 * RNG.standard_normal(N)
 Y = {"squared": SCORES, "huber": SCORES, "poisson": RNG.poisson(np.exp(0.1 * SCORES)), "logistic": SCORES > 0}
-Y |= {"hinge": SCORES > 0, "absolute": SCORES}
+Y |= {"hinge": SCORES > 0, "absolute": SCORES, "squared_hinge": SCORES > 0}
+Y["gamma"] = np.exp(0.1 * SCORES) * RNG.gamma(2.0, 0.5, N)
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CASES = [
@@ -34,12 +39,25 @@ CASES = [
     ("newton", "logistic", "elasticnet"),
     ("newton", "huber", "l2"),
     ("newton", "poisson", "l2"),
+    ("newton", "gamma", "l2"),
+    ("newton", "squared_hinge", "l2"),
     ("lbfgs-rows", "logistic", "l2"),
     ("lbfgs-rows", "logistic", "l1"),
+    ("lbfgs-rows", "squared_hinge", "l2"),
     ("proximal-2", "squared", "l2"),
     ("interior-point", "hinge", "l2"),
     ("interior-point", "absolute", "l1"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_becomes_an_array_by_itself(monkeypatch):
+    """A tensor on a CPU slips into numpy unseen; one on a GPU does not, so neither may here."""
+
+    def refused(self, *arguments, **options):
+        raise AssertionError("a tensor was made an array by numpy")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refused)
 
 
 def problem_of(loss, penalty):
@@ -91,15 +109,68 @@ def test_the_data_stays_where_it_is(device, monkeypatch):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_agents_on_several_devices_and_weights(device):
-    problem, cut = problem_of("logistic", "l2"), 2000
-    parties = [(X[:cut], Y["logistic"][:cut], WEIGHTS[:cut]), (X[cut:], Y["logistic"][cut:], WEIGHTS[cut:])]
+@pytest.mark.parametrize("name", [name for name in LOSSES if LOSSES[name].tensors])
+def test_losses_of_tensors_are_those_of_arrays(name, device):
+    made, y = loss(name), np.where(Y[name], 1.0, -1.0) if Y[name].dtype == bool else Y[name].astype(float)
+    u = np.concatenate([RNG.uniform(-40.0, 40.0, N - 4), [0.0, 700.0, -700.0, 1e-300]])
+    there = [torch.from_numpy(x).to(device) for x in (u, y, WEIGHTS)]
+    for array, tensor in [(made, made), (Shifted(made, WEIGHTS), Shifted(made, there[2]))]:
+        for ask in ("each", "gradient", "curvature", "curvature_scale"):
+            wanted, got = getattr(array, ask)(u, y), getattr(tensor, ask)(*there[:2])
+            np.testing.assert_allclose(got.cpu().numpy() if torch.is_tensor(got) else got, wanted, rtol=1e-13, atol=0)
+        assert tensor.value(*there) == pytest.approx(array.value(u, y, WEIGHTS), rel=1e-13)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_loss_at_a_model_is_that_of_arrays(device):
+    tables = [Table(rows, Y["poisson"].astype(float), WEIGHTS, offset=0.1 * WEIGHTS) for rows in (X, torch.tensor(X))]
+    tables[1] = replace(tables[1], X=tables[1].X.to(device))
+    problem = co.Problem("poisson", "l2", 1e-2, intercept=True, offset=True)
+    array, tensor = (Agent(0, 1, table, problem, "samples").at(0.1 * np.ones(D + 1)) for table in tables)
+    assert type(tensor) is not type(array)
+    way, steps = 0.1 * RNG.standard_normal(N), np.array([1.0, 0.5])
+    for got, wanted in [(tensor, array), (tensor.moved(way), array.moved(way))]:
+        for part in ("scores", "losses", "slopes", "slopes_norm", "adjoint", "curvature", "curvature_scale"):
+            np.testing.assert_allclose(getattr(got, part), getattr(wanted, part), rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(tensor.losses_along(way, steps), array.losses_along(way, steps), rtol=1e-12)
+
+
+PLACES = [["cpu", "cuda"], ["cuda", "cpu", "cuda"], ["cuda:0"] * 4] if torch.cuda.is_available() else [["cpu"] * 3]
+
+
+@pytest.mark.parametrize("places", PLACES, ids="+".join)
+@pytest.mark.parametrize("method", ["newton", "lbfgs-rows", "proximal-2", "dfw-trace", "dfw-subspace"])
+def test_one_agent_for_each_device(places, method):
+    """Sums are taken on the host in the order of the agents: which device is whose changes nothing beyond rounding."""
+    classes = np.digitize(SCORES, [-1.0, 1.0]) if method.startswith("dfw") else Y["logistic"]
+    low_rank = co.Problem("multinomial", "traceball", radius=5.0)
+    problem = low_rank if method.startswith("dfw") else problem_of("logistic", "l2")
+    cuts = np.array_split(np.arange(N), len(places))
+    parties = [(X[rows], classes[rows], WEIGHTS[rows]) for rows in cuts]
     there = [
         (torch.from_numpy(x).to(place).requires_grad_(), torch.from_numpy(y), s)
-        for (x, y, s), place in zip(parties, ["cpu", device], strict=True)
+        for (x, y, s), place in zip(parties, places, strict=True)
     ]
-    arrays, tensors = (co.solve(problem, data, method="newton", tol=1e-12) for data in (parties, there))
-    np.testing.assert_allclose(tensors.model.coef_, arrays.model.coef_, atol=1e-8)
+    options = {"method": method, "tol": 1e-12, "max_rounds": 4 if method.startswith("dfw") else 400}
+    runs = [co.solve(problem, data, **options, threads=k) for data, k in ((parties, 1), (there, 1), (there, 3))]
+    arrays, tensors, again = (run.model.coef_ for run in runs)
+    np.testing.assert_allclose(tensors, arrays, atol=1e-6 if method == "dfw-subspace" else 1e-8)
+    assert np.array_equal(tensors, again)
+    assert co.verify(runs[1].certificate, runs[1].model, there).holds
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("loss", ["logistic", "multinomial"])
+def test_parties_that_are_not_alike_compute_on_the_host(loss, device):
+    y = np.digitize(SCORES, [-1.0, 1.0]) if loss == "multinomial" else Y["logistic"]
+    problem = co.Problem(loss, "traceball", radius=5.0) if loss == "multinomial" else problem_of(loss, "l2")
+    tensor, cut = torch.from_numpy(X).to(device), 2000
+    pooled = co.solve(problem, [(X[:cut], y[:cut]), (X[cut:], y[cut:])], max_rounds=3)
+    for first, second in [(X[:cut], tensor[cut:]), (tensor[:cut], tensor[cut:].float().double().float())]:
+        found = co.solve(problem, [(first, y[:cut]), (second, y[cut:])], max_rounds=3)
+        np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-4)
+    with pytest.raises(CoterieError, match="meta device has a shape and no numbers"):
+        co.solve(problem, [(X[:cut], y[:cut]), (torch.empty((N - cut, D), device="meta"), y[cut:])])
 
 
 @pytest.mark.parametrize("method", ["proximal-1", "auto"])
@@ -139,8 +210,8 @@ def test_designs_of_tensors_multiply_as_those_of_arrays(centred, single, device)
         (tensor.squares(WEIGHTS), array.squares(WEIGHTS)),
         (tensor.dense(slice(3, 7)), array.dense(slice(3, 7))),
         (diagonal(tensor, WEIGHTS), diagonal(array, WEIGHTS)),
-        (second_moment(tensor, signed, single=single), second_moment(array, signed)),
-        (second_moment(tensor, v, np.array([1, 4, D])), second_moment(array, v, np.array([1, 4, D]))),
+        (symmetric(second_moment(tensor, signed, single=single)), symmetric(second_moment(array, signed))),
+        *[tuple(symmetric(second_moment(design, v, np.array([1, 4, D]))) for design in (tensor, array))],
     ]:
         np.testing.assert_allclose(got, wanted, rtol=2e-5 if single else 1e-11, atol=0.1 if single else 1e-9)
 

@@ -32,6 +32,7 @@ def modules():
         for info in pkgutil.walk_packages(package.__path__, f"coterie.{room}."):
             yield importlib.import_module(info.name)
     yield importlib.import_module("coterie.rounds")
+    yield importlib.import_module("coterie.switching")
     yield importlib.import_module("coterie.verdict")
 
 
@@ -65,6 +66,10 @@ def data(name):
     if name == "many rare":
         X = sp.random_array((300, 900), density=0.015, rng=rng, format="csr")
         return X, np.sign(X @ rng.standard_normal(900) + 0.1 * rng.standard_normal(300))
+    if name == "correlated":
+        X = rng.standard_normal((400, 100)) * np.arange(1.0, 101.0) ** -2
+        X = X @ np.linalg.qr(rng.standard_normal((100, 100)))[0] / X.std()
+        return X, np.sign(X @ rng.standard_normal(100) + 0.5 * rng.standard_normal(400))
     if name == "users":
         X, y = data("iris")
         return X, y, rng.integers(0, 6, len(y))
@@ -91,6 +96,7 @@ PROBLEMS = {
     "iris hinge": (co.Problem("hinge", "l2", 1e-2), "iris"),
     "wine hinge l1": (co.Problem("hinge", "l1", 1e-2), "wine"),
     "wine squared": (co.Problem("squared", "l2", 1e-2), "wine"),
+    "correlated logistic": (co.Problem("logistic", "l2", 1e-7), "correlated"),
     "users": (co.Personal(beta=5, mu=1.0, count=20), "users"),
     "users in common": (co.Shared("logistic", "l1", 3e-3, mu=3e-3), "users"),
     "low rank": (co.Problem("squared", "traceball", radius=4.0), "two"),
@@ -143,9 +149,11 @@ CASES = {
     "methods.graph_cp": runs(["graph-cp"], ["heavy huber", "wine logistic", "iris hinge"], **COLUMNS),
     "methods.mixing_filter": runs(["pvrd2"], ["wine logistic"], **COLUMNS, tol=1e-3),
     "methods.personal_baselines": [{"method": "global", "problem": "users", "tol": 1e-3}],
+    "methods.perso_linear": [{"method": "perso-linear", "problem": "users", "tol": 3e-2, "max_rounds": 300}],
     "methods.primal_dual": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
     "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
     "methods.shared": [{"method": "shared-newton", "problem": "users in common", "few_rows": True}],
+    "switching": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.interior_point": INTERIOR,

@@ -135,7 +135,7 @@ def test_pairwise_step_is_the_best_on_its_segment():
     [
         ({}, {}),
         ({}, {"local_steps": 5}),
-        ({"predictors": "linear", "norm": "l2"}, {"method": "perso-linear"}),
+        ({"predictors": "linear", "norm": "l2"}, {"method": "dada-linear"}),
     ],
 )
 def test_optimum_and_gap_against_a_convex_solver(changes, options):

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import coterie as co
+from coterie.backends import backend
 from coterie.errors import CoterieError
+from papers import p004, p004_fig1, p004_fig2, p004_fig3
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'coterie[gpu]'")
 pytestmark = pytest.mark.gpu
@@ -82,3 +84,40 @@ def test_an_intercept_is_as_on_the_processor(task, method, device):
     assert found.status == usual.status
     assert found.certificate.primal == pytest.approx(usual.certificate.primal, rel=1e-8)
     assert co.verify(found.certificate, found.model, data).holds
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(80, 60), (60, 80), (40, 40)])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_leading_singular_vectors_are_found_where_the_matrix_is(shape, precision, device):
+    M = RNG.standard_normal(shape) * 1e-30
+    tensor = torch.from_numpy(M).to(device, getattr(torch, precision))
+    u, v = backend(tensor).leading_pair(tensor)
+    U, s, V = np.linalg.svd(M)
+    assert u @ M @ v == pytest.approx(s[0], rel=1e-12 if precision == "float64" else 1e-5)
+    np.testing.assert_allclose(np.outer(u, v), np.outer(U[:, 0], V[0]), atol=1e-8 if precision == "float64" else 1e-4)
+    nothing, _ = backend(tensor).leading_pair(0 * tensor)
+    assert np.linalg.norm(nothing) == 1
+
+
+def test_the_studies_run_on_tensors(monkeypatch):
+    """Figures 1 to 3 as at the paper's size, but small, and on the processor where there is no GPU."""
+    monkeypatch.setattr(p004, "LARGE", 0)
+    monkeypatch.setattr(p004_fig3, "ON_A_GPU", 0)
+    monkeypatch.setattr(p004, "DEVICE", DEVICES[-1])
+    for module in (p004, p004_fig3):
+        monkeypatch.setattr(module, "gpu", lambda: "a GPU")
+    tiny = {"n": 96, "d": 12, "agents": 3, "marks": (2, 4), "sva": (2,), "baselines": (2,), "ours": (2,)}
+    tiny |= {"low": 11, "high": 12, "epochs": 12, "classes": 11, "new": 50, "draws": (0,)}
+    for study in (p004_fig1.Figure1(), p004_fig2.Figure2(), p004_fig3.Figure3()):
+        numbers = study.run({**study.quick, **tiny})
+        assert "on a GPU (a GPU)" in numbers.remarks
+        assert all(claim.evidence for claim in study.claims(numbers))
+
+
+def test_the_pooled_model_is_that_of_scikit_learn():
+    X, y = p004_fig3.picture_features(600, 8, 5, 0)
+    arrays = p004_fig3.pooled_scores(X[:400], y[:400], X[400:])
+    tensors = p004_fig3.pooled_scores(*(torch.from_numpy(part) for part in (X[:400], y[:400], X[400:])))
+    centred = [scores - scores.mean(axis=1)[:, None] for scores in (arrays, tensors)]
+    np.testing.assert_allclose(*centred, atol=0.05)

@@ -71,6 +71,10 @@ class Wrapper(Stateful[W], ABC):
         """The method's own round."""
         return replace(state, image=(yield from self.steps.round(agent, state.start, t)))
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        """Who is moved ahead goes alone."""
+        return None
+
     def tunes_after(self, t: int) -> bool:
         """Always: this is where the point is moved ahead."""
         return True

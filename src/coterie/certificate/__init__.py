@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from coterie.agent import Agent, Facts
-from coterie.certificate.best import Best, as_people_know_it, proof_of
+from coterie.certificate.best import Best, as_people_know_it, proof_of, with_dual
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.document import Certificate, Participant, participants, sentence
 from coterie.errors import NumericalError
@@ -27,6 +27,7 @@ __all__ = [
     "introduce",
     "participants",
     "sentence",
+    "with_dual",
 ]
 
 

@@ -90,6 +90,11 @@ def as_people_know_it(agent: Agent, point: Point) -> Point:
     return point if w is point.w else replace(point, w=w, v=_dual(agent, point))
 
 
+def with_dual(agent: Agent, point: Point) -> Point:
+    """A point with a dual, wherever it comes from."""
+    return replace(point, v=_dual(agent, point))
+
+
 def _dual(agent: Agent, point: Point) -> FloatArray | None:
     """The dual of a point; the slopes at its model where it has none of its own."""
     if point.v is not None:

@@ -3,7 +3,13 @@
     f(α) − f* ≤ Σ_k max over ‖s‖ ≤ β of ⟨α_k − s, g_k⟩ = Σ_k ⟨α_k, g_k⟩ + β ‖g_k‖_*
     g_k = −d_k c_k η_kᵀA_k + μ (d_k α_k − Σ_l w_kl α_l),   η_k ∝ exp(−A_k α_k)
 
-because f is convex. A user's point is its model and its row of the graph; an edge counts with the smaller of the two
+because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A_kα]_i) ≥ (1/m) Σ_i u_i (1 − [A_kα]_i),
+0 ≤ u_i ≤ 1, the multipliers of `hinge_block` near α take the place of η:
+
+    f(α) − f* ≤ Σ_k d_k c_k (L_k(α_k) − (1/m_k) Σ_i u_i (1 − [A_kα_k]_i)) + ⟨α_k, g_k⟩ + β ‖g_k‖₂
+    g_k = −d_k c_k uᵀA_k/m_k + μ (d_k α_k − Σ_l w_kl α_l)
+
+A user's point is its model and its row of the graph; an edge counts with the smaller of the two
 weights that its ends hold, so that a message that was lost cannot make the graph lopsided.
 """
 
@@ -19,12 +25,15 @@ from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
 from coterie.errors import InvalidData, NumericalError
 from coterie.kernels.boosting import slope
+from coterie.kernels.hinge_block import hinge_block, mean_hinge
 from coterie.personal import Personal, confidence, margins, pooled_slope
 from coterie.words import Ask, Sum, Talk
 
 BITS = 40
 """Nobody has 2⁴⁰ rows."""
 ROUNDING = 1e-9
+SWEEPS = 2000
+"""Of the search for multipliers."""
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
@@ -33,7 +42,9 @@ def introduce(agent: Agent) -> Talk[Facts]:
     degree = sum(agent.ties) or 1.0
     lengths = np.zeros(BITS)
     lengths[rows.bit_length()] = 1.0
-    sums = yield Sum(np.append(lengths, [rows, degree * rows * math.log(rows) if rows else 0.0]))
+    assert isinstance(agent.problem, Personal)
+    at_zero = 1.0 if agent.problem.hinge else math.log(rows) if rows else 0.0
+    sums = yield Sum(np.append(lengths, [rows, degree * rows * at_zero if rows else 0.0]))
     if sums[-2] == 0:
         raise InvalidData("no user has any rows. Give at least one user data.")
     # The largest number, bit by bit from the highest: has anybody at least that many?
@@ -42,9 +53,8 @@ def introduce(agent: Agent) -> Talk[Facts]:
         candidate = largest + (1 << bit)
         if bit == top or (yield Sum(np.array([float(rows >= candidate)])))[0] > 0:
             largest = candidate
-    total, at_zero = float(sums[-2]), float(sums[-1]) / largest
-    assert isinstance(agent.problem, Personal)
-    unit = math.log(total) if agent.problem.pooled else at_zero
+    total = float(sums[-2])
+    unit = math.log(total) if agent.problem.pooled else float(sums[-1]) / largest
     # Where everybody has one row only, f(0) = 0 tells no scale.
     unit = unit if unit > 0 else 1.0
     return Facts(total, unit, 0.0, 0.0, gap_unit=unit, primal_at_zero=unit, largest=float(largest))
@@ -72,8 +82,12 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
         apart += weight * float((alpha - own) @ (alpha - own))
     g, mu = np.empty(alpha.size), problem.mu
     s = (degree or 1.0) * confidence(agent)
-    loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
-    sums = yield Sum(np.array([s * loss + 0.25 * mu * apart, _gap(problem, alpha, g)]))
+    if problem.hinge:
+        loss, gap = _hinge_gap(problem, margins(agent), alpha, mu * (degree * alpha - pull), s, mu * degree or 1.0)
+    else:
+        loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
+        gap = _gap(problem, alpha, g)
+    sums = yield Sum(np.array([s * loss + 0.25 * mu * apart, gap]))
     return Bound.of(float(sums[0]), float(sums[1]), 0.0)
 
 
@@ -85,6 +99,17 @@ def dual_at(agent: Agent, w: FloatArray) -> None:
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:
     steepest = float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
     return max(float(alpha @ g) + problem.beta * steepest, 0.0)
+
+
+def _hinge_gap(
+    problem: Personal, A: FloatArray, alpha: FloatArray, pulled: FloatArray, s: float, q: float
+) -> tuple[float, float]:
+    """L_k, and the gap at the multipliers of a step from α: if α is the minimiser, it stays, and its gap is 0."""
+    u = np.zeros(len(A))
+    hinge_block(A, alpha - pulled / q, s, q, problem.beta, u, SWEEPS)
+    margin, loss, share = A @ alpha, mean_hinge(A, alpha), s / max(len(A), 1)
+    short = s * loss - share * float(u @ (1.0 - margin))
+    return loss, max(short, 0.0) + _gap(problem, alpha, pulled - share * (u @ A))
 
 
 def _row(agent: Agent, row: FloatArray | None) -> tuple[npt.NDArray[np.intp], FloatArray]:

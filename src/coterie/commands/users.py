@@ -27,8 +27,8 @@ EXAMPLE = (
     "coterie users --model coterie-fit/model.npz --users phone --target likes --test new.csv -o users.csv"
 )
 AUTO = "auto"
-PATIENT = {"local_steps": 10, "alternations": 3}
-"""Parameters of methods that suit a command; --option sets others."""
+PATIENT = {"local_steps": 10, "alternations": 3, "begin": "global"}
+"""Parameters of methods that suit a command; --option sets others. Only models of dada begin somewhere."""
 ENDS = 10
 """So many of the worst and of the best served users are shown."""
 PANELS = {"Data": "target users columns test model", "Fitting": "cv beta mu lam tol max_rounds seed"}
@@ -59,6 +59,7 @@ def users(
         str,
         among(
             *names_in("methods", "dada"),
+            *names_in("methods", "perso_linear"),
             *names_in("methods", "personal_baselines"),
             "shared",
             also=', or "auto": chosen by cross-validation, unless --beta, --mu or --lam say that it is dada',
@@ -117,14 +118,14 @@ def users(
         known = [part.name for part in fields(co.Personal)]
         own: dict[str, Any] = {name: options.pop(name) for name in known if name in options}
         chosen = co.engines.engine(engine, deadline)
-        problem = co.Personal(**own | {name: values[0] for name, values in numbers.items()})
+        problem = co.Personal(**{"constant": True} | own | {name: values[0] for name, values in numbers.items()})
         how = {
             "split": "users", "method": method, "network": network, "engine": chosen, "tol": tol,
             "max_rounds": max_rounds, "seed": seed, "progress": False if as_json else None,
             **_suiting(method), **options,
         }  # fmt: skip
         if method in (AUTO, "shared"):
-            if strange := sorted(options.keys() - {"local_steps", "alternations", "sample"}):
+            if strange := sorted(options.keys() - {"local_steps", "alternations", "sample", "begin"}):
                 raise InvalidInput(f"--method {method} takes no {strange[0]!r}; name the method that does.")
             result, trials = _chosen_fit(problem, train, {**PATIENT, **how}, cv)
         elif cv is not None:
@@ -170,9 +171,10 @@ def _saved(path: Path) -> co.models.UserModel:
     return found
 
 
-def _suiting(method: str) -> dict[str, int]:
+def _suiting(method: str) -> dict[str, Any]:
     methods = co.methods.METHODS
     known = {field.name for field in fields(methods[method])} if method in methods else set()
+    known -= set() if method == "dada" else {"begin"}
     return {name: value for name, value in PATIENT.items() if name in known}
 
 

@@ -10,6 +10,8 @@ itself. Where the numbers lie does not matter: threads digest memory, and a GPU 
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -48,10 +50,36 @@ def _of_memory(X: Any) -> bytes:
     return b"".join(spread(digested, range(0, len(data), PIECE), PIECE))
 
 
-def _of_tensor(X: Any) -> bytes:
+def begin_to_compile(X: Matrix) -> None:
+    """Compile what digests X in a thread of its own, if a GPU will: the end of a run need not wait for it."""
+    if is_tensor(X) and X.is_cuda and X.numel() * max(X.element_size(), 4) >= LARGE:
+        _compiled(X.device)
+
+
+@cache
+def _compiled(device: Any) -> Future[Any]:
+    """The function that digests words on that GPU; None for a torch without Triton."""
+
+    def compiled() -> Any:
+        try:
+            from coterie.kernels.leaf_digests import leaf_digests
+        except ImportError:
+            return None
+        import torch
+
+        leaf_digests(torch.zeros(LEAF // 4, dtype=torch.int32, device=device))
+        return leaf_digests
+
+    pool = ThreadPoolExecutor(1, "coterie-compile")
     try:
-        from coterie.kernels.leaf_digests import leaf_digests
-    except ImportError:  # a torch without Triton
+        return pool.submit(compiled)
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _of_tensor(X: Any) -> bytes:
+    leaf_digests = _compiled(X.device).result()
+    if leaf_digests is None:
         return _of_memory(host(X))
     leaves = []
     for part in X.detach().contiguous().view(-1).split(ON_DEVICE):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from types import FrameType
 from typing import Any, ClassVar
 
 from coterie.agent import numbers_held
-from coterie.arrays import whole_number
+from coterie.arrays import is_tensor, whole_number
 from coterie.bill import Bill
 from coterie.data.remote import Rows
 from coterie.engines.engine import Engine, Run
 from coterie.rounds import Outcome
-from coterie.threads import cores
+from coterie.threads import cores, one_blas_thread
 from coterie.transport.gossip import Gossip
 from coterie.transport.in_process import InProcess
 
@@ -52,8 +52,13 @@ class Local(Engine):
         if self.secrets:
             agents = [replace(agent, secret=one) for agent, one in zip(run.agents, self.secrets, strict=True)]
             run = replace(run, agents=agents)
-        with self.cores(), ctrl_c() as pressed:
+        with self.cores(), self._blas(run), ctrl_c() as pressed:
             return run.on(transport, pressed.is_set)
+
+    def _blas(self, run: Run) -> AbstractContextManager[None]:
+        """Beside a GPU, one thread factors what is small enough to be on the host: to wake others takes longer."""
+        gpu = all(is_tensor(agent.data.X) and agent.data.X.is_cuda for agent in run.agents)
+        return one_blas_thread() if gpu else nullcontext()
 
 
 @contextmanager

@@ -21,8 +21,9 @@ from coterie.data.remote import RemoteTable, keep
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
-from coterie.steps import Steps
+from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
+from coterie.steps import Steps, Transport
+from coterie.switching import Switching
 from coterie.threads import one_blas_thread
 from coterie.transport.driver import Driver
 from coterie.transport.layout import Layout
@@ -41,7 +42,7 @@ VERSIONS = 3
 class RunSpec:
     """What all processes are told."""
 
-    steps: Steps | Conversation
+    steps: Steps | Switching | Conversation
     network: Network
     limits: Limits
     process_of: tuple[int, ...]

@@ -114,11 +114,12 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     `fit(X, y, users=)` takes the user of every row; without it, all rows are of one user. By default the model is
     chosen by cross-validation at the users (`cv`, 3 folds, class by class) among one linear model for all, one with an
     intercept of its own for everybody, a common one with deviations, linear models alone, and boosted ones: for all,
-    alone, and near those of similar users (`dada`, `perso-linear`); `choice_` and `trials_` say what was chosen, and
+    alone, and near those of similar users (`dada`, `dada-linear`); `choice_` and `trials_` say what was chosen, and
     how all did. `method` names one instead: "shared", or a boosted one.
 
     For boosted models, `network` is the collaboration graph (users in sorted order), or "learned". There, with `cv=3`,
-    β, μ and λ are chosen; a list in place of a number says what to try.
+    β, μ and λ are chosen; a list in place of a number says what to try. `begin="global"` starts the models of `dada`
+    near the one for all (published: "zeros"), and `constant` gives everybody an intercept beside the stumps.
 
     After `fit`: `model_`, `graph_` (networkx, nodes named by user; boosted models), `users_`, `history_`, `result_`,
     `certificate_`, `bill_`, `dual_gap_`, `n_iter_`, `classes_`. `unknown` says what `predict` does for a user that was
@@ -137,6 +138,8 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     local_steps: int = 10
     sample: int = 10
     alternations: int = 3
+    begin: str = "global"
+    constant: bool = True
     engine: Any = "local"
     tol: float = 1e-2
     max_rounds: int = 500
@@ -180,7 +183,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
 
     def _boosted(self) -> Personal:
         beta, mu, lam = (_first(getattr(self, name), name, self.cv) for name in GRIDS)
-        return Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam)
+        return Personal(self.predictors, count=self.count, beta=beta, mu=mu, lam=lam, constant=self.constant)
 
     def _fit_boosted(self, tables: Sequence[Table], how: dict[str, Any]) -> Result:
         problem = self._boosted()
@@ -196,6 +199,7 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
     def _how(self) -> dict[str, Any]:
         entry = _entry(self.method)
         wanted = ("local_steps", *(("alternations", "sample") if entry.uses_network else ()))
+        wanted += ("begin",) if entry.name == DEFAULT else ()
         options = {part.name: getattr(self, part.name) for part in fields(entry) if part.name in wanted}
         entry(**options)  # refuses what makes no sense, also where it turns out that nobody needs it
         return {

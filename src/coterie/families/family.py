@@ -195,14 +195,22 @@ class Family(ABC):
         return Problem.from_settings(settings)
 
 
+DEVICES = ("cpu", "cuda")
+"""Kinds of devices that compute in float64; torch calls AMD's GPUs cuda, too."""
+
+
 def on_the_host(tables: Sequence[Table]) -> list[Table]:
     """The tables without tensors: only some low-rank tasks compute with those where they are."""
     return [replace(table, X=host(table.X)) if is_tensor(table.X) else table for table in tables]
 
 
-def on_one_kind_of_device(tables: Sequence[Table]) -> bool:
-    """Whether all rows are tensors of one precision: agents can then compute where they are."""
-    return all(is_tensor(table.X) and table.X.dtype == tables[0].X.dtype for table in tables)
+def can_stay(tables: Sequence[Table]) -> bool:
+    """Whether all rows are tensors of one precision, on devices that have float64: agents then compute where they are.
+
+    Which devices does not matter: what agents tell each other comes to the host, and is added there in their order.
+    """
+    kinds = {str(table.X.dtype) for table in tables}
+    return len(kinds) == 1 and all(is_tensor(table.X) and table.X.device.type in DEVICES for table in tables)
 
 
 def in_one_precision(tables: list[Table]) -> list[Table]:

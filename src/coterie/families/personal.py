@@ -14,10 +14,9 @@ from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.families.family import SHOWN, Classes, Family, Shown, spelt
-from coterie.kernels.boosting import log_sum
 from coterie.models import PersonalModel
 from coterie.networks import Network
-from coterie.personal import LEARNED, Personal, margins
+from coterie.personal import LEARNED, Personal, user_loss
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
@@ -62,19 +61,22 @@ class PersonalFamily(Family):
     def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
         own = {name: value for name, value in problem.settings()["personal"].items() if value is not None}
         named = own["predictors"] if isinstance(own["predictors"], str) else own["predictors"]["name"]
-        chosen = ("count", "beta", "mu", "lam", "delta", "norm", "constant")
+        chosen = ("count", "beta", "mu", "lam", "delta", "norm", "constant", "hinge")
         return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
 
     def described(self, settings: dict[str, Any]) -> str:
-        _, (_, ball), (_, own) = self.parts(settings)
-        return f"a model per user, log-sum loss, {spelt(ball)}, {spelt(own)}"
+        (_, loss), (_, ball), (_, own) = self.parts(settings)
+        return f"a model per user, {loss['name']} loss, {spelt(ball)}, {spelt(own)}"
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         own = {name: value for name, value in settings["personal"].items() if value is not None}
         predictors, norm, beta = own.pop("predictors"), own.pop("norm"), own.pop("beta")
         named = predictors if isinstance(predictors, str) else predictors["name"]
+        loss = {"name": "log-sum", "of a user": "log Σ exp(−margin)"}
+        if own.pop("hinge", False):
+            loss = {"name": "mean hinge", "of a user": "mean of max(0, 1 − margin)"}
         return [
-            ("Loss", {"name": "log-sum", "of a user": "log Σ exp(−margin)"}),
+            ("Loss", loss),
             ("Constraint", {"name": f"{norm} ball", "radius": beta}),
             ("Personal", {"name": f"{named} predictors", **own}),
         ]
@@ -105,7 +107,7 @@ class PersonalFamily(Family):
         held = list(zip(members, outcome.points, strict=True))
         coef = sp.csr_array(np.array([point.w for point in outcome.points]))
         confidence = np.array([agent.data.n / outcome.facts.largest for agent in members])
-        losses = np.array([log_sum(margins(agent), point.w) for agent, point in held])
+        losses = np.array([user_loss(agent, point.w) for agent, point in held])
         alone = len(members) < members[0].count
         weights = sp.csr_array((1, 1)) if alone else _graph([point.v for point in outcome.points])
         users, first = tuple(agent.data.name for agent in members), members[0].data
@@ -119,9 +121,12 @@ class PersonalFamily(Family):
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """Every user and the share of its own rows that its model gets right, at least; the lowest first.
 
-        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k).
+        A row that is wrong has a margin of at most 0, so the errors are at most Σ_i exp(−margin_i) = exp(L_k), and at
+        most Σ_i max(0, 1 − margin_i).
         """
-        errors = zip(people, np.exp(model.losses), strict=True)
+        rows = np.array([person.rows for person in people])
+        bound = model.losses * rows if model.problem.hinge else np.exp(model.losses)
+        errors = zip(people, bound, strict=True)
         least = [(person.name, max(1.0 - float(wrong) / person.rows, 0.0)) for person, wrong in errors if person.rows]
         which = f"The {SHOWN} users with the lowest" if len(least) > SHOWN else "For each user, the"
         explanation = (

@@ -61,7 +61,8 @@ def _next(w0, w1, w9, w14):
     return w0 + s0 + w9 + s1
 
 
-@triton.jit
+# One kernel for every count: Triton would compile others for 1 and for multiples of 16.
+@triton.jit(do_not_specialize=["count"])
 def _leaves(words, constants, out, count, BLOCKS: tl.constexpr, LANES: tl.constexpr):
     leaf = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES)
     here = leaf < count

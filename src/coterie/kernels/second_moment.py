@@ -62,6 +62,15 @@ def add_dense_moment(
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
+def add_dense_moments(
+    X: Any, centre: Any, noise: float, unit: float, intercept: bool, weights: Any, triangles: Any
+) -> None:
+    """The same for each of a stack of such rows."""
+    for k in range(X.shape[0]):
+        add_dense_moment(X[k], centre, noise, unit, intercept, weights[k], triangles[k])
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_squares(data: Any, indices: Any, indptr: Any, weights: Any, squares: Any) -> None:
     """Add Σ_i s_i x_i∘x_i to `squares`."""
     for i in range(weights.size):

@@ -1,9 +1,9 @@
 """What a `Design` does with dense rows that are a torch tensor, on the device where they lie, a block after the other.
 
-Vectors come and go as numpy arrays, one number per row or per column; X never travels. Products are in the finer
-precision of X and the vector, so that a certificate is in float64 whatever X is stored in. Sums over rows are taken in
-runs of `RUN`, so that no number goes through more roundings than in a product on the host (`Design.roundings`). There
-is no import of torch: who holds a tensor has it.
+X never travels. What is one number per column comes and goes as a numpy array; what is one per row may stay beside X.
+Products are in the finer precision of X and the vector, so that a certificate is in float64 whatever X is stored in.
+Sums over rows are taken in runs of `RUN`, so that no number goes through more roundings than in a product on the host
+(`Design.roundings`). There is no import of torch: who holds a tensor has it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ def dtype_of(X: Any) -> np.dtype[Any]:
     return np.dtype(np.float64 if X.element_size() == 8 else np.float32)
 
 
-def product(X: Any, w: FloatArray) -> FloatArray:
-    """X w."""
+def product(X: Any, w: FloatArray) -> Any:
+    """X w, beside X."""
     kind = _kind(np.result_type(dtype_of(X), w.dtype))
-    v = _there(w, X, kind)
-    return _back(_torch().cat([block.to(kind) @ v for _, block in blocks(X)])) if len(X) else np.empty(0)
+    v = beside(X, w, kind)
+    products = [block.to(kind) @ v for _, block in blocks(X)]
+    return _torch().cat(products) if products else _torch().empty(0, dtype=kind, device=X.device)
 
 
-def adjoint(X: Any, v: FloatArray) -> FloatArray:
-    """Xᵀ v."""
-    kind = _kind(np.result_type(dtype_of(X), v.dtype))
-    z = _there(v, X, kind)
+def adjoint(X: Any, v: Any) -> FloatArray:
+    """Xᵀ v, for a v that is an array or already beside X."""
+    kind = _kind(np.result_type(dtype_of(X), v.dtype)) if isinstance(v, np.ndarray) else v.dtype
+    z = beside(X, v, kind)
     total = _torch().zeros(X.shape[1], dtype=kind, device=X.device)
     for rows, block in blocks(X):
         A, share = block.to(kind), z[rows]
@@ -50,7 +51,7 @@ def squares(X: Any, weights: FloatArray | None) -> FloatArray:
     """Σ_i s_i x_ij² of every column, in double precision."""
     torch = _torch()
     total = torch.zeros(X.shape[1], dtype=torch.float64, device=X.device)
-    s = None if weights is None else _there(weights, X, torch.float64)
+    s = None if weights is None else beside(X, weights, torch.float64)
     for rows, block in blocks(X):
         A = block.to(torch.float64).square()
         total += A.sum(0) if s is None else A.T @ s[rows]
@@ -71,9 +72,9 @@ def moment(
     total = _torch().zeros((d, d), dtype=_kind(np.dtype(np.float64)), device=X.device)
     counted = np.flatnonzero(scale)
     if 2 * len(counted) < len(scale):  # a part of the rows stands for all
-        X, scale = X[_there(counted, X, None)], scale[counted]
-    s, c = _there(scale, X, kind), None if centre is None else _there(centre, X, kind)
-    chosen = None if columns is None else _there(columns, X, None)
+        X, scale = X[beside(X, counted)], scale[counted]
+    s, c = beside(X, scale, kind), None if centre is None else beside(X, centre, kind)
+    chosen = None if columns is None else beside(X, columns)
     for rows, block in blocks(X):
         A = (block if chosen is None else block[:, chosen]).to(kind)
         if c is not None:
@@ -97,9 +98,10 @@ def _kind(dtype: np.dtype[Any]) -> Any:
     return getattr(_torch(), dtype.name)
 
 
-def _there(x: npt.NDArray[Any], X: Any, kind: Any) -> Any:
-    """x beside X."""
-    return _torch().from_numpy(np.array(x)).to(X.device, kind)
+def beside(X: Any, x: Any, kind: Any = None) -> Any:
+    """x on the device of X, explicitly, whichever that is: in that precision, or in its own."""
+    tensor = _torch().from_numpy(np.array(x)) if isinstance(x, np.ndarray) else x
+    return tensor.to(X.device, tensor.dtype if kind is None else kind)
 
 
 def _back(x: Any) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray, as_number
+from coterie.arrays import FloatArray, as_number, namespace, precision_of
 from coterie.errors import InvalidProblem
 from coterie.losses.loss import Loss, Step, towards_zero
 
@@ -20,6 +20,7 @@ class Huber(Loss):
     name: ClassVar[str] = "huber"
     kind: ClassVar[str] = "regression"
     moves_with_labels: ClassVar[bool] = True
+    tensors: ClassVar[bool] = True
     threshold: float = 1.0
 
     def __post_init__(self) -> None:
@@ -51,7 +52,8 @@ class Huber(Loss):
         return self._clipped(u - y, y)
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return (np.abs(u - y) <= self.threshold).astype(u.dtype)
+        bent: FloatArray = namespace(u).ones_like(u) * (abs(u - y) <= self.threshold)
+        return bent
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = self._clipped(v, y)
@@ -65,8 +67,9 @@ class Huber(Loss):
         return np.where(self._clipped(v, y) == v, distance * (0.5 * distance + (r - c)), np.inf)
 
     def _clipped(self, r: FloatArray, y: FloatArray) -> FloatArray:
-        bound = towards_zero(self.threshold, y.dtype)
-        return np.clip(r, -bound, bound)
+        bound = towards_zero(self.threshold, precision_of(y))
+        clipped: FloatArray = namespace(r).clip(r, -bound, bound)
+        return clipped
 
     def domain(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         bound = towards_zero(self.threshold, y.dtype)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import wrightomega
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, namespace, precision_of
 from coterie.losses.loss import Loss, Step
 
 STEEPEST = {8: 600.0, 4: 60.0}
@@ -21,6 +21,7 @@ class LogLink(Loss):
 
     kind: ClassVar[str] = "regression"
     steep: ClassVar[bool] = True
+    tensors: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:
@@ -31,7 +32,7 @@ class LogLink(Loss):
         return np.inf
 
     def curvature_scale(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return np.abs(self.gradient(u, y))
+        return abs(self.gradient(u, y))
 
     def curvature_near(self, u: FloatArray, y: FloatArray, distance: float) -> float:
         return float(self.curvature(u, y).max(initial=0.0)) * float(np.exp(min(distance, STEEPEST[8])))
@@ -42,8 +43,8 @@ class LogLink(Loss):
 
 def exponential(u: FloatArray) -> tuple[FloatArray, FloatArray]:
     """eᵘ up to the steepest score, and how far u is beyond it."""
-    most = np.minimum(u, u.dtype.type(STEEPEST[u.dtype.itemsize]))
-    return np.exp(most), u - most
+    most = u.clip(None, STEEPEST[precision_of(u).itemsize])
+    return namespace(u).exp(most), u - most
 
 
 def root(z: FloatArray, step: Step) -> FloatArray:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import expit
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, is_tensor, namespace
 from coterie.kernels.entropy import bernoulli_divergence, negative_entropy
 from coterie.kernels.logistic_prox import logistic_root
 from coterie.losses.loss import Loss, Step
@@ -32,6 +32,7 @@ class Logistic(Loss):
     dispersion: ClassVar[bool | None] = False
     kind: ClassVar[str] = "classification"
     conjugate_entropy: ClassVar[bool] = True
+    tensors: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:
@@ -89,7 +90,7 @@ BLOCK = 8192
 
 def _by_blocks(formula: Callable[[FloatArray, FloatArray], FloatArray], u: FloatArray, y: FloatArray) -> FloatArray:
     """The formula, of many samples a few at a time."""
-    if u.ndim != 1 or u.size <= BLOCK or u.shape != y.shape:
+    if is_tensor(u) or u.ndim != 1 or u.size <= BLOCK or u.shape != y.shape:
         return formula(u, y)
     result: FloatArray = np.empty(u.size, np.result_type(u, y))
     for start in range(0, u.size, BLOCK):
@@ -100,18 +101,23 @@ def _by_blocks(formula: Callable[[FloatArray, FloatArray], FloatArray], u: Float
 
 def _losses(u: FloatArray, y: FloatArray) -> FloatArray:
     # log(1 + e^{−m}) = log(1 + e^{−|m|}) − min(m, 0)
-    margin = y * u
-    result: FloatArray = np.log1p(np.exp(-np.abs(margin))) - np.minimum(margin, 0)
+    xp, margin = namespace(u), y * u
+    result: FloatArray = xp.log1p(xp.exp(-xp.abs(margin))) - margin.clip(None, 0)
     return result
 
 
 def _slopes(u: FloatArray, y: FloatArray) -> FloatArray:
     # −y σ(−y u)
     other = -y
-    result: FloatArray = other * expit(other * u)
+    result: FloatArray = other * _sigmoid(other * u)
     return result
 
 
 def _curvatures(u: FloatArray, y: FloatArray) -> FloatArray:
-    share: FloatArray = expit(-np.abs(u))
+    share = _sigmoid(-abs(u))
     return share * (1 - share)
+
+
+def _sigmoid(t: FloatArray) -> FloatArray:
+    result: FloatArray = namespace(t).special.expit(t) if is_tensor(t) else expit(t)
+    return result

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, is_tensor
 from coterie.errors import InvalidProblem
 
 Step = float | FloatArray
@@ -46,6 +46,8 @@ class Loss(ABC):
     """Whether ℓ'' has no bound although there is no kink: methods then start from the best constant."""
     dispersion: ClassVar[bool | None] = None
     """For a negative log-likelihood, whether it is one up to a dispersion that is estimated; None: it is none."""
+    tensors: ClassVar[bool] = False
+    """Whether `each`, `gradient`, `curvature` and `value` also take torch tensors, and compute where these lie."""
     labels: ClassVar[str] = ""
     """Which labels it takes, in words, if not all numbers are: see `accepts`."""
 
@@ -164,6 +166,8 @@ def towards_zero(bound: float, dtype: np.dtype[Any]) -> float:
     return float(np.nextafter(rounded, dtype.type(0)) if abs(float(rounded)) > abs(bound) else rounded)
 
 
-def _total(values: FloatArray, weights: FloatArray | None) -> float:
+def _total(values: Any, weights: Any) -> float:
+    if is_tensor(values):
+        return float(values.double().sum() if weights is None else values.double().dot(weights))
     values = values.astype(np.float64, copy=False)
     return float(values.sum() if weights is None else np.dot(values, weights))

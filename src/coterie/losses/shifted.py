@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, is_tensor
 from coterie.losses.loss import Loss, Step
 
 
@@ -25,14 +25,14 @@ class Shifted(Loss):
 
     base: Loss
     offset: FloatArray
-    """In double precision; it is rounded to that of the scores, as labels are."""
+    """In double precision; it is rounded to that of the scores, as labels are. Beside tensors, it is one."""
 
     def __post_init__(self) -> None:
-        for fact in ("name", "kind", "quadratic", "conjugate_entropy", "steep", "dispersion", "labels"):
+        for fact in ("name", "kind", "quadratic", "conjugate_entropy", "steep", "dispersion", "labels", "tensors"):
             object.__setattr__(self, fact, getattr(self.base, fact))
 
     def _at(self, u: FloatArray) -> FloatArray:
-        shifted: FloatArray = u + self.offset.astype(u.dtype, copy=False)
+        shifted: FloatArray = u + (self.offset if is_tensor(u) else self.offset.astype(u.dtype, copy=False))
         return shifted
 
     def accepts(self, y: FloatArray) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, namespace
 from coterie.losses.loss import Loss, Step
 
 
@@ -20,6 +20,7 @@ class Squared(Loss):
     kind: ClassVar[str] = "regression"
     quadratic: ClassVar[bool] = True
     moves_with_labels: ClassVar[bool] = True
+    tensors: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:
@@ -41,7 +42,8 @@ class Squared(Loss):
         return u - y
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return np.ones_like(u)
+        ones: FloatArray = namespace(u).ones_like(u)
+        return ones
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         return v * (0.5 * v + y)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, namespace
 from coterie.losses.loss import Loss, Step
 
 
@@ -17,6 +17,7 @@ class SquaredHinge(Loss):
 
     name: ClassVar[str] = "squared_hinge"
     kind: ClassVar[str] = "classification"
+    tensors: ClassVar[bool] = True
 
     @property
     def smoothness(self) -> float:
@@ -31,13 +32,16 @@ class SquaredHinge(Loss):
         return 0.5
 
     def each(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return np.maximum(0, 1 - y * u) ** 2
+        margin: FloatArray = (1 - y * u).clip(0, None)
+        return margin**2
 
     def gradient(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return -2 * y * np.maximum(0, 1 - y * u)
+        slopes: FloatArray = -2 * y * (1 - y * u).clip(0, None)
+        return slopes
 
     def curvature(self, u: FloatArray, y: FloatArray) -> FloatArray:
-        return 2.0 * (y * u < 1).astype(u.dtype)
+        bent: FloatArray = 2.0 * (namespace(u).ones_like(u) * (y * u < 1))
+        return bent
 
     def conjugate_each(self, v: FloatArray, y: FloatArray) -> FloatArray:
         inside = np.clip(v, *self.domain(y))

@@ -133,9 +133,12 @@ class Outlook:
 
     def seconds(self, network: Network, sizes: Sizes) -> float:
         """What all rounds take."""
+        return self.rounds * _sum_seconds(network, sizes.link, self.sums, self.scalars) + self.computing(sizes)
+
+    def computing(self, sizes: Sizes) -> float:
+        """What they take of that to compute."""
         own = self.work / TUNING.speed + self.sums * TUNING.call
-        computing = own * (sizes.agents if sizes.link.memory else 1) + self.shared / TUNING.speed
-        return self.rounds * (_sum_seconds(network, sizes.link, self.sums, self.scalars) + computing)
+        return self.rounds * (own * (sizes.agents if sizes.link.memory else 1) + self.shared / TUNING.speed)
 
 
 def first_order(problem: Problem, sizes: Sizes) -> Outlook:
@@ -151,8 +154,19 @@ def worth(problem: Problem, network: Network, sizes: Sizes, outlook: Outlook) ->
     return TUNING.first_order * usual / taken, reason
 
 
+def expected(
+    problem: Problem, network: Network, sizes: Sizes, outlook: Outlook | None, score: float
+) -> tuple[float, float, float]:
+    """What "auto" expects of a method with that score: rounds, seconds, and those of them to compute."""
+    if outlook is not None:
+        return outlook.rounds, outlook.seconds(network, sizes), outlook.computing(sizes)
+    usual, slower = first_order(problem, sizes), TUNING.first_order / score
+    return usual.rounds, slower * usual.seconds(network, sizes), slower * usual.computing(sizes)
+
+
 def _sum_seconds(network: Network, link: Link, sums: float, scalars: float) -> float:
     tree = network.tree()
-    children = np.bincount([parent for parent in tree.parents if parent >= 0], minlength=1)
-    copies = network.agents if network.server else children.max() + 1
+    copies = network.agents
+    if not network.server:
+        copies = np.bincount(tree.parents[tree.parents >= 0], minlength=1).max() + 1
     return float(sums * 2 * max(tree.depth, 1) * link.latency + copies * 64 * scalars / link.bandwidth)

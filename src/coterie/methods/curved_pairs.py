@@ -23,10 +23,11 @@ import scipy.linalg
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
+from coterie.here import Here, Together
 from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
-from coterie.methods.moments import packed, unpacked
+from coterie.methods.moments import unpacked
 from coterie.methods.quasi_newton import Memory
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
@@ -84,14 +85,14 @@ def started(agent: Agent, w: FloatArray, told: FloatArray | None) -> Talk[State]
     base = guess * _lengths(agent) / n
     # Columns that are 0 have no curvature; any positive number will do.
     base[base <= 0] = base.max(initial=0.0) or 1.0
-    bends = agent.weighted(loss.curvature(here.scores, here.y))
+    bends = agent.weighted(here.curvature)
     image = agent.centred.forward(-slope / (base + ridge))
-    heard = yield Sum(np.array([here.losses, float(bends.sum()), float(image @ (bends * image))]))
+    heard = yield Sum(np.array([here.losses, bends.sum(axis=-1), np.vecdot(image, bends * image)]).T)
     losses, bend, along = map(float, heard / n)
     value = agent.problem.primal(n * losses, n, agent.problem.penalty.value(agent.problem.coefficients(w)))
     empty, steep = Memory.empty(len(w), 0), float(np.linalg.norm(slope))
     blank = NOTHING, NOTHING, NOTHING, 0.0, 0, 0.0, 1.0, value
-    own = np.empty((0, len(here.y))), here.adjoint, told, steep, bend / guess or 1.0, along
+    own = np.empty((*here.y.shape[:-1], 0, here.y.shape[-1])), here.adjoint, told, steep, bend / guess or 1.0, along
     return State(w, slope, empty, base, guess, *blank, *own)
 
 
@@ -113,8 +114,8 @@ def taken(agent: Agent, state: State, pairs: int) -> Talk[State]:
     single = float(np.linalg.norm(state.slope)) > TUNING.single * state.steepest
     step, enough = 1.0, TUNING.sufficient * down + TUNING.rounding * abs(state.value)
     while True:
-        ways = np.vstack([state.images, image])
-        heard, own = yield from _said(agent, state, here.scores, ways, single)
+        ways = np.concatenate([state.images, image[..., None, :]], axis=-2)
+        heard, own = yield from _said(agent, state, here, ways, single)
         after, values = shared_result(heard, _after, agent, state, p, heard, pairs, single)
         if step < 1.0 or after.value - state.value <= enough:
             break
@@ -122,7 +123,7 @@ def taken(agent: Agent, state: State, pairs: int) -> Talk[State]:
         if step == 1.0:
             break
         p, image = step * p, step * image
-    return replace(after, images=ways[len(ways) - len(after.memory.S) :], own=own)
+    return replace(after, images=ways[..., ways.shape[-2] - len(after.memory.S) :, :], own=own)
 
 
 def aimed(agent: Agent, state: State) -> FloatArray:
@@ -155,21 +156,22 @@ def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _said(
-    agent: Agent, state: State, scores: FloatArray, ways: FloatArray, single: bool
+    agent: Agent, state: State, here: Here | Together, ways: FloatArray, single: bool
 ) -> Talk[tuple[FloatArray, FloatArray]]:
     """After the last of the ways: what is heard of ∇f, losses, the mean of ℓ'' and ∇²f; and what was said of ∇f."""
-    loss, y, there = agent.loss, agent.exact_labels, scores + ways[-1]
-    adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(there, y)))
-    bends = agent.weighted(loss.curvature(there, y))
-    losses = np.array([loss.value(scores + t * ways[-1], y, agent.data.weights) for t in TRIALS])
+    last = ways[..., -1, :]
+    there, losses = here.moved(last), here.losses_along(last, TRIALS)
+    adjoint, bends = there.adjoint, agent.weighted(there.curvature)
     # In two parts each: single precision would hide small decreases.
     rough = losses.astype(np.float32).astype(float)
-    more = np.concatenate([rough, losses - rough, [bends.sum()]])
-    triangle = packed(np.asfortranarray((ways * bends) @ ways.T))
+    more = np.concatenate([rough, losses - rough, bends.sum(axis=-1, keepdims=True)], axis=-1)
+    products = (ways * bends[..., None, :]) @ np.swapaxes(ways, -1, -2)
+    rows, columns = np.triu_indices(products.shape[-1])
+    triangle = products[..., rows, columns]
     if not single:
-        return (yield Sum(np.concatenate([adjoint, more, triangle]))), adjoint
+        return (yield Sum(np.concatenate([adjoint, more, triangle], axis=-1))), adjoint
     change = (adjoint - state.own).astype(np.float32)
-    heard = yield Sum(np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)]))
+    heard = yield Sum(np.concatenate([change, more.astype(np.float32), triangle.astype(np.float32)], axis=-1))
     return heard, state.own + change
 
 

@@ -131,7 +131,7 @@ class Dada(Method[State]):
     """How often the graph is learned before the models are finished."""
     alone: int | None = None
     graph_rounds: int | None = None
-    """Rounds of learning alone at first, and of the graph each time; None: 10 and 20, or 30 and 10 as published."""
+    """Rounds alone at first (None: 10, 2 near "global", 30 as published), and of the graph each time (20; 10)."""
     learn: bool = False
     """Whether the graph is learned; `solve` sets it."""
 
@@ -156,8 +156,8 @@ class Dada(Method[State]):
         return (1.0, "users learn from similar users") if cls is Dada else None
 
     def check(self, problem: Problem, network: Network) -> None:
-        if not isinstance(problem, Personal):
-            raise InvalidProblem(f"{self.name} needs a personal problem, e.g. co.Personal(beta=10, mu=1).")
+        if not isinstance(problem, Personal) or problem.hinge != (self.name == "perso-linear"):
+            raise InvalidProblem(f"{self.name} needs a personal problem as it is, e.g. co.Personal(beta=10, mu=1).")
         if self.learn and self.likeness == "models" and problem.mu == 0:
             raise InvalidProblem("with mu=0 there is nothing to learn a graph from. Use method='local', or mu > 0.")
 
@@ -179,7 +179,8 @@ class Dada(Method[State]):
     @property
     def rhythm(self) -> tuple[int, int, int]:
         """Rounds of learning alone, then in turns of the graph and of the models."""
-        alone, graph, models = (30, 10, 20) if self.schedule == "paper" else (10, 20, 10)
+        usual = (2 if self.begin == "global" else 10, 20, 10)  # a good beginning is lost when alone for long
+        alone, graph, models = (30, 10, 20) if self.schedule == "paper" else usual
         return self.alone or alone, self.graph_rounds or graph, models
 
     @property
@@ -219,8 +220,8 @@ class Dada(Method[State]):
                 x[HEAD:] = yield from pooled_step(agent, x[HEAD:])
         x[0] = sum(agent.ties)
         x[1] = confidence(agent) * log_sum(margins(agent), x[HEAD:])
-        nobody = np.empty(0, np.intp)
-        return State(x, np.array(agent.neighbours, np.intp), np.array(agent.ties, float), nobody, np.empty(0))
+        peers = np.array(agent.neighbours, np.intp)
+        return State(x, peers, np.array(agent.ties, float), np.empty(0, np.intp), np.empty(0))
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
         x = state.x.copy()
@@ -288,9 +289,8 @@ class Dada(Method[State]):
         if self.nearest is not None:
             w[self.too_far(state, peers, price, w)] = 0.0
         keys, values = with_entries(state.peers, state.weights, peers, w)
-        x = state.x.copy()
+        x, told = state.x.copy(), np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
         x[0] = values.sum()
-        told = np.array([peers.astype(float), w, trials, (w > 0) & (now == 0)])
         return State(x, keys, values, state.heard, state.views, 0, told, state.together)
 
     def price(

@@ -39,6 +39,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number, shared_result
+from coterie.backends import TorchBackend
 from coterie.certificate import Point
 from coterie.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
 from coterie.errors import InvalidProblem, UnknownName
@@ -328,17 +329,20 @@ def named(power: Power) -> int | str:
 
 def local_pair(agent: Agent, information: Information) -> Pair:
     """The top singular vectors of its own gradient; the largest entry of u is positive, and v follows."""
-    d, m = agent.problem.task.size(agent.data)
-    u, v = leading_pair(
-        LinearOperator(
-            (d, m),
-            matvec=lambda x: information.times(np.asarray(x, information.dtype).ravel()),
-            rmatvec=lambda x: information.times_transposed(np.asarray(x, information.dtype).ravel()),
-            matmat=information.times,
-            rmatmat=information.times_transposed,
-            dtype=information.dtype,
+    there = getattr(information, "backend", None)
+    if isinstance(there, TorchBackend) and there.fast:
+        u, v = there.leading_pair(information.matrix())
+    else:
+        u, v = leading_pair(
+            LinearOperator(
+                agent.problem.task.size(agent.data),
+                matvec=lambda x: information.times(np.asarray(x, information.dtype).ravel()),
+                rmatvec=lambda x: information.times_transposed(np.asarray(x, information.dtype).ravel()),
+                matmat=information.times,
+                rmatmat=information.times_transposed,
+                dtype=information.dtype,
+            )
         )
-    )
     sign = 1.0 if u[np.abs(u).argmax()] >= 0 else -1.0
     return (sign * u).astype(information.dtype), (sign * v).astype(information.dtype)
 

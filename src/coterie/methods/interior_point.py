@@ -70,7 +70,7 @@ class _Tuning(Tuning):
         "theorem: there Newton's method on a self-concordant function converges (Nesterov and Nemirovskii 1994)",
     )
     blocked: float = tuned(1e-3, "After a shorter step along the path it is approached again.", MEASURED)
-    inside: float = tuned(0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=3)
+    inside: float = tuned(0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=4)
     rounding: float = tuned(1e-15, "A smaller μ, in units of P(0), is 0.", "rounding: what float64 sees")
     least_room: float = tuned(
         1e-14, "Room of duals when the path is reached, in units of the interval.", "rounding: what float64 sees"
@@ -82,6 +82,11 @@ class _Tuning(Tuning):
     gain: float = tuned(0.1, "... and which share of it is enough.", GONDZIO)
     least_product: float = tuned(0.1, "Products above this, in units of μ, are not in the way, ...", GONDZIO, below=1)
     most_product: float = tuned(10.0, "... nor are those below this.", GONDZIO, above=1)
+    surely: float = tuned(
+        0.2,
+        "A certificate is put off while this share of μ, which its gap is not below, is too large.",
+        "measured: losses with kinks, all penalties and one to eight agents",
+    )
     poor: float = tuned(
         0.5,
         "If the corrector reaches less than this share of what the predictor did, it is tried without that.",
@@ -177,6 +182,10 @@ class InteriorPoint(Method[State]):
             v = on_path(agent, state.w, state.mu)[0]
         return Point(w, v.astype(agent.design.dtype, copy=False))
 
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        """A share of what all products add up to, samples' and barrier's: a sample's gap is p r ≤ p s, or q r ≤ q t."""
+        return TUNING.surely * state.mu
+
     # -- 1. ------------------------------------------------------------------------------------------------------------
 
     def _enter(self, agent: Agent, state: State) -> Talk[State]:
@@ -268,7 +277,7 @@ class InteriorPoint(Method[State]):
             return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
         w = shared_result(told, lambda: sealed(state.w + alpha * step.dw))
         x = shared_result(told, lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target)))
-        return State(w, mu, ON_PATH, *own.after(alpha, way), x, state.lengths)
+        return State(w, mu + alpha * (target - mu), ON_PATH, *own.after(alpha, way), x, state.lengths)
 
 
 class _Predicted(NamedTuple):

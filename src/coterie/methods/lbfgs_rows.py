@@ -85,8 +85,8 @@ class LbfgsRows(QuasiNewton):
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, None))
         here = agent.at(w, agent.centred)
-        bends = searched_rows.bends_at(agent, here.scores, here.y)
-        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
+        bends, losses = searched_rows.bends_of(agent, here.curvature), np.array([here.losses]).T
+        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
 
         def started() -> State:
             first = searched_rows.started(agent, w, heard)
@@ -106,6 +106,9 @@ class LbfgsRows(QuasiNewton):
     def point(self, agent: Agent, state: LbfgsState) -> Point:
         return Point(*proven(agent, state.w))
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("images", "own") if curved_pairs.suits(agent.problem) else ()
+
     def expected_gap(self, agent: Agent, state: LbfgsState) -> float | None:
         return curved_pairs.expected_gap(agent, state) if curved_pairs.suits(agent.problem) else None
 
@@ -114,13 +117,12 @@ class _Rows:
     """The rows of an agent along a way from w."""
 
     def __init__(self, agent: Agent, w: FloatArray, p: FloatArray):
-        self.agent, self.here, self.image = agent, agent.at(w, agent.centred), agent.centred.forward(p)
+        self.here, self.image = agent.at(w, agent.centred), agent.centred.forward(p)
 
     def at(self, step: float) -> FloatArray:
-        agent, loss, scores, y = self.agent, self.agent.loss, self.here.scores + step * self.image, self.here.y
-        adjoint = agent.centred.adjoint(agent.weighted(loss.gradient(scores, y)))
-        return np.append(adjoint, loss.value(scores, y, agent.data.weights))
+        there = self.here.moved(step * self.image)
+        return np.concatenate([there.adjoint, np.array([there.losses]).T], axis=-1)
 
     def values(self, steps: FloatArray) -> FloatArray:
-        loss, here, s = self.agent.loss, self.here, self.agent.data.weights
-        return np.array([loss.value(here.scores + t * self.image, here.y, s) for t in steps])
+        losses: FloatArray = self.here.losses_along(self.image, steps)
+        return losses

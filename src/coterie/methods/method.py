@@ -123,6 +123,13 @@ class Method(Stateful[S], ABC):
         """
         return None
 
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        """If agents that are alike may take rounds as one, which fields of a State they do not share; see `crowd`.
+
+        A round then says sums only, and is written for the last axes of arrays: an agent in front is an axis more.
+        """
+        return None
+
     def tunes_after(self, t: int) -> bool:
         """Whether to `tune` after round t: finitely often, so that proofs for fixed steps apply to the rest."""
         return False

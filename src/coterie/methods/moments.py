@@ -9,8 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import PIECE, PIECES, CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.here import CohortDesign
 from coterie.kernels import tensors
-from coterie.kernels.second_moment import add_dense_moment, add_second_moment, add_squares, pack, unpack
+from coterie.kernels.gram import add_gram
+from coterie.kernels.second_moment import (
+    add_dense_moment,
+    add_dense_moments,
+    add_second_moment,
+    add_squares,
+    pack,
+    unpack,
+)
 from coterie.threads import spread
 
 BLOCK = 1 << 17
@@ -68,12 +77,24 @@ def second_moment(
 def _dense_moment(
     X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, single: bool
 ) -> FloatArray:
-    d = X.shape[1] if columns is None else len(columns)
-    moment: FloatArray | None = None
-    kind: Any = np.float32 if single else float
+    if is_tensor(X):
+        moment = tensors.moment(X, columns, scale, centre, NOISE, single)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            moment = _moment_of_rows(X, columns, scale, centre, np.float32 if single else float)
+    lengths = moment.diagonal()
+    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
+        return _dense_moment(X, columns, scale, centre, single=False)
+    return moment
 
-    def of_rows(rows: npt.NDArray[np.intp], sign: float) -> FloatArray:
-        total: FloatArray | None = None
+
+def _moment_of_rows(
+    X: FloatArray, columns: npt.NDArray[np.intp] | None, scale: FloatArray, centre: FloatArray | None, kind: Any
+) -> FloatArray:
+    d = X.shape[1] if columns is None else len(columns)
+
+    def added(rows: npt.NDArray[np.intp], sign: float, total: FloatArray | None = None) -> FloatArray:
+        total = np.zeros((d, d)) if total is None else total
         height = max(BLOCK // d, 2 * d)
         for part in np.array_split(rows, -(-len(rows) // height)) if len(rows) > height else [rows]:
             # Rows that do not count are left out; where all do, a slice spares a copy.
@@ -87,32 +108,25 @@ def _dense_moment(
                 A = A.astype(kind, copy=False)
             else:
                 A = np.multiply(A, np.sqrt(shares).astype(kind)[:, None], dtype=kind)
-            # Half the work of a product, as numpy sees whose transpose it is; scipy's would hold other threads up.
-            square = A.T @ A
-            total = square.astype(float, copy=False) if total is None else np.add(total, square, out=total)
-        assert total is not None
+            if kind is float:
+                add_gram(A, sign, total)
+            else:
+                rounded = np.zeros((d, d), kind)
+                add_gram(A, sign, rounded)
+                total += rounded
         return total
 
-    if is_tensor(X):
-        moment = tensors.moment(X, columns, scale, centre, NOISE, single)
-    for sign in () if is_tensor(X) else (1.0, -1.0):
+    moment = np.zeros((d, d))
+    for sign in (1.0, -1.0):
         rows = np.flatnonzero(scale > 0 if sign > 0 else scale < 0)
-        if not rows.size or not d:
-            continue
         # Pieces for several threads, each longer than wide: their sums are matrices, too.
-        count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES)
-        with np.errstate(over="ignore", invalid="ignore"):
-            pieces = np.array_split(rows, count) if count > 1 else [rows]
-            for part in spread(partial(of_rows, sign=sign), pieces, len(rows) * d / count):
-                if moment is None:
-                    moment = part if sign > 0 else np.negative(part, out=part)
-                else:
-                    (np.add if sign > 0 else np.subtract)(moment, part, out=moment)
-    if moment is None:
-        return np.zeros((d, d))
-    lengths = moment.diagonal()
-    if single and not (np.isfinite(lengths).all() and (lengths[lengths > 0] > LEAST_SINGLE).all()):
-        return _dense_moment(X, columns, scale, centre, single=False)
+        count = min(max(len(rows) * d // PIECE, 1), max(len(rows) // (2 * d), 1), PIECES) if rows.size and d else 0
+        if count == 1:
+            added(rows, sign, moment)
+        elif count:
+            pieces = np.array_split(rows, count)
+            for part in spread(partial(added, sign=sign), pieces, len(rows) * d / count):
+                moment += part
     return moment
 
 
@@ -123,9 +137,12 @@ def symmetric(moment: FloatArray) -> FloatArray:
 
 def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     """The diagonal of X̃ᵀ diag(weights) X̃."""
-    X, squares = design.X, np.zeros(design.shape[1])
-    d = X.shape[1]
-    if is_sparse(X):
+    X, squares = design.X, np.zeros((*weights.shape[:-1], design.shape[1]))
+    d, base = X.shape[1], design
+    if isinstance(design, CohortDesign):
+        base = design.base
+        squares[:, :d] = (np.square(design.stack).transpose(0, 2, 1) @ weights[:, :, None])[:, :, 0]
+    elif is_sparse(X):
         csr = X.tocsr()
         add: Any = add_squares
         add(csr.data, csr.indices, csr.indptr, weights, squares)
@@ -135,18 +152,21 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
         rows = max(1, BLOCK // max(d, 1))
         for start in range(0, len(weights), rows):
             squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
-    if isinstance(design, CentredDesign):
+    own, weight = squares[..., :d], weights.sum(axis=-1, keepdims=True)
+    if isinstance(base, CentredDesign):
         # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
-        before = squares[:d].copy()
-        squares[:d] -= design.centre * (2 * design.adjoint(weights)[:d] + design.centre * weights.sum())
-        squares[:d][squares[:d] <= NOISE * before] = 0.0
+        before = own.copy()
+        own -= base.centre * (2 * design.adjoint(weights)[..., :d] + base.centre * weight)
+        own[own <= NOISE * before] = 0.0
     if design.intercept:
-        squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
+        squares[..., d:] = weight * (base.unit**2 if isinstance(base, CentredDesign) else 1.0)
     return squares
 
 
 def moment_message(design: Design, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
     """A message: the upper triangle of `second_moment`, row by row, and then more numbers."""
+    if isinstance(design, CohortDesign):
+        return _moment_messages(design, weights, single, *more)
     (n, width), X = design.shape, design.X
     if n * width * width > FEW or type(X) is not np.ndarray or type(design) not in (Design, CentredDesign):
         return packed(second_moment(design, weights, single=single), *more)
@@ -161,6 +181,22 @@ def moment_message(design: Design, weights: FloatArray, single: bool, *more: Flo
         message[triangle : triangle + part.size] = part
         triangle += part.size
     return message
+
+
+def _moment_messages(design: CohortDesign, weights: FloatArray, single: bool, *more: FloatArray) -> FloatArray:
+    """The same for each agent of a cohort."""
+    (n, width), base, unit = design.shape, design.base, 1.0
+    centre: FloatArray = np.zeros(design.stack.shape[2])
+    if n * width * width > FEW:
+        parts = zip(weights, *more, strict=True)
+        return np.array([moment_message(design.member(k), s, single, *own) for k, (s, *own) in enumerate(parts)])
+    centre, unit = (
+        (base.centre, base.unit) if isinstance(base, CentredDesign) else (np.zeros(design.stack.shape[2]), 1.0)
+    )
+    messages = np.zeros((len(weights), width * (width + 1) // 2))
+    add: Any = add_dense_moments
+    add(design.stack, centre, NOISE, unit, design.intercept, weights, messages)
+    return np.concatenate([messages, *more], axis=1)
 
 
 def packed(moment: FloatArray, *more: FloatArray) -> FloatArray:

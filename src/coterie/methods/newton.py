@@ -35,14 +35,13 @@ from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.here import Here
 from coterie.losses import Loss
-from coterie.losses.loss import Step
 from coterie.methods import conjugate_gradients, working_set
 from coterie.methods.costs import Outlook, Sizes, equations_work, products_work, root_condition
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
 from coterie.methods.moments import moment_message, unpacked
 from coterie.methods.quadratic import minimiser, proven
-from coterie.methods.sampled_rows import MNIST, first_sample, next_sample, thinned
+from coterie.methods.sampled_rows import MNIST, by_pieces, first_sample, next_sample, raised, thinned
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
@@ -177,7 +176,7 @@ class Newton(Method[State]):
         work = 2 * steps * sizes.rows_work if mode == "products" else work
         both = {"full": (2.5, triangle), "active": (5.0, triangle + 2 * d), "products": (steps, steps * d)}
         sums, scalars = both[mode]
-        pieces = "constant by pieces" if _by_pieces(problem.loss) else "any"
+        pieces = "constant by pieces" if by_pieces(problem.loss) else "any"
         rounds = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces]
         if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short messages in place of a triangle.
@@ -200,13 +199,13 @@ class Newton(Method[State]):
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
         w = sealed(agent.centred.inner(agent.first_model().astype(float)))
-        single = len(w) >= TUNING.single_from and not _by_pieces(agent.problem.loss)
+        single = len(w) >= TUNING.single_from and not by_pieces(agent.problem.loss)
         floor = 1.0 if agent.problem.loss.steep else TUNING.floor
         return State(w, floor, 0.0, NOTHING, NOTHING, single, self._first_sample(agent))
 
     def _first_sample(self, agent: Agent) -> int:
         """How many rows one stands for in the first H; other penalties have not been measured."""
-        suits = agent.problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not _by_pieces(agent.problem.loss)
+        suits = agent.problem.penalty.name in ("l2", "none", "l1", "elasticnet") and not by_pieces(agent.problem.loss)
         return first_sample(agent, suits and self._mode(agent) == "full")
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
@@ -215,19 +214,18 @@ class Newton(Method[State]):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.loss, state.w, agent.at(state.w, agent.centred)
-        floor = state.floor * loss.curvature_scale(here.scores, here.y)
-        curvature = agent.weighted(_raised(loss, here.curvature, floor))
+        floor = state.floor * here.curvature_scale
+        curvature = agent.weighted(raised(loss, here.curvature, floor))
         if state.every > 1:
             curvature = thinned(curvature, state.every)
         find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
         aim = yield from find(agent, state, here, curvature)
         there = agent.at(aim.target, agent.centred)
-        losses = yield Sum(np.array([there.losses]))
+        losses = yield Sum(np.array([there.losses]).T)
         reached = shared_result(losses, _reached, agent, w, aim, float(losses[0]))
         theta, shares = 1.0 if reached.enough else 0.0, TRIALS
         while theta == 0.0 and shares[0] > reached.shortest:
-            image, s = there.scores - here.scores, agent.data.weights
-            losses = yield Sum(np.array([loss.value(here.scores + share * image, here.y, s) for share in shares]))
+            losses = yield Sum(here.losses_along(there.scores - here.scores, shares))
             theta = shared_result(losses, _best_share, agent, w, aim, reached, shares, losses)
             shares = shares * TRIALS[-1]
         floor = state.floor / 10 if theta == 1.0 else state.floor
@@ -238,6 +236,9 @@ class Newton(Method[State]):
         every = next_sample(agent, state.every, reached.before, reached.full, aim.foreseen)
         steepest, left = state.steepest or aim.steepest, reached.left if theta == 1.0 else 0.0
         return State(w, floor, steepest, aim.letter, kept, aim.single, every, aim.v, left)
+
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("curvature", "v") if self._mode(agent) == "full" else None
 
     def expected_gap(self, agent: Agent, state: State) -> float | None:
         return state.left / TUNING.doubt if state.left else None
@@ -252,12 +253,13 @@ class Newton(Method[State]):
     def _full(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         change = curvature - state.curvature if state.letter.size else curvature
         # The message has no name here: it would be kept until the others have answered.
-        total = yield Sum(moment_message(agent.centred, change, state.single, here.adjoint, np.array([here.losses])))
+        losses = np.array([here.losses]).T
+        total = yield Sum(moment_message(agent.centred, change, state.single, here.adjoint, losses))
         w, n, width = state.w, agent.total, len(state.w)
 
         def aimed() -> Aim:
             slope, triangle, message = total[-width - 1 : -1] / n, total[: -width - 1], NOTHING
-            if _by_pieces(agent.problem.loss):
+            if by_pieces(agent.problem.loss):
                 message = triangle + state.letter if state.letter.size else triangle.copy()
             H = unpacked(message if message.size else triangle, width)
             H /= n
@@ -330,18 +332,6 @@ def _best_share(
 
 def _has_curvature(loss: Loss) -> bool:
     return type(loss).curvature is not Loss.curvature
-
-
-def _raised(loss: Loss, curvature: FloatArray, floor: Step) -> FloatArray:
-    """ℓ'' with that floor; where it is constant by pieces, only if most of its own rows are below it."""
-    if _by_pieces(loss) and 2 * np.count_nonzero(curvature < floor) <= curvature.size:
-        return curvature
-    return np.maximum(curvature, floor)
-
-
-def _by_pieces(loss: Loss) -> bool:
-    """Whether ℓ'' is constant by pieces."""
-    return loss.conjugate_curvature is not None
 
 
 def _suiting(penalty: str, width: int) -> str | None:

@@ -30,10 +30,10 @@ TUNING = _Tuning()
 
 
 @dataclass(frozen=True)
-class PersoLinear(Dada):
+class DadaLinear(Dada):
     """Personal linear models on the same graph: dense messages, no ℓ1 constraint."""
 
-    name: ClassVar[str] = "perso-linear"
+    name: ClassVar[str] = "dada-linear"
     summary: ClassVar[str] = "a linear model for every user, near those of similar users"
     disclosure: ClassVar[Disclosure] = Disclosure(
         sent="its own model, one number per column, with its own loss and degree, to each neighbour and to who asks",

@@ -1,4 +1,4 @@
-"""How many of its rows an agent needs for the Hessian of a Newton step.
+"""The curvature of an agent's rows in a Newton step: how many of them it needs, and how flat they may be.
 
 With m rows for d columns H is off by a share of about √(d/m). Far from the minimum that is as good as all rows. Where
 rows are many it still is near the minimum: a step with an H that is off by ε leaves ε² of the gap, and as long as P
@@ -13,6 +13,8 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, is_sparse
+from coterie.losses import Loss
+from coterie.losses.loss import Step
 from coterie.tuning import Tuning, tuned
 
 MNIST = "measured: MNIST, logistic"
@@ -55,6 +57,20 @@ def next_sample(agent: Agent, every: int, before: float, after: float, foreseen:
 
 def thinned(curvature: FloatArray, every: int) -> FloatArray:
     """One of so many of these numbers, enlarged so that they stand for all; 0 for the others."""
-    some, chosen = np.zeros_like(curvature), curvature[::every]
-    some[::every] = chosen * (len(curvature) / max(len(chosen), 1))
+    some, chosen = np.zeros_like(curvature), curvature[..., ::every]
+    some[..., ::every] = chosen * (curvature.shape[-1] / max(chosen.shape[-1], 1))
     return some
+
+
+def raised(loss: Loss, curvature: FloatArray, floor: Step) -> FloatArray:
+    """ℓ'' with that floor; where it is constant by pieces, only if most of its own rows are below it."""
+    enough: FloatArray = np.maximum(curvature, floor)
+    if by_pieces(loss):
+        few = 2 * np.count_nonzero(curvature < floor, axis=-1, keepdims=True) <= curvature.shape[-1]
+        enough = np.where(few, curvature, enough)
+    return enough
+
+
+def by_pieces(loss: Loss) -> bool:
+    """Whether ℓ'' is constant by pieces."""
+    return loss.conjugate_curvature is not None

@@ -32,10 +32,10 @@ class Along(Protocol):
         """Σ s ℓ after each of these steps."""
 
 
-def bends_at(agent: Agent, scores: FloatArray, y: FloatArray) -> FloatArray:
+def bends_of(agent: Agent, curvature: FloatArray) -> FloatArray:
     """s ℓ'' of its rows; s where none of them is bent."""
-    bends = agent.weighted(agent.loss.curvature(scores, y))
-    return bends if bends.any() else agent.weighted(np.ones(len(y)))
+    bends = agent.weighted(curvature)
+    return np.where(bends.any(axis=-1, keepdims=True), bends, agent.weighted(np.ones(bends.shape)))
 
 
 def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:

@@ -140,6 +140,13 @@ class Network:
     def tree(self, root: int = 0) -> Tree:
         """The breadth-first spanning tree from that root; agents are visited in the order of their numbers."""
         self._check_agent(root)
+        return self._first_tree if root == 0 else self._tree_from(root)
+
+    @cached_property
+    def _first_tree(self) -> Tree:
+        return self._tree_from(0)
+
+    def _tree_from(self, root: int) -> Tree:
         if self.server:
             return Tree(_read_only(np.full(self.agents, -1)), 1, _read_only(np.arange(self.agents)))
         self.check_connected()

@@ -43,7 +43,7 @@ _NOT_SENT = {
 
 
 def candidates(study: Study) -> dict[str, type[Method]]:
-    """The methods that may run: the one that the study names, or those that `auto` can choose from."""
+    """The methods that may run: the one that the study names, or those that `auto` can choose from or change to."""
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
     family = study.make_problem().family
@@ -248,7 +248,8 @@ def _rounds(study: Study) -> list[str]:
     told = candidates(study)
     if study.method != "auto":
         return [f"Sent in every round ({study.method}):", *(f"  - {text}" for text in _told(told[study.method]))]
-    lines = ["Sent in every round, by the method that is chosen when the parties have met, one of:"]
+    later = ", and perhaps by another of them later in the run" if study.messages == "samples" else ""
+    lines = [f"Sent in every round, by the method that is chosen when the parties have met{later}, one of:"]
     return lines + [f"  - {name}: {text}" for name, method in told.items() for text in _told(method)]
 
 

@@ -78,6 +78,8 @@ class Fits:
     """What was done with the columns."""
     sent: dict[str, Any] | None = None
     """The state of a bill: what that cost. A path counts it with its folds."""
+    allowed_later: frozenset[str] | set[str] = frozenset()
+    """The methods that they allow "auto" to change to."""
 
     @staticmethod
     def begin(session: Session, table: Table, say: Say, watch: Watch, stop_wished: Callable[[], bool]) -> Fits:
@@ -89,13 +91,13 @@ class Fits:
         ready = prepare_own(session, common)
         table, parts = ready.table, ready.parts
         say(f"{table.n} rows here, {sum(part.columns for part in parts)} columns at all parties")
-        allowed = agree_on_methods(session, parts, ready.held)
+        allowed, later = agree_on_methods(session, parts, ready.held)
         digests = session.all_gather(commitment(own, study, table), "digests", str)
         people = tuple(
             Participant(part.name, part.rows, part.columns, held) for part, held in zip(parts, digests, strict=True)
         )
         known = ready.classes, people, allowed, ready.account
-        return Fits(session, table, parts, *known, say, watch, stop_wished, ready.prepared, ready.sent)
+        return Fits(session, table, parts, *known, say, watch, stop_wished, ready.prepared, ready.sent, later)
 
     def transport(self) -> Driver:
         """What carries one fit, or what is asked beside it: new masks, a new bill, the same account."""
@@ -142,6 +144,7 @@ class Fits:
             seed=study.seed,
             classes=self.classes,
             allowed=self.allowed,
+            allowed_later=self.allowed_later,
             secure_sums=study.has_secure_sums,
             prepare=None if (recipes := study.make_preparation()) is None else recipes.settings(),
         )
@@ -155,7 +158,9 @@ class Fits:
         warm = None if before is None else [replace(self.point(agent, before), kept=before.kept)]
         sent = self.sent if not called and study.path is None else None
         how = {"checkpoint": saved, "warm": warm, "watch": self.watch, "stop_wished": self.stop_wished, "sent": sent}
-        outcome = run([agent], setup.steps, transport, limits, **how)  # type: ignore[arg-type]
+        outcome = run([agent], setup.running, transport, limits, **how)  # type: ignore[arg-type]
+        if outcome.change is not None and not called:
+            self.say(outcome.change.because)
         if outcome.error is None:
             outcome = self.compared(transport, outcome, saved)
         # Split by features, the coefficients of its own columns and what they add to the intercept.

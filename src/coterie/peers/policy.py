@@ -117,32 +117,45 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         return share * sum(_held(part) for part in (parts if masked else [parts[me]]))
 
     def allows(
-        self, study: Study, parts: Sequence[TableSummary], me: int, held: Sequence[TableSummary] | None = None
+        self,
+        study: Study,
+        parts: Sequence[TableSummary],
+        me: int,
+        held: Sequence[TableSummary] | None = None,
+        later: bool = False,
     ) -> dict[str, str]:
-        """Every method that may run, with what forbids it, or nothing; `held`: before columns were prepared."""
+        """Every method that may run, with what forbids it, or nothing; `held`: before columns were prepared.
+
+        `later`: after another one that may, whichever it is.
+        """
         problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
         if labels := sorted({label for part in parts for label in part.classes}):
             problem = problem.with_classes(np.array(labels))
         general = self.objection(study, parts[me].rows)  # once more: rows were matched
         allowance = self.allowance(study, held or parts, me)
 
-        def objection(name: str, method: type[Method]) -> str:
-            if general is not None:
-                return general
-            if forbidden := self._forbids(name):
-                return forbidden
-            if math.isinf(allowance):
-                return ""
+        def numbers(method: type[Method]) -> float:
             plan = method.outlook(problem, sizes) or first_order(problem, sizes)
             said = plan.rounds * (plan.scalars if study.split == "samples" else sizes.rows)
             if study.path is not None:
                 said *= (study.path.cv + 1) * (1 if method.keeps_sums else study.path.points)
             if study.chooses:
                 said *= FITS
-            said += _of_inference(study, problem, sizes.columns)
+            return said + _of_inference(study, problem, sizes.columns)
+
+        def objection(name: str, before: float = 0.0) -> str:
+            if general is not None:
+                return general
+            if forbidden := self._forbids(name):
+                return forbidden
+            said = before if math.isinf(allowance) else before + numbers(METHODS[name])
             return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
 
-        return {name: objection(name, method) for name, method in candidates(study).items()}
+        found = {name: objection(name) for name in candidates(study)}
+        if not later:
+            return found
+        before = max((numbers(METHODS[name]) for name, why in found.items() if not why), default=0.0)
+        return {name: objection(name, before) for name in found}
 
 
 class Account:
@@ -173,16 +186,18 @@ def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
 
 def agree_on_methods(
     session: Session, parts: Sequence[TableSummary], held: Sequence[TableSummary] | None = None
-) -> set[str]:
-    """The methods that all policies allow."""
-    found = session.own.policy.allows(session.study, parts, session.me, held)
-    told = session.all_gather([name for name, objection in found.items() if not objection], "allowed", list[str])
+) -> tuple[set[str], set[str]]:
+    """The methods that all policies allow, and those that may follow another one."""
+    found, after = (session.own.policy.allows(session.study, parts, session.me, held, later) for later in (False, True))
+    mine = tuple([name for name, objection in which.items() if not objection] for which in (found, after))
+    heard = session.all_gather(mine, "allowed", tuple[list[str], list[str]])
+    told = [one for one, _ in heard]
     _refuse(session, [bool(one) for one in told], "; ".join(dict.fromkeys(found.values())))
     common = set.intersection(*map(set, told))
     if not common:
         each = "; ".join(f"{name} allows {', '.join(one)}" for name, one in zip(session.study.names, told, strict=True))
         raise Refused(f"no method is allowed by all policies: {each}.")
-    return common
+    return common, set.intersection(*(set(later) for _, later in heard))
 
 
 def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:

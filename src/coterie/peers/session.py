@@ -21,7 +21,7 @@ from coterie.agent import Agent
 from coterie.arrays import is_sparse
 from coterie.bill import Bill
 from coterie.data import Table
-from coterie.data.summary import TableSummary, check_together, in_common_shape
+from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -46,6 +46,8 @@ Say = Callable[[str], None]
 
 MET = "all neighbours are connected"
 MOST_CLASSES = 10_000
+LINGER_SECONDS = 10.0
+"""Who leaves with a reason waits so long, and no longer than a deadline, for neighbours that are still on their way."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ def leave(links: GrpcMesh, error: BaseException) -> None:
     lost = error.party if isinstance(error, PartyLost) and not protocol else ""
     by_hand = "it was stopped by hand" if isinstance(error, KeyboardInterrupt) else type(error).__name__
     reason = str(getattr(error, "told", error)) if isinstance(error, CoterieError) else by_hand
-    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "")
+    linger = LINGER_SECONDS if isinstance(error, CoterieError) else 0.0
+    links.close(reason, lost, Status.PROTOCOL_ERROR if protocol else "", linger)
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -177,7 +180,7 @@ def prepare_table(
     parts = summaries(session, table, classification=bool(family.classification(problem)))
     check_together(parts, split)
     classes = family.classes(problem, {label for part in parts for label in part.classes})
-    table = family.encode(in_common_shape(table, parts, split), problem, classes)
+    table = family.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
     finest = np.float32 if all(part.single for part in parts) else np.float64
     X, y = table.X.astype(finest, copy=False), table.y
     if y is not None and y.dtype.kind == "f":

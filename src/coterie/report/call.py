@@ -23,7 +23,11 @@ NAMED_PARTIES = 3
 def solve_call(result: Result) -> str:
     """Python that repeats the run, given `data`, a list with one table or (X, y) per participant."""
     settings, problem = result.certificate.settings, result.model.problem
-    method = dict(settings["method"])
+    method = {"method": settings["method"]["name"], **settings["method"], "acceleration": settings["acceleration"]}
+    del method["name"]
+    if "changed" in settings:
+        # "auto" chose and changed: what was asked for takes the same way.
+        method = {name: value for name, value in settings["changed"]["asked"].items() if value is not None}
     limits = {name: value for name, value in settings["limits"].items() if value is not None}
     lines = [
         "import coterie as co",
@@ -35,7 +39,7 @@ def solve_call(result: Result) -> str:
         "    data,",
         *_arguments({"split": settings["split"]}),
         f"    network={_network(result.network, settings['split'], settings['seed'])},",
-        *_arguments({"method": method.pop("name"), **method, "acceleration": settings["acceleration"]}),
+        *_arguments(method),
         *_arguments({**limits, "seed": settings["seed"], **_recipes(settings)}),
         ")",
     ]

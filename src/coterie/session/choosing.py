@@ -311,12 +311,12 @@ def boosted_candidates(
 ) -> Tried:
     """The one with most right answers: the linear model, or a boosted one, or linear ones near similar users'."""
     learning = {name: how[name] for name in ("network", "sample", "alternations") if name in how}
-    steps = {name: how[name] for name in ("local_steps",) if name in how}
+    steps, start = ({name: how[name] for name in (wanted,) if name in how} for wanted in ("local_steps", "begin"))
     entries: dict[str, Callable[[], Candidate]] = {
         "global": lambda: Candidate("global", problem, {"method": "global"}),
         "local": lambda: Candidate("local", problem, {"method": "local", **steps}),
-        "dada": lambda: Candidate("dada", problem, {"method": "dada", **steps, **learning}),
-        "dada-linear": lambda: Candidate("dada-linear", problem, {"method": "perso-linear", **learning}),
+        "dada": lambda: Candidate("dada", problem, {"method": "dada", **steps, **learning, **start}),
+        "dada-linear": lambda: Candidate("dada-linear", problem, {"method": "dada-linear", **learning}),
     }
     best, whole, far = linear, [linear], list[float]()
     for name, make in entries.items():

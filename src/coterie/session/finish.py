@@ -12,14 +12,16 @@ from coterie.agent import Agent, Facts
 from coterie.certificate import Bound, Certificate, Participant, Point, certify
 from coterie.families import family_of
 from coterie.result import History, Result
-from coterie.rounds import Outcome, Transport, introduced
+from coterie.rounds import Outcome, introduced
 from coterie.session.setup import Setup
+from coterie.steps import Transport
 
 
 def finish(
     setup: Setup, outcome: Outcome, model: Any, members: Sequence[Agent], people: tuple[Participant, ...]
 ) -> Result:
     """The result of a run for the agents that are here: their duals are the certificate's witness."""
+    setup = setup.changed(outcome.change)
     held = {agent.index: point.v for agent, point in zip(members, outcome.points, strict=True)}
     certificate = Certificate.of(
         outcome.bound,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from numbers import Real
 from typing import Any
@@ -22,13 +22,30 @@ from coterie.errors import InvalidData, InvalidProblem, did_you_mean
 from coterie.families import Classes, family_of
 from coterie.methods import METHODS, Method
 from coterie.methods import method as find_method
-from coterie.methods.costs import LINK, MEMORY, Link, Sizes
+from coterie.methods.costs import LINK, MEMORY, Link, Sizes, expected
 from coterie.networks import Network, star
 from coterie.networks import network as find_network
 from coterie.personal import LEARNED
 from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.steps import Steps
+from coterie.switching import Candidate, Change, Switching
+
+AUTO = "auto"
+ROWS = ("samples", "linear", False)
+"""Of methods that "auto" may change: split, family, and that no agent speaks alone."""
+
+
+@dataclass(frozen=True)
+class Auto:
+    """Where "auto" chose the method: what it may be changed to."""
+
+    switching: Switching
+    other: Method
+    asked: dict[str, Any]
+    """What the caller said of the method."""
+    changed: dict[str, Any] | None = None
+    """If it was changed, from what, and when."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +66,32 @@ class Setup:
     secure_sums: bool = False
     prepare: dict[str, Any] | None = None
     """The recipes of a preparation."""
+    auto: Auto | None = None
+    """If "auto" chose the method, and may change it."""
+
+    @property
+    def running(self) -> Steps | Switching:
+        """What a run is told."""
+        return self.steps if self.auto is None else self.auto.switching
+
+    def changed(self, change: Change | None) -> Setup:
+        """What became of it: the same with the method that it was changed to."""
+        if self.auto is None or change is None:
+            return self
+        after = {"from": self.method.settings(), "after": change.after, "asked": self.auto.asked}
+        explanation = f"{self.explanation} {change.because}"
+        other, steps = self.auto.other, self.auto.switching.other.steps
+        return replace(self, method=other, steps=steps, explanation=explanation, auto=replace(self.auto, changed=after))
 
     @property
     def carrying(self) -> Network:
         """What the messages travel on."""
         return _around_a_server(self.graph.agents) if family_of(self.problem).graph_is_data else self.graph
+
+    @property
+    def network(self) -> str:
+        """The graph in words."""
+        return repr(self.graph) if family_of(self.problem).graph_is_data else self.graph.describe()
 
     def settings(self) -> dict[str, Any]:
         """What certificates say of the run."""
@@ -63,7 +101,7 @@ class Setup:
             "acceleration": "none" if self.steps is self.method else type(self.steps).__name__.lower(),
             "split": self.split,
             "partition": self.partition,
-            "network": repr(self.graph) if family_of(self.problem).graph_is_data else self.graph.describe(),
+            "network": self.network,
             "network_digest": digest(self.graph.weights),
             "seed": self.seed,
             "limits": asdict(self.limits),
@@ -71,11 +109,18 @@ class Setup:
             **({"proved_by": "the party with the labels, alone"} if self.method.moves_columns else {}),
             **({"secure_sums": True} if self.secure_sums else {}),
             **({"prepare": self.prepare} if self.prepare is not None else {}),
+            **({"changed": self.auto.changed} if self.auto is not None and self.auto.changed is not None else {}),
         }
 
     def identity(self, *others: str | None) -> str:
-        """What a checkpoint is known by: the settings without the limits, and digests of all else."""
-        return digest(json.dumps({**self.settings(), "limits": None}, sort_keys=True), *others)
+        """What a checkpoint is known by: the settings without the limits, and digests of all else.
+
+        The method is the one that was asked for: where "auto" may change it, all that it may become.
+        """
+        settings = {**self.settings(), "limits": None}
+        if self.auto is not None:
+            settings["method"] = {"name": AUTO, "candidates": [self.method.settings(), self.auto.other.settings()]}
+        return digest(json.dumps(settings, sort_keys=True), *others)
 
 
 def set_up(
@@ -93,6 +138,7 @@ def set_up(
     classes: Classes,
     partition: list[list[int]] | None = None,
     allowed: Container[str] | None = None,
+    allowed_later: Container[str] | None = None,
     known: Sequence[str] = (),
     secure_sums: bool = False,
     prepare: dict[str, Any] | None = None,
@@ -100,7 +146,8 @@ def set_up(
     """Choose and check the method, and fit problem and network to it and to the data.
 
     `for_data` makes of a problem one for this data (see `Family.for_tables`), `allowed` are the names of methods that
-    "auto" may choose from, and `known` are names of settings, for who mistypes one.
+    "auto" may choose from, `allowed_later` of those that it may change to, and `known` are names of settings, for who
+    mistypes one.
     """
     family = family_of(problem)
     problem = problem.with_classes(classes)
@@ -116,7 +163,11 @@ def set_up(
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
     if secure_sums and graph.agents == 2:
         explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
-    told = explanation, secure_sums, prepare
+    auto = None
+    if method == AUTO:
+        others = liked_methods(options, problem, split, graph, sizes, acceleration, allowed, secure_sums)
+        auto = _another(chosen, steps, others, options, problem, graph, sizes, acceleration, allowed_later)
+    told = explanation, secure_sums, prepare, auto
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, *told)
 
 
@@ -254,29 +305,11 @@ def choose_method(
     secure_sums: bool = False,
 ) -> tuple[Method, str]:
     """The method, and a sentence that says which one and why."""
-    fitting = {
-        known: entry for known, entry in METHODS.items() if entry.split == split and entry.family == problem.family
-    }
+    fitting = _fitting(problem, split)
     explanation = "as asked for"
-    if name == "auto":
-        open_to = {known: entry for known, entry in fitting.items() if allowed is None or known in allowed}
-        able = {known: entry for known, entry in open_to.items() if _accepts(entry, options, acceleration)} or open_to
-        if secure_sums:
-            able = {known: entry for known, entry in able.items() if not entry.one_speaker}
-        scores = {known: entry.score(problem, graph, sizes) for known, entry in able.items()}
-        liked = {known: score for known, score in scores.items() if score is not None}
-        if sizes.on_gpu:
-            there = {known for known in liked if able[known].tensors and able[known].outlook(problem, sizes)}
-            liked = {known: score for known, score in liked.items() if known in there} or liked
-        if not liked and allowed is not None:
-            raise InvalidProblem(
-                f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "
-                "problem. Name one, or change a policy."
-            )
-        if not liked:
-            personal = " There it is a personal one: co.Personal(beta=10)." if split == "users" else ""
-            raise InvalidProblem(f"there is no method for this problem on data split by {split}.{personal}")
-        name = max(liked, key=lambda known: liked[known][0])
+    if name == AUTO:
+        liked = liked_methods(options, problem, split, graph, sizes, acceleration, allowed, secure_sums)
+        name = next(iter(liked))
         explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:
         raise InvalidProblem(
@@ -303,6 +336,88 @@ def choose_method(
             "another method, or leave secure sums out."
         )
     return chosen, f"Method {chosen.name} ({chosen.summary}), {explanation}."
+
+
+def liked_methods(
+    options: dict[str, Any],
+    problem: Problem,
+    split: str,
+    graph: Network,
+    sizes: Sizes,
+    acceleration: str = AUTO,
+    allowed: Container[str] | None = None,
+    secure_sums: bool = False,
+) -> dict[str, tuple[float, str]]:
+    """The methods that "auto" may choose, the best first: how well each fits, and why."""
+    open_to = {name: one for name, one in _fitting(problem, split).items() if allowed is None or name in allowed}
+    able = {name: one for name, one in open_to.items() if _accepts(one, options, acceleration)} or open_to
+    if secure_sums:
+        able = {name: one for name, one in able.items() if not one.one_speaker}
+    scores = {name: one.score(problem, graph, sizes) for name, one in able.items()}
+    liked = {name: score for name, score in scores.items() if score is not None}
+    if sizes.on_gpu:
+        there = {name for name in liked if able[name].tensors and able[name].outlook(problem, sizes)}
+        liked = {name: score for name, score in liked.items() if name in there} or liked
+    if not liked and allowed is not None:
+        raise InvalidProblem(
+            f"of the methods that all policies allow ({', '.join(open_to)}), none is for method = 'auto' on this "
+            "problem. Name one, or change a policy."
+        )
+    if not liked:
+        personal = " There it is a personal one: co.Personal(beta=10)." if split == "users" else ""
+        raise InvalidProblem(f"there is no method for this problem on data split by {split}.{personal}")
+    return dict(sorted(liked.items(), key=lambda item: -item[1][0]))
+
+
+def _another(
+    chosen: Method,
+    steps: Steps,
+    liked: dict[str, tuple[float, str]],
+    options: dict[str, Any],
+    problem: Problem,
+    graph: Network,
+    sizes: Sizes,
+    acceleration: str,
+    allowed: Container[str] | None,
+) -> Auto | None:
+    """What "auto" may change to: another method for rows that takes this problem as it is, if there is one.
+
+    It is the cheapest, unless one of few rounds costs not much more than the first: where the first takes more rounds
+    than expected, because columns are correlated, so do all that know slopes only.
+    """
+
+    def candidate(one: Method, steps: Steps) -> Candidate:
+        outlook = type(one).outlook(problem, sizes)
+        return Candidate(one.name, steps, *expected(problem, graph, sizes, outlook, liked[one.name][0]))
+
+    def suits(name: str) -> bool:
+        # Turns of one agent after the other are no rounds as the costs count them.
+        one = METHODS[name]
+        return (allowed is None or name in allowed) and (one.split, one.family, one.one_speaker) == ROWS
+
+    if chosen.name not in liked or (chosen.split, chosen.family, chosen.one_speaker) != ROWS:
+        return None
+    first, others = candidate(chosen, steps), dict[str, tuple[Method, Candidate]]()
+    for name in liked:
+        if name == chosen.name or not suits(name) or not _accepts(METHODS[name], options, acceleration):
+            continue
+        other, same = find_method(name, **options).adapted(problem)
+        try:
+            other.check(problem, graph)
+        except InvalidProblem:
+            continue
+        if same is problem:
+            others[name] = other, candidate(other, accelerated(other, acceleration, other.accelerated(problem)))
+    if not others:
+        return None
+    other, later = min(others.values(), key=lambda both: both[1].after(first))
+    known = sizes.link.latency, sizes.link.bandwidth
+    asked = {"method": AUTO, **options, "acceleration": acceleration, "link": None if sizes.link.memory else [*known]}
+    return Auto(Switching(first, later, known), other, asked)
+
+
+def _fitting(problem: Problem, split: str) -> dict[str, type[Method]]:
+    return {name: one for name, one in METHODS.items() if (one.split, one.family) == (split, problem.family)}
 
 
 def _accepts(entry: type[Method], options: dict[str, Any], acceleration: str) -> bool:

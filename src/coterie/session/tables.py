@@ -11,13 +11,14 @@ from typing import Any
 from coterie.arrays import is_tensor
 from coterie.data import Table, read
 from coterie.data import split as split_table
+from coterie.data.leaves import begin_to_compile
 from coterie.data.prepared import Prepared
 from coterie.data.read import values_of
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import Classes, Family, family_of
-from coterie.families.family import by_rows, on_one_kind_of_device, on_the_host
+from coterie.families.family import by_rows, can_stay, on_the_host
 from coterie.methods import Method
 from coterie.problem import Problem
 
@@ -162,9 +163,11 @@ def prepare_tables(
     family = family_of(problem)
     for table in tables:
         family.check_beside(table)
-    stay = tensors and family.name == "linear" and split == "samples" and on_one_kind_of_device(tables)
-    if not stay and family.name != "low-rank":
+    fits = family.name == "low-rank" or (tensors and family.name == "linear" and split == "samples")
+    if not fits or not can_stay(tables):
         tables = on_the_host(tables)
+    for table in tables:
+        begin_to_compile(table.X)
     return family.prepare(tables, problem, split)
 
 

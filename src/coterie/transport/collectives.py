@@ -16,12 +16,13 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, cast
 
 import numpy as np
 
 from coterie.arrays import FloatArray, Matrix, sealed
 from coterie.errors import NumericalError
+from coterie.kernels.message_sums import add_in_order, add_upwards
 from coterie.networks import Network
 from coterie.transport.layout import Layout
 from coterie.transport.links import Stop, Tag
@@ -122,16 +123,30 @@ class Collectives(ABC):
 
     # -- sums in the order that all transports keep -------------------------------------------------------------------
 
-    def _in_order(self, messages: Sequence[FloatArray]) -> FloatArray:
+    def _in_order(self, messages: Sequence[FloatArray] | FloatArray) -> FloatArray:
         """The sum of everybody's messages, in a new array."""
         if isinstance(self.sums, ExactSums):
-            return self.sums.at_once(messages)
+            return self.sums.at_once(list(messages))
+        if isinstance(messages, np.ndarray):
+            return self._sum_of_rows(messages)
         if not self.network.server:
             return self._tree_sum(messages)
         # The server adds in the order of the agents.
         total = messages[0].copy() if len(messages) == 1 else messages[0] + messages[1]
         for message in messages[2:]:
             total += message
+        return total
+
+    def _sum_of_rows(self, messages: FloatArray) -> FloatArray:
+        """The same additions in the same order, for many agents at once."""
+        total: FloatArray
+        if self.network.server:
+            total = messages[0].copy()
+            cast(Any, add_in_order)(messages[1:], total)
+        else:
+            partial = messages.copy()
+            cast(Any, add_upwards)(partial, *np.array(self._upwards, np.intp).reshape(-1, 2).T)
+            total = partial[self._root].copy()
         return total
 
     def _tree_sum(self, messages: Sequence[FloatArray]) -> FloatArray:

@@ -36,6 +36,7 @@ ASKED, DONE, FAILED = 0.0, 1.0, 2.0
 CARD = 4
 """An answer begins with so many numbers."""
 LONGEST_NOTE = 8
+"""A note is no longer than this, or than what its receiver publishes itself."""
 WORDS = ("Ask", "Exchange")
 """What gossip is billed under."""
 
@@ -68,7 +69,7 @@ class BetweenProcesses(Gossip):
             head = np.array(numbers[start : start + 3])
             sender, receiver, length = _whole(head) if head.size == 3 else (-1, -1, 0)
             start += 3 + length
-            whole = 0 < length <= LONGEST_NOTE and start <= len(numbers)
+            whole = 0 < length <= max(LONGEST_NOTE, self._board.shape[1]) and start <= len(numbers)
             if not (whole and self._lives(sender, process) and self._lives(receiver, self.process)):
                 raise ProtocolError(f"{self._called(process)} sent a note in the name of others, or to others.")
             note = tuple(numbers[start - length : start])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from coterie.transport.links import Stop
 from coterie.transport.point_to_point import PointToPoint
 from coterie.transport.real_time_gossip import RealTimeGossip
 from coterie.transport.sums import sums_of
-from coterie.words import Ask, Exchange, Mix, Publication, Sum, Talk, Word
+from coterie.words import Ask, Exchange, IndexArray, Mix, Publication, Sum, Talk, Word
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ class Account(Protocol):
 
 
 class Driver:
-    """Answers the words of the agents of this process, together with the other processes; see `rounds.Transport`."""
+    """Answers the words of the agents of this process, together with the other processes; see `steps.Transport`."""
 
     def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None, *, secure_sums: bool = False):
         """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
@@ -64,15 +65,55 @@ class Driver:
 
     def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
         """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
-        # Of many agents, Python would look for garbage among all that they hold, again and again, in vain.
+        with self._without_collection():
+            return self.converse([step(*row) for row in rows], purpose)
+
+    @contextmanager
+    def _without_collection(self) -> Iterator[None]:
+        """Of many agents, Python would look for garbage among all that they hold, again and again, in vain."""
         pause = len(self.here) >= MANY and gc.isenabled()
         if pause:
             gc.disable()
         try:
-            return self.converse([step(*row) for row in rows], purpose)
+            yield
         finally:
             if pause:
                 gc.enable()
+
+    def confer(self, talks: Sequence[Talk[T]], places: Sequence[IndexArray], purpose: str) -> list[T]:
+        """Run conversations of sums to their end, each of which speaks for the agents at these places of `here`.
+
+        Who speaks for several says a row for each of them, and all hear the same total.
+        """
+        reply: FloatArray | None = None
+        try:
+            with self._without_collection():
+                while True:
+                    said = [_sent((talk, reply)) for talk in talks]
+                    if silent := [int(place[0]) for (ended, _), place in zip(said, places, strict=True) if ended]:
+                        if len(silent) < len(said):
+                            raise self._disagreement([word for ended, word in said if not ended], silent)
+                        return [end for _, end in said]
+                    words = [word for _, word in said]
+                    if other := next((word for word in words if type(word) is not Sum), None):
+                        raise ProtocolError(f"agents that speak as one said {_name(other)}; they can only Sum.")
+                    rows: Any = self._by_agents([word.x for word in words], places)
+                    reply = self._total(rows if self.one_process else list(rows), purpose)
+        except self.collectives.failures as error:
+            self.collectives.explain(error)
+
+    def _by_agents(self, parts: Sequence[FloatArray], places: Sequence[IndexArray]) -> FloatArray:
+        """A row for each agent of this process."""
+        first = parts[0]
+        if len(parts) == 1:
+            return np.ascontiguousarray(first.reshape(len(places[0]), -1))
+        for part, place in zip(parts, places, strict=True):
+            if part.shape[-1:] != first.shape[-1:] or part.dtype != first.dtype:
+                raise self._misfit("Sum", first[-1:], part[-1:], self.here[place[0]])
+        rows: FloatArray = np.empty((len(self.here), first.shape[-1]), first.dtype)
+        for part, place in zip(parts, places, strict=True):
+            rows[place] = part
+        return rows
 
     def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
         """Run the conversations of the agents of this process to their end, step by step; what each came to."""
@@ -178,7 +219,7 @@ class Driver:
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """Gossip in real time from one round to another; see `rounds.Transport`."""
+        """Gossip in real time from one round to another; see `steps.Transport`."""
         gossip = self._gossiping()
         assert isinstance(gossip, RealTimeGossip), "only with a pace do clocks run in real time"
         states, reached = gossip.stretch(agents, states, steps, span, stop_reason)
@@ -206,13 +247,16 @@ class Driver:
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         messages = [word.x for word in words]
         self._same_shape("Sum", messages)
+        return [self._total(messages, purpose)] * len(words)
+
+    def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
+        """The sum of everybody's messages, of which those of the agents here may be the rows of one array."""
         self._check("Sum", messages)
         self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
         self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype), total.itemsize)
-        sealed(total)
-        return [total] * len(words)
+        return sealed(total)
 
     def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
         self._needs_edges("Mix")
@@ -275,10 +319,13 @@ class Driver:
         for message in messages:
             if message is not first and (message.shape != shape or message.dtype != dtype):
                 agent = next(agent for agent, x in zip(self.here, messages, strict=True) if x is message)
-                raise ProtocolError(
-                    f"{word}: {self.names[self.here[0]]} sent {dtype}{shape} and {self.names[agent]} sent "
-                    f"{message.dtype}{message.shape} at the same step."
-                )
+                raise self._misfit(word, first, message, agent)
+
+    def _misfit(self, word: str, first: FloatArray, message: FloatArray, agent: int) -> ProtocolError:
+        return ProtocolError(
+            f"{word}: {self.names[self.here[0]]} sent {first.dtype}{first.shape} and {self.names[agent]} sent "
+            f"{message.dtype}{message.shape} at the same step."
+        )
 
     def _same_rule(self, words: Sequence[Mix]) -> str | Matrix:
         rule = words[0].rule
@@ -297,6 +344,8 @@ class Driver:
 
     def _fits(self, messages: Sequence[FloatArray]) -> None:
         """Refuse to say what a secure sum cannot hold."""
+        if not self.collectives.sums.exact:
+            return
         for agent, message in zip(self.here, messages, strict=True):
             if (place := self.collectives.sums.misfit(message)) < 0:
                 continue

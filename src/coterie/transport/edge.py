@@ -30,6 +30,8 @@ WINDOW = 64 * 2**20
 OVERHEAD = 256
 """Bytes that a message takes beside its numbers."""
 ROOM_SECONDS = 0.05
+SETTLE_SECONDS = 5.0
+"""So long, and no longer than a deadline, a neighbour may take to hear why this process leaves."""
 
 Line: TypeAlias = "SimpleQueue[bytes | None]"
 """Frames on their way into a connection; None ends it."""
@@ -89,6 +91,7 @@ class Edge:
         self.outdated: set[str] = set()
         """Processes of this party whose place another one took."""
         self._latest = ""
+        self._hellos = 0
         self._room = threading.Condition()
         self.forget()
 
@@ -333,12 +336,33 @@ class Edge:
             raise self._lost()
         return False
 
-    def settle(self, until: float) -> None:
-        """Until the other side has heard everything, or has left itself, or it takes too long."""
-        while self._kept and self._greeted.is_set() and not self.left and time.monotonic() < until:
-            if self.silence > self.mesh.deadline:
+    def linger(self, until: float) -> None:
+        """Until the other side has come, or cannot come any more, or it takes too long."""
+        while not self._greeted.is_set() and self._failure is None and self._time_left() > 0:
+            if time.monotonic() >= until:
                 return
             time.sleep(0.002)
+
+    def settle(self, until: float) -> None:
+        """Until the other side has heard everything, or has left itself, or it takes too long."""
+
+        def unheard() -> bool:
+            spoken_with = self._greeted.is_set() and not self.left and self.silence <= self.mesh.deadline
+            return self._hellos > 0 or (bool(self._kept) and spoken_with)
+
+        while unheard() and time.monotonic() < until:
+            time.sleep(0.002)
+
+    @contextlib.contextmanager
+    def answering_hello(self) -> Iterator[None]:
+        """While a hello is answered: who leaves in the meantime waits until the other side has the answer."""
+        with self._lock:
+            self._hellos += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._hellos -= 1
 
     def _time_left(self) -> float:
         s = self.mesh

@@ -267,6 +267,7 @@ class Gossip:
                 self._immediate and publication.x is self._publications[receiver].x
             ):
                 self._put_up(receiver, publication)
+                self._bodies[receiver] += publication.changed > 0
 
     def holds(self, who: int, peer: int) -> bool:
         """Whether that agent has the peer's newest vector already."""

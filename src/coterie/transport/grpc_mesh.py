@@ -40,7 +40,7 @@ import numpy as np
 
 from coterie.arrays import FloatArray, sealed
 from coterie.errors import InvalidInput, MissingExtra, PartyLost, ProtocolError
-from coterie.transport.edge import Edge, Line, Mesh, printable
+from coterie.transport.edge import SETTLE_SECONDS, Edge, Line, Mesh, printable
 from coterie.transport.frames import LARGEST, Header, Kind, decode, encode
 from coterie.transport.gate import Gate
 from coterie.transport.links import Stop, Tag
@@ -142,8 +142,7 @@ class GrpcMesh(Mesh):
     def connect(self, addresses: Sequence[str]) -> None:
         """Begin to dial neighbours, in the background; `send` and `receive` need not wait."""
         address = addresses[self.me] if isinstance(self.security, MutualTLS) else ""
-        elsewhere = address not in ("", self.address)
-        if elsewhere and self._is_oneself(address) is False:
+        if address not in ("", self.address) and self._is_oneself(address) is False:
             return
         for edge in self._edges.values():
             edge.last_heard = time.monotonic()
@@ -166,8 +165,7 @@ class GrpcMesh(Mesh):
             raise InvalidInput(
                 f"a message of {message.nbytes} bytes; at most {self.largest} are accepted: raise largest=."
             )
-        edge = self._edge(to)
-        edge.wait_for_room()
+        (edge := self._edge(to)).wait_for_room()
         edge.post(Kind.MESSAGE, message, tag)
 
     def receive(self, source: int, tag: Tag) -> FloatArray:
@@ -196,19 +194,20 @@ class GrpcMesh(Mesh):
             return self.published.get(agent)
         return self._edge(process).ask(agent, patience)
 
-    def close(self, reason: str = "", lost: str = "", status: str = "") -> None:
+    def close(self, reason: str = "", lost: str = "", status: str = "", linger: float = 0.0) -> None:
         """Leave, with a reason if it is not the end of the run; `lost` is the party that fell silent, if one did.
 
-        With the `status` of a protocol error all others end with that one, and not as if a party were lost.
+        With the `status` of a protocol error all others end with that one, and not as if a party were lost. A neighbour
+        that has not come yet may do so, and hear the reason, for `linger` seconds.
         """
         if self._closing.is_set():
             return
-        tag = Tag(status, 0, lost[:80])
         for edge in self._edges.values():
-            edge.post(Kind.LEAVE, np.empty(0), tag, note=reason[:1000])
-        until = time.monotonic() + min(self.deadline, 5.0)
-        for edge in self._edges.values():
-            edge.settle(until)
+            edge.post(Kind.LEAVE, np.empty(0), Tag(status, 0, lost[:80]), note=reason[:1000])
+        for wait, seconds in ((Edge.linger, linger), (Edge.settle, SETTLE_SECONDS)):
+            until = time.monotonic() + min(self.deadline, seconds)
+            for edge in self._edges.values():
+                wait(edge, until)
         self._closing.set()
         for edge in self._edges.values():
             edge.hang_up()
@@ -354,8 +353,7 @@ class GrpcMesh(Mesh):
         """A neighbour dialled: check who it is before anything else, then talk."""
         if isinstance(self.security, MutualTLS):
             # Before a single frame is taken: only neighbours that dial are listened to.
-            callers = {self.me, *self._edges} - self._dials
-            dialling = {server_name(self.name(peer)).encode() for peer in callers}
+            dialling = {server_name(self.name(peer)).encode() for peer in {self.me, *self._edges} - self._dials}
             if dialling.isdisjoint(context.auth_context().get("x509_subject_alternative_name", [])):
                 self.rejected["no neighbour"] += 1
                 refusal = f"{self.name(self.me)} does not expect this caller's TLS certificate."
@@ -370,14 +368,17 @@ class GrpcMesh(Mesh):
             edge = self._who(context, first)
         except ProtocolError as error:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        line: Line = SimpleQueue()
-        try:
-            self._check_hello(edge, first)
-        except ProtocolError:
-            # The other side gets this side's hello too, and so comes to the same conclusion.
-            yield self._hello(edge.heard)
-            return
+        with edge.answering_hello():
+            try:
+                self._check_hello(edge, first)
+            except ProtocolError:
+                # The other side gets this side's hello too, comes to the same conclusion and ends the connection.
+                yield self._hello(edge.heard)
+                with contextlib.suppress(Exception), self._impatience(context.cancel):
+                    next(frames)
+                return
         yield self._hello(edge.heard)
+        line: Line = SimpleQueue()
         edge.attach(line, context.cancel)
         self._pool.submit(self._read, edge, frames, line)
         yield from iter(line.get, None)

@@ -1,0 +1,121 @@
+"""An "auto" run compares its rounds with what was expected, and changes its method once if another is clearly cheaper.
+
+After a share of the rounds that were expected, each certificate says how fast the gap g falls, in logarithms a round,
+since the newest certificate of the first half of all rounds (or since the beginning, where g is one unit), and so how
+many rounds are left until the target ε. What a round costs is known, too: its bits and hops are on the bill.
+
+    left = log(g/ε) · rounds since then / log(g then/g)
+    cost = left · (expected work of a round + its share of what the bill takes on that link)
+
+The run changes if that is more than twice what the other method is expected to cost from its beginning, though it
+begins at the best model and dual so far; once the first method has had all the rounds that were expected, if it is more
+at all, because a gap that falls slower and slower promises too much. Only gaps, rounds and bits enter, never a clock:
+all processes of a run decide alike, on every engine, and so does a run that continues from a snapshot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from coterie.bill import Bill
+from coterie.steps import Steps
+from coterie.tuning import Tuning, tuned
+from coterie.verdict import Record, promised
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    soonest: int = tuned(20, "Before this round nothing is changed: second-order methods are fast in the end, ...")
+    share: float = tuned(0.25, "... nor before this share of the rounds that were expected.", below=1)
+    dear: float = tuned(10.0, "Methods of few rounds are preferred, up to this many times what the first one costs.")
+    clearly: float = tuned(2.0, "By what factor rounds left must cost more, until all expected ones are over.", above=1)
+
+
+TUNING = _Tuning()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method that may run, and what it was expected to take."""
+
+    name: str
+    steps: Steps
+    rounds: float
+    seconds: float
+    """Those of all rounds, as `methods/costs.py` estimates them, ..."""
+    work: float
+    """... and those of them in which agents compute."""
+
+    def after(self, first: Candidate) -> tuple[bool, float]:
+        """By what to choose a method that may follow that one: the smallest is the best."""
+        few, dear = self.rounds < TUNING.soonest, self.seconds > TUNING.dear * first.seconds
+        return not few or dear, self.seconds
+
+
+@dataclass(frozen=True)
+class Change:
+    """That a run went on with another method."""
+
+    name: str
+    """The method now."""
+    after: int
+    """The rounds before it."""
+    because: str
+    """A sentence for people."""
+
+
+@dataclass(frozen=True)
+class Switching:
+    """The methods of an "auto" run."""
+
+    first: Candidate
+    other: Candidate
+    """What it may be changed to."""
+    link: tuple[float, float]
+    """Seconds per hop and bits per second."""
+    asynchronous: ClassVar[bool] = False
+
+    @property
+    def states(self) -> dict[str, tuple[type, ...]]:
+        """By name of the method, the classes of its State."""
+        return {one.name: one.steps.states for one in (self.first, self.other)}
+
+    def written(self, change: Change | None) -> tuple[str, list[Any] | None]:
+        """For a snapshot: which method it is, and the change that led to it."""
+        return (self.first.name, None) if change is None else (change.name, list(vars(change).values()))
+
+    def change(self, history: Sequence[Record], bill: Bill, unit: float, target: float) -> Change | None:
+        """The change that the history asks for, if it does."""
+        first, other, t = self.first, self.other, history[-1].round
+        if t < max(TUNING.soonest, TUNING.share * first.rounds):
+            return None
+        left = _rounds_left(history, unit, target)
+        seconds = left * (first.work / first.rounds + _sending(bill, self.link) / t)
+        if not seconds > (TUNING.clearly if t < first.rounds else 1.0) * other.seconds:
+            return None
+        more = f"about {left:.0f} more rounds, or {seconds:.2g} s" if left < math.inf else "no end of rounds"
+        return Change(
+            other.name,
+            t,
+            f"After {t} rounds it was changed to {other.name}: at this pace {first.name} would have needed {more}, and "
+            f"{other.name} is expected to need {other.seconds:.2g} s.",
+        )
+
+
+def _sending(bill: Bill, link: tuple[float, float]) -> float:
+    """Seconds on that link for all that was sent since the set-up."""
+    before = sum(cost.bits for purpose, cost in bill.per_purpose.items() if purpose in ("preparation", "setup"))
+    return bill.seconds(*link) * (1 - before / max(bill.total.bits, 1))
+
+
+def _rounds_left(history: Sequence[Record], unit: float, target: float) -> float:
+    """How many rounds are left at the pace of the second half of all so far."""
+    now, gap = history[-1].round, promised(history)
+    early = [place for place, record in enumerate(history, 1) if record.round <= now / 2]
+    since, then = (history[early[-1] - 1].round, promised(history[: early[-1]])) if early else (0, unit)
+    if not (math.isfinite(then) and 0 < gap < then and target > 0):
+        return 0.0 if gap <= target else math.inf
+    return max(math.log(gap / target), 0.0) * (now - since) / math.log(then / gap)
