@@ -144,8 +144,7 @@ class FrankWolfe(Method[State]):
         )
         if t % TUNING.compress == 0:
             left, s, right = decomposed(*self._factors(agent, state), 1e-15)
-            nothing = replace(state, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
-            state = replace(nothing, left=left * s, right=right)
+            state = replace(state, left=left * s, right=right, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
             information.reset(state.left, state.right)
         if (beta := (yield from adjusted(agent, information))) is not None:
             state = replace(state, beta=beta)
@@ -348,5 +347,4 @@ def local_pair(agent: Agent, information: Information) -> Pair:
 
 
 def _unit(x: FloatArray) -> FloatArray:
-    size = np.linalg.norm(x)
-    return x / size if size > 0 else x
+    return x / (np.linalg.norm(x) or 1.0)
