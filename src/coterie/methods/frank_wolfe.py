@@ -135,16 +135,12 @@ class FrankWolfe(Method[State]):
         gamma = yield from self._step(agent, information, scale, u, v, t)
         # W^{t+1} = (1 − γ) W^t + γ S                                                               algorithm 2, line 12
         information.move(gamma, scale, u, v)
-        state = replace(
-            state,
-            u=np.column_stack([state.u, u]),
-            v=np.column_stack([state.v, v]),
-            steps=np.append(state.steps, gamma),
-            start=v,
-        )
+        us, vs = np.column_stack([state.u, u]), np.column_stack([state.v, v])
+        state = replace(state, u=us, v=vs, steps=np.append(state.steps, gamma), start=v)
         if t % TUNING.compress == 0:
             left, s, right = decomposed(*self._factors(agent, state), 1e-15)
-            state = replace(state, left=left * s, right=right, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
+            us, vs, steps = us[:, :0], vs[:, :0], state.steps[:0]
+            state = replace(state, left=left * s, right=right, u=us, v=vs, steps=steps)
             information.reset(state.left, state.right)
         if (beta := (yield from adjusted(agent, information))) is not None:
             state = replace(state, beta=beta)
