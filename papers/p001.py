@@ -47,6 +47,8 @@ SETTLED = {"global": 40, "local": 60, OURS: 80}
 """After so many rounds these are not run on: their curves go on level, as the baselines' in the paper."""
 HEAD_START = {LEARNED: ALONE + 10, TUNED: ALONE + 10, KEPT: ALONE + FIRST, LINEAR_LEARNED: ALONE + FIRST}
 """Rounds before models learn together: marks are counted from there, as in the paper."""
+SOLVED = {"(3) solved, β = 1": 1.0, "(3) solved, β = 10": 10.0}
+"""The first graph to its optimum, with the models of Local for that β."""
 LINEAR_PRICES = {"beta": 1000.0, "mu": 0.1}
 """Of perso-linear, which bounds no norm, and has another loss: μ by cross-validation among powers of ten."""
 PROGRAM = {"mu": 0.1, "lam": 0.0125}
@@ -219,12 +221,12 @@ def common_claims(
 
 
 def drawn(numbers: Numbers, axes: Mapping[str, tuple[str, str]], columns: int = 3, log_x: Sequence[str] = ()) -> Figure:
-    """Panels of accuracies: the learned graph as published is dashed or dotted, ours in ink."""
-    from coterie.report.figures import INK, colour
+    """Panels of accuracies: the learned graph as published is dashed or dotted, ours in ink, what solves (3) ochre."""
+    from coterie.report.figures import INK, OCHRE, PURPLE, colour
     from papers.drawing import DASHED, DOTTED, SOLID, panels
 
     return panels(
         numbers, list(axes), axes, columns=columns, log_x=log_x, log_y=False,
-        hue=lambda c: INK if c.label == OURS else colour(c.method),
+        hue=lambda c: {OURS: INK, **dict(zip(SOLVED, (OCHRE, PURPLE), strict=True))}.get(c.label, colour(c.method)),
         stroke=lambda c: {LEARNED: DASHED, LINEAR_LEARNED: DASHED, TUNED: DOTTED, KEPT: DOTTED}.get(c.label, SOLID),
     )  # fmt: skip

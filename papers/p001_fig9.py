@@ -22,6 +22,7 @@ from papers.p001 import (
     PAPER,
     PROGRAM,
     SETTLED,
+    SOLVED,
     TUNED,
     accuracies,
     common_claims,
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 TRAIN, TEST, BITS, SPARSE, GOOD = "training", "test", "test, by bits", "neighbours by λ", "test accuracy by λ"
 NEAR = "the learned graph"
 SHOWN = (FIXED, LEARNED, TUNED, OURS, LINEAR, "local", "global")
-SOLVED = {"(3) solved, β = 1": 1.0, "(3) solved, β = 10": 10.0}
-"""The first graph to its optimum, with the models of Local for that β."""
 EDGE = 1e-6
 """A weight below is none: the optimum is known to rounding only."""
 TENDS = 0.03

@@ -107,7 +107,7 @@ class Figure4(Study):
                 bool(np.all(np.diff(each) < 0)),
                 f"ms per epoch by workers: {listed}",
                 link,
-                cause="size",
+                cause="data",
                 fails_if="one more step of workers does not shorten the epoch.",
             ),
             Claim(
@@ -121,7 +121,7 @@ class Figure4(Study):
                 bool(np.all(np.diff(there) <= 0)),
                 f"F/F(0) after {end:.3g} ms: " + ", ".join(f"{n:g}: {y:.3f}" for n, y in zip(N, there, strict=True)),
                 link,
-                cause="size",
+                cause="data",
                 fails_if="one more step of workers has a larger objective then.",
             ),
         ]
