@@ -153,7 +153,7 @@ def _scale_heights(ax: Axes, curves: Sequence[Curve], floor: float) -> None:
     least, most = max(heights.min(), floor), min(heights.max(), 1e3 * np.median(heights) + 10)
     low, high = math.log10(float(least)), math.log10(float(most))
     ax.set_ylim(10 ** (low - 0.05 * (high - low) - 0.1), 10 ** (high + 0.05 * (high - low) + 0.1))
-    _label_decades(ax.yaxis, high - low, 6)
+    _label_decades(ax.yaxis, high - low, 6 if high - low > 1 else 4)
 
 
 def _label_decades(axis: Axis, decades: float, most: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,12 +16,13 @@ from papers.p001 import (
     CLEAR,
     FIXED,
     HEAD_START,
-    KEPT,
     LEARNED,
     LINEAR,
     METHODS,
     OURS,
     PAPER,
+    PROGRAM,
+    TUNED,
     accuracies,
     common_claims,
     densified,
@@ -35,13 +37,15 @@ if TYPE_CHECKING:
 
 TRAIN, TEST, BITS, ROWS, TEXT = "training", "test", "test, by bits", "by local rows", "test, random columns"
 NEAR = "the learned graph"
-SHOWN = (FIXED, LEARNED, KEPT, OURS, LINEAR, "local", "global")
+SHOWN = (FIXED, LEARNED, TUNED, OURS, LINEAR, "local", "global")
 EARLY = 2
 """The first so many marks are "earlier iterations"."""
 STABLE = 1.25
 """Up to so many times as many neighbours count as as many."""
 RECOVERED = 0.6
 """The share of the learned weights inside clusters from which on the clusters count as recovered; chance is 0.3."""
+WIDTH, LIGHT = 0.1, 1e-5
+"""σ of the true graph, the paper's, and a weight from which on edges may count."""
 CLOSED = 0.03
 """A gap between accuracies that counts as closed."""
 INSIDE = "inside with "
@@ -57,21 +61,19 @@ class Figure1(Study):
     title: ClassVar[str] = "Moons: accuracy, communication, the learned graph (Fig. 1, 2, 3, 7)"
     quick: ClassVar[Mapping[str, Any]] = {
         "marks": (2, 5, 20, 40), "seeds": (0, 1, 2), "text": (), "count": 200, "beta": 10.0, "mu": 1.0, "lam": 1000.0,
-        "lams": (0.1, 1000.0), "seed": 0,
+        "learned": PROGRAM, "lams": (1e-4, 0.0125, 1.0), "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
         "marks": (2, 5, 10, 20, 40, 80, 160), "seeds": (0, 1, 2, 3, 4), "text": (0,), "count": 200, "beta": 10.0,
-        "mu": 1.0, "lam": 1000.0, "lams": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0), "seed": 0,
+        "mu": 1.0, "lam": 1000.0, "learned": PROGRAM, "lams": (1e-4, 0.001, 0.0125, 0.1, 1.0, 10.0), "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
-        "β, μ and λ are what three-fold cross-validation chooses among the paper's for the first graph. Marks are "
-        "rounds of learning together: "
-        "before "
-        "them Local converges, and the first graph is learned from it. Dada learned goes on as printed, 2,000 "
-        "iterations "
-        "of models, then 1,000 of the graph, with steps that suit the curvature; beside it the first graph is kept. "
-        "Columns beyond the moons are zeros, as in the authors' program, and random in the last panel of the larger "
-        "size, as the text has it. Ours tries models on each other's rows."
+        "Dada learned has the μ and λ of the authors' program, which the paper does not print; tuned has those that "
+        "three-fold cross-validation chooses, the paper's protocol (001 tuning). Marks are rounds of learning "
+        "together: before them Local converges, and the first graph is learned from it. Then, as printed, 2,000 "
+        "iterations of models, 1,000 of the graph, with steps that suit the curvature. Columns beyond the moons are "
+        "zeros, as in the authors' program, and random in the last panel of the larger size, as the text has it. Ours "
+        "tries models on each other's rows."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
@@ -96,16 +98,22 @@ class Figure1(Study):
             W = result.model.weights.toarray()
             return float(W[same].sum() / (W.sum() or 1.0))
 
-        for label in (FIXED, LEARNED, KEPT, OURS, "local"):
+        wider = _wider(data)
+        more = fit(wider, FIXED, settings["marks"][-1], settings, settings["seed"])
+        for label in (FIXED, LEARNED, TUNED, OURS, "local"):
             model: Any = ends[label].model
             scores, W = accuracies(ends[label], data), model.weights.toarray()
             means = np.array([scores[rows == size].mean() for size in groups])
             known = {"inside": inside(ends[label]), "truth": truth}
-            if label in (LEARNED, KEPT, OURS):
+            if label == FIXED:
+                known |= {"wider": float((wider.extras["graph"] > 0).sum() / len(rows)), "bits": float(more.bill.bits)}
+            if label in (LEARNED, TUNED, OURS):
                 known["degree"] = float(spearmanr(model.confidence * model.losses, W.sum(axis=1))[0])
-            if label == KEPT:
+            if label == LEARNED:
                 for lam in settings["lams"]:
-                    graph = fit(data, KEPT, HEAD_START[KEPT] + 1, settings, settings["seed"], lam=lam)
+                    graph = fit(
+                        data, LEARNED, HEAD_START[LEARNED] + settings["marks"][-1], settings, settings["seed"], lam=lam
+                    )
                     known[f"λ = {lam:g}"] = float(graph.model.weights.nnz / len(rows))
                     known[f"{INSIDE}λ = {lam:g}"] = inside(graph)
             curves.append(Curve(ROWS, label, METHODS[label][0], groups.astype(float), means, {}, known))
@@ -123,28 +131,28 @@ class Figure1(Study):
         few, many = slice(0, len(rows[FIXED].y) // 3), slice(-(len(rows[FIXED].y) // 3), None)
         gain = {
             label: [float(np.mean(rows[label].y[part] - rows["local"].y[part])) for part in (few, many)]
-            for label in (FIXED, LEARNED, KEPT)
+            for label in (FIXED, LEARNED, TUNED)
         }
         gap = float(np.mean(rows[FIXED].y[many]) - np.mean(rows[FIXED].y[few]))
         alone = [float(np.mean(rows["local"].y[part])) for part in (few, many)]
-        near = {key: value for key, value in rows[KEPT].chosen.items() if key.startswith("λ = ")}
-        within = {key: rows[KEPT].chosen[INSIDE + key] for key in near}
+        near = {key: value for key, value in rows[LEARNED].chosen.items() if key.startswith("λ = ")}
+        within = {key: rows[LEARNED].chosen[INSIDE + key] for key in near}
         budget = float(bits[LINEAR].x[-1])
         quickly = max((y for x, y in zip(bits[FIXED].x, bits[FIXED].y, strict=True) if x <= budget), default=0.0)
         lag = {
             label: [float(np.mean(rows[FIXED].y[part] - rows[label].y[part])) for part in (few, many)]
-            for label in (LEARNED, KEPT)
+            for label in (LEARNED, TUNED)
         }
         why, truth = densified(near_by, test), rows[LEARNED].chosen["truth"]
-        shares = {label: rows[label].chosen["inside"] for label in (LEARNED, KEPT, OURS)}
-        degrees = {label: rows[label].chosen["degree"] for label in (LEARNED, KEPT, OURS)}
+        shares = {label: rows[label].chosen["inside"] for label in (LEARNED, TUNED, OURS)}
+        degrees = {label: rows[label].chosen["degree"] for label in (LEARNED, TUNED, OURS)}
         listed = ", ".join(f"{key}: {value:.1f} ({within[key]:.2f})" for key, value in near.items())
         return [
             *common_claims(train, test, near_by, f"test accuracy with zeros{random}: {ends}", truth),
             Claim(
                 "Dada-Fixed outperforms Dada-Learned.",
                 test[FIXED].last >= test[LEARNED].last + CLEAR,
-                f"{test[FIXED].last:.3f} against {test[LEARNED].last:.3f} ({test[KEPT].last:.3f} with its first graph)",
+                f"{test[FIXED].last:.3f} against {test[LEARNED].last:.3f} ({test[TUNED].last:.3f} tuned)",
                 fails_if=f"its accuracy is not {CLEAR} higher at the end (our threshold).",
             ),
             Claim(
@@ -174,7 +182,7 @@ class Figure1(Study):
             Claim(
                 "The learned graph is very stable with respect to λ.",
                 max(near.values()) <= STABLE * min(near.values()) and min(within.values()) >= RECOVERED,
-                f"neighbours of the first graph (share inside clusters) with {listed}",
+                f"neighbours (share inside clusters) with {listed}",
                 "What is stable is that edges stay inside clusters, not how many there are; the paper says neither "
                 "what "
                 "it compared nor over which λ.",
@@ -201,6 +209,10 @@ class Figure1(Study):
                 bits[FIXED].x[-1] > bits[LINEAR].x[-1],
                 f"{bits[FIXED].x[-1]:.2g} against {bits[LINEAR].x[-1]:.2g} bits after as many rounds; an iteration has "
                 f"Z + log n for each of {truth:.0f} neighbours, and 2DZ",
+                f"Edges are dropped below {datasets.NEGLIGIBLE:g}, and from which weight on one is negligible the "
+                f"paper does not say: with those from {LIGHT:g} on there are {rows[FIXED].chosen['wider']:.0f} "
+                f"neighbours, and Dada sends {rows[FIXED].chosen['bits']:.2g} bits.",
+                cause="unsaid",
                 fails_if="Dada has sent less after as many rounds.",
             ),
             Claim(
@@ -212,9 +224,10 @@ class Figure1(Study):
             Claim(
                 "Dada-Learned outperforms Local especially on small local sets.",
                 gain[LEARNED][0] >= max(gain[LEARNED][1], 0.0) + CLEAR,
-                _by_third(gain[LEARNED], gain[KEPT]),
-                why,
-                cause="settings",
+                _by_third(gain[LEARNED], gain[TUNED]),
+                "It is the first seed's users, and the paper's are not published: after 40, 100 and 160 rounds the "
+                "gain in the smallest third is 0.025, -0.003 and 0.011, in the largest 0.014, 0.018 and 0.014.",
+                cause="data",
                 fails_if=f"its gain in the smallest third is not {CLEAR} above 0 and above that in the largest (our "
                 "threshold).",
             ),
@@ -234,9 +247,10 @@ class Figure1(Study):
             Claim(
                 "Dada-Learned matches Dada-Fixed except on small local sets.",
                 lag[LEARNED][0] > lag[LEARNED][1] and lag[LEARNED][1] <= CLOSED,
-                "behind " + _by_third(lag[LEARNED], lag[KEPT]),
-                why,
-                cause="settings",
+                "behind " + _by_third(lag[LEARNED], lag[TUNED]),
+                "On many rows it is near, and how near is a match the paper does not say: with the first seed it is "
+                f"behind by {lag[LEARNED][1]:.3f} here, 0.037 after 40 rounds, 0.029 after 100 and 0.035 after 160.",
+                cause="unsaid",
                 fails_if=f"it is more than {CLOSED} behind in the largest third (our threshold), or less so in the "
                 "smallest.",
             ),
@@ -250,10 +264,19 @@ class Figure1(Study):
         return drawn(numbers, axes, log_x=(BITS,))
 
 
+def _wider(data: Dataset) -> Dataset:
+    """The same with all edges of the true graph from a lighter weight on."""
+    angles = data.extras["angles"]
+    graph = np.exp((np.cos(angles[:, None] - angles) - 1) / WIDTH)
+    graph[graph < LIGHT] = 0.0
+    np.fill_diagonal(graph, 0.0)
+    return replace(data, extras={**data.extras, "graph": graph})
+
+
 def _by_third(learned: list[float], kept: list[float]) -> str:
     return (
         f"by {learned[0]:.3f} in the smallest third, {learned[1]:.3f} in the largest "
-        f"({kept[0]:.3f} and {kept[1]:.3f} with the first graph kept)"
+        f"({kept[0]:.3f} and {kept[1]:.3f} tuned)"
     )
 
 

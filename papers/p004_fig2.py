@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ERROR = ", top-5 error"
-DRAW = "draw "
+DRAW, SEARCHED = "draw ", "with a line search"
 LOWER = 0.005
 """By how much an error must be lower to count as lower: less is noise with a thousand rows."""
 WELL = 1.1
@@ -34,11 +35,11 @@ class Figure2(Study):
     title: ClassVar[str] = "multinomial logistic regression for three trace norms"
     quick: ClassVar[Mapping[str, Any]] = {
         "n": 600, "d": 40, "classes": 40, "agents": 8, "marks": (10, 50, 100, 200), "sva": (10, 50, 100, 200),
-        "ours": (6,), "radii": (10, 50, 100), "draws": (0, 1, 2), "seed": 0,
+        "ours": (6,), "radii": (10, 50, 100), "draws": (0, 1, 2), "searched": True, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
         "n": 100_000, "d": 1000, "classes": 1000, "agents": 96, "marks": (10, 50, 100, 200), "sva": (10, 50),
-        "ours": (10,), "radii": (10, 50, 100), "draws": (0,), "seed": 0,
+        "ours": (10,), "radii": (10, 50, 100), "draws": (0,), "searched": True, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Step 2/(t + 2), as in the paper; DFW-log has K(t) = 1 + 0.5 log t. Ours chooses its steps, for fewer epochs. "
@@ -62,7 +63,12 @@ class Figure2(Study):
                 # The claim on errors is about the first μ, where one draw would decide it.
                 draws = settings["draws"] if place == 0 and label != OURS else settings["draws"][:1]
                 runs = [errors_at(own, problem, *parts[draw], label, settings, **more) for draw in draws]
-                curves.append(objective(runs[0][0], panel, label))
+                curve = objective(runs[0][0], panel, label)
+                if label == "naive" and settings["searched"] and radius == settings["radii"][-1]:
+                    data, last = parts[settings["draws"][0]][0], own[-1]
+                    found = run(problem, data, label, settings["agents"], last, settings["seed"], last, step="search")
+                    curve = replace(curve, chosen={SEARCHED: objective(found, panel, label).last})
+                curves.append(curve)
                 errors = [found for _, found in runs]
                 each = {f"{DRAW}{draw}": float(found[-1]) for draw, found in zip(draws, errors, strict=True)}
                 mean = np.mean(errors, axis=0)
@@ -86,6 +92,7 @@ class Figure2(Study):
         finals = numbers.panel(first + ERROR)
         draws = [key for key in finals["DFW-1"].chosen if key.startswith(DRAW)]
         wins = sum(min(published, key=lambda p: finals[p].chosen[draw]) == "DFW-1" for draw in draws)
+        searched = numbers.panel(names[-1])["naive"].chosen[SEARCHED]
         bits = {label: numbers.panel(first)[label].spent["scalars"] for label in ("naive", "DFW-2")}
         return [
             Claim(
@@ -99,11 +106,9 @@ class Figure2(Study):
                 bits["naive"] > bits["DFW-2"] and all(e["naive"] <= WELL * e["DFW-2"] for e in ends.values()),
                 f"numbers sent, certificates included: {bits['naive']:,} against {bits['DFW-2']:,} of DFW-2; F/F(0) as "
                 "above",
-                "For the largest μ its steps, as printed, are too long for its exact directions: it is behind after as "
-                "many epochs, and the power iterations are not."
-                if ends[names[-1]]["naive"] > WELL * ends[names[-1]]["DFW-2"]
-                else "",
-                cause="settings" if ends[names[-1]]["naive"] > WELL * ends[names[-1]]["DFW-2"] else "",
+                f"For the largest μ its steps, as printed, are too long for its exact directions: with a line search "
+                f"it ends at {searched:.3f}, DFW-2 as printed at {ends[names[-1]]['DFW-2']:.3f}.",
+                cause="settings",
                 fails_if=f"it sends less, or ends above {WELL} times DFW-2's objective for one μ (our threshold).",
             ),
             Claim(

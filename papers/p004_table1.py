@@ -32,7 +32,7 @@ class Tables(Study):
         "sides": (20, 40, 160, 320), "agents": 4, "rows": 40, "epochs": 12, "timed": 40, "repeats": 5, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
-        "sides": (100, 300, 1000), "agents": 96, "rows": 300, "epochs": 3, "timed": 20, "repeats": 2, "seed": 0,
+        "sides": (100, 300, 1000), "agents": 96, "rows": 300, "epochs": 1, "timed": 40, "repeats": 1, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Table 1 counts one way for the baselines and both ways for DFW-TRACE; the bill counts both ways for all, and "

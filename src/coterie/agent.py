@@ -48,13 +48,17 @@ def numbers_held(agents: Sequence[Agent]) -> int:
     return int(sum(held)) // max(len(agents), 1)
 
 
+SEVERAL = ("samples", "linear"), ("users", "shared")
+"""Splits and families of which small agents may compute together."""
+
+
 def form_cohorts(agents: Sequence[Agent]) -> None:
     """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
     alike: dict[Any, list[Agent]] = {}
     for agent in agents:
         table = agent.data
-        if agent.split == "samples" and agent.family == "linear" and table.weights is None:
-            alike.setdefault((table.X.shape, agent.loss), []).append(agent)
+        if (agent.split, agent.family) in SEVERAL and table.weights is None and agent.offset is None:
+            alike.setdefault(table.X.shape, []).append(agent)
     for members in alike.values():
         tables = [agent.data.X for agent in members]
         if Cohort.fits(tables):
@@ -290,16 +294,16 @@ class Agent:
         return self.problem.loss.domain(self.exact_labels)
 
     @cached_property
-    def domain_norm(self) -> float:
+    def domain_norm(self) -> Any:
         """√(Σ s b²) for the lengths b of these intervals."""
         lower, upper = self.domain
         return weighted_norm(upper - lower, self.data.weights)
 
     @cached_property
-    def conjugate_at_zero(self) -> float:
+    def conjugate_at_zero(self) -> Any:
         """Σ s ℓ*(0)."""
         y = self.exact_labels
-        return self.loss.conjugate(np.zeros(len(y)), y, self.data.weights)
+        return self.summed(self.loss.conjugate_each(np.zeros(y.shape), y))
 
     @property
     @remembered
@@ -314,7 +318,7 @@ class Agent:
         return float(self.data.n) if self.data.weights is None else float(self.data.weights.sum(dtype=float))
 
     @cached_property
-    def label_norm(self) -> float:
+    def label_norm(self) -> Any:
         """√(Σ s y²) of its own labels."""
         return weighted_norm(self.exact_labels, self.data.weights)
 
@@ -354,6 +358,11 @@ class Agent:
     def weighted(self, v: FloatArray) -> FloatArray:
         """s∘v: one number per sample times its weight."""
         return v if self.data.weights is None else v * self.data.weights
+
+    def summed(self, values: FloatArray) -> Any:
+        """Σ s v, of one number per sample, in double precision."""
+        exact, weights = values.astype(float, copy=False), self.data.weights
+        return float(exact.sum()) if weights is None else float(np.dot(exact, weights))
 
     def random(self, round: int) -> np.random.Generator:
         """This agent's own random stream for that round: a function of (seed, agent, round) alone."""

@@ -11,57 +11,62 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import Design, FloatArray
+from coterie.certificate import Bound, Point
 from coterie.here import Cohort, CohortDesign, Together
-from coterie.words import Talk
-
-Places = npt.NDArray[np.intp]
+from coterie.steps import Transport
+from coterie.words import IndexArray, Talk
 
 
 @dataclass(frozen=True)
 class Crowd(Agent):
     """Agents that are alike, as if they were one."""
 
+    members: Sequence[Agent] = ()
     cohort: Cohort | None = None
 
     @classmethod
     def of(cls, agents: Sequence[Agent], cohort: Cohort) -> Crowd:
         """These agents, who are the members of that cohort in its order."""
         known = {field.name: getattr(agents[0], field.name) for field in fields(Agent)}
-        return cls(**known | {"scratch": {}}, cohort=cohort)
+        known["scratch"] = {"design": CohortDesign(cohort.X, agents[0].design)}
+        return cls(**known, members=agents, cohort=cohort)
 
     @cached_property
     def centred(self) -> Design:
-        return CohortDesign(self._cohort.X, super().centred)
+        design = self.members[0].centred
+        return self.design if design is self.members[0].design else CohortDesign(self._cohort.X, design)
+
+    @property
+    def column_squares(self) -> FloatArray:
+        return np.array([agent.column_squares for agent in self.members])
+
+    def summed(self, values: FloatArray) -> FloatArray:
+        totals: FloatArray = values.sum(axis=1)
+        return totals
 
     @cached_property
     def exact_labels(self) -> FloatArray:
         return self._cohort.y
 
     def at(self, w: FloatArray, design: Design | None = None) -> Together:
-        assert isinstance(design, CohortDesign), "crowds look in centred coordinates"
-        known: Together | None = self.scratch.get("here")
+        design = design or self.design
+        assert isinstance(design, CohortDesign)
+        place = "here" if design is self.design else "here, centred"
+        known: Together | None = self.scratch.get(place)
         if known is None or known.w is not w or w.flags.writeable:
-            known = self.scratch["here"] = Together(self._cohort, w, design)
+            known = self.scratch[place] = Together(self._cohort, w, design)
         return known
 
     @property
     def _cohort(self) -> Cohort:
         assert self.cohort is not None
         return self.cohort
-
-
-class Conference(Protocol):
-    """What crowds need of a transport."""
-
-    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[Places], purpose: str) -> list[Any]:
-        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
 
 
 class Crowds:
@@ -73,21 +78,42 @@ class Crowds:
         for place, agent in enumerate(agents):
             cohort = agent.scratch.get("cohort")
             by_cohort.setdefault(-1 - place if cohort is None else id(cohort[0]), []).append(place)
-        self.own, self.agents, self.places = own, list[Agent](), list[Places]()
+        self.own, self.agents, self.places = own, list[Agent](), list[IndexArray]()
         for key, places in by_cohort.items():
             cohort = None if key < 0 else agents[places[0]].scratch["cohort"][0]
             members = [agents[place] for place in places]
             self.agents.append(members[0] if cohort is None else Crowd.of(members, cohort))
             self.places.append(np.array(places))
 
-    def take(self, transport: Conference, step: Callable[..., Talk[Any]], states: Sequence[Any], t: int) -> States:
+    def start(self, transport: Transport, step: Callable[..., Talk[Any]]) -> States:
+        """The first States."""
+        return States(transport.confer([step(agent) for agent in self.agents], self.places, "setup"), self)
+
+    def take(self, transport: Transport, step: Callable[..., Talk[Any]], states: Sequence[Any], t: int) -> States:
         """The States after round t."""
+        members = zip(self.agents, self._all_gathered(states), strict=True)
+        return States(
+            transport.confer([step(agent, state, t) for agent, state in members], self.places, "rounds"), self
+        )
+
+    def prove(
+        self, transport: Transport, proof: Callable[[Agent, Any], Talk[tuple[Bound, Point]]], states: Sequence[Any]
+    ) -> tuple[Bound, list[Point]]:
+        """What is proven of where everybody stands, and everybody's point."""
+        members = zip(self.agents, self._all_gathered(states), strict=True)
+        proofs = transport.confer([proof(agent, state) for agent, state in members], self.places, "proof")
+        points: list[Any] = [None] * sum(map(len, self.places))
+        for (_, point), places in zip(proofs, self.places, strict=True):
+            own = zip(_of_each(point.w, len(places)), _of_each(point.v, len(places)), strict=True)
+            alike = len(places) == 1 or (point.w.ndim == 1 and point.v is None)
+            for place, (w, v) in zip(places.tolist(), own, strict=True):
+                points[place] = point if alike else Point(w, v)
+        return proofs[0][0], points
+
+    def _all_gathered(self, states: Sequence[Any]) -> Sequence[Any]:
         if isinstance(states, States):
-            gathered = states.gathered
-        else:
-            gathered = [self._gathered([states[k] for k in places]) for places in self.places]
-        talks = [step(agent, state, t) for agent, state in zip(self.agents, gathered, strict=True)]
-        return States(transport.confer(talks, self.places, "rounds"), self)
+            return states.gathered
+        return [self._gathered([states[k] for k in places]) for places in self.places]
 
     def _gathered(self, states: Sequence[Any]) -> Any:
         """The States of some agents as one; that of an agent who is alone stays as it is."""
@@ -95,6 +121,11 @@ class Crowds:
             return states[0]
         parts = {name: [getattr(state, name) for state in states] for name in self.own}
         return replace(states[0], **{name: np.array(part) for name, part in parts.items() if part[0] is not None})
+
+
+def _of_each(part: FloatArray | None, count: int) -> Sequence[Any]:
+    """What each of so many agents has of that; of what they share, all of it."""
+    return [part] * count if part is None or part.ndim == 1 else list(part)
 
 
 def crowds_of(agents: Sequence[Agent], own: tuple[str, ...]) -> Crowds | None:

@@ -31,9 +31,9 @@ ALL = 1 << 24
 """Numbers that they may hold together, because they are copied."""
 
 
-def weighted_norm(values: FloatArray, weights: FloatArray | None) -> float:
-    """√(Σ s x²)."""
-    return math.sqrt(values.dot(values if weights is None else values * weights))
+def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
+    """√(Σ s x²), along the last axis."""
+    return np.sqrt(np.vecdot(values, values if weights is None else values * weights))
 
 
 class Here:
@@ -169,11 +169,25 @@ class CohortDesign(Design):
 
     def forward(self, w: FloatArray) -> FloatArray:
         d = self.stack.shape[2]
+        scores: FloatArray
+        if w.ndim == 2:
+            # A model for each of them, in the coordinates that people know.
+            scores = (self.stack @ w[:, :d, None])[:, :, 0]
+            return scores + w[:, d:] if self.intercept else scores
         inner = np.append(w[:d], self.base.offset(w)) if isinstance(self.base, CentredDesign) else w
-        scores: FloatArray = self.stack @ inner[:d]
+        scores = self.stack @ inner[:d]
         if self.intercept:
             scores += inner[-1]
         return scores
+
+    def offset(self, w: FloatArray) -> float:
+        return self.base.offset(w)
+
+    def plain(self, w: FloatArray) -> FloatArray:
+        return self.base.plain(w)
+
+    def inner(self, w: FloatArray) -> FloatArray:
+        return self.base.inner(w)
 
     def adjoint(self, v: FloatArray) -> FloatArray:
         X, d = self.stack, self.stack.shape[2]
@@ -244,6 +258,12 @@ class Together:
     def slopes(self) -> FloatArray:
         """ℓ' of every row."""
         return self._of_rows(self.cohort.loss.gradient)
+
+    @cached_property
+    def slopes_norm(self) -> FloatArray:
+        """√(Σ ℓ'²)."""
+        norms: FloatArray = weighted_norm(self.slopes, None)
+        return norms
 
     @cached_property
     def adjoint(self) -> FloatArray:

@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from coterie.agent import Agent, Facts, form_cohorts
-from coterie.arrays import FloatArray
 from coterie.bill import Bill
 from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce, with_dual
 from coterie.checkpoint import Checkpoint, Snapshot
-from coterie.crowd import Crowds, Places, crowds_of
+from coterie.crowd import Crowds, crowds_of
 from coterie.errors import NumericalError, PartyLost
 from coterie.statuses import Status
-from coterie.steps import Steps
+from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
 from coterie.verdict import Record, next_certificate, verdict, worth_a_look
-from coterie.words import Publication, Talk
+from coterie.words import Talk
 
 T = TypeVar("T")
 Watch = Callable[[int, "Record | None"], object]
@@ -51,57 +50,6 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
-
-
-class Transport(Protocol):
-    """Moves words between agents."""
-
-    bill: Bill
-
-    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
-        """Run the conversations of the agents of this process to their end."""
-
-    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
-        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
-
-    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[Places], purpose: str) -> list[Any]:
-        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
-
-    def publish(self, agent: int, message: FloatArray | Publication) -> None:
-        """Put a message where others can `Ask` for it."""
-
-    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
-        """A round of agents that wake up one by one; returns everybody's State."""
-
-    @property
-    def one_process(self) -> bool:
-        """Whether all agents of the run live in this process, and go by one clock."""
-
-    @property
-    def free(self) -> bool:
-        """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
-
-    def roam(
-        self,
-        agents: Sequence[Agent],
-        states: list[Any],
-        steps: Steps,
-        span: tuple[int, int],
-        stop_reason: Callable[[], int],
-    ) -> tuple[list[Any], int]:
-        """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
-
-    def memory(self) -> dict[str, Any]:
-        """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
-
-    def recall(self, memory: dict[str, Any]) -> None:
-        """Go on from the `memory` of a snapshot."""
-
-    def agreed(self, t: int, stop_reason: int) -> int:
-        """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
-
-    def least(self, number: int) -> int:
-        """The smallest of the numbers that the processes of the run know."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +232,12 @@ class RunLoop:
         self.crowds = None if own is None else crowds_of(self.agents, own)
 
     def _start(self, points: Sequence[Point] | None) -> None:
-        states = self.states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+        states: Sequence[Any]
+        if self.crowds is not None:
+            states = self.crowds.start(self.transport, self.steps.start)
+        else:
+            states = self.transport.take(self.steps.start, [(agent,) for agent in self.agents], "setup")
+        self.states = states
         if points is not None:
             self.states = self.transport.take(self.steps.warm, zip(self.agents, states, points, strict=True), "setup")
 
@@ -353,11 +306,13 @@ class RunLoop:
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
-        steps, target = self.steps, self.target
-        members = [(agent, steps, state, target) for agent, state in zip(self.agents, self.states, strict=True)]
-        proofs = self.transport.take(_prove, members, "proof")
-        bound = proofs[0][0]
-        self.best.add(bound, [point for _, point in proofs], settled=self.certified_at >= self.steps.settles_after)
+        prove = partial(_prove, steps=self.steps, target=self.target)
+        if self.crowds is not None and not self.agents[0].problem.loss.steep:
+            bound, points = self.crowds.prove(self.transport, prove, self.states)
+        else:
+            proofs = self.transport.take(prove, zip(self.agents, self.states, strict=True), "proof")
+            bound, points = proofs[0][0], [point for _, point in proofs]
+        self.best.add(bound, points, settled=self.certified_at >= self.steps.settles_after)
         assert self.best.bound is not None
         if self.best.promise <= self.target < self.best.bound.gap:
             self._certify_pair()
@@ -441,7 +396,7 @@ class RunLoop:
             self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *named))
 
 
-def _prove(agent: Agent, steps: Steps, state: Any, target: float) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point

@@ -1,13 +1,15 @@
-"""What a run needs of a method, as a protocol: methods, accelerations and engines need not know each other."""
+"""What a run needs of a method, and of what moves its words: so methods and engines need not know each other."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, get_args, get_origin
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
+from coterie.bill import Bill
 from coterie.certificate import Point
-from coterie.words import Publication, Talk
+from coterie.words import IndexArray, Publication, Talk
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -17,6 +19,7 @@ else:
     from typing import TypeVar
 
     S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Stateful(Generic[S]):
@@ -100,3 +103,54 @@ class Steps(Protocol[S]):
 
     def coordinates(self, agent: Agent, state: S) -> tuple[Coordinate, ...]:
         """The arrays of the State that make up the point on which the map acts."""
+
+
+class Transport(Protocol):
+    """Moves words between agents."""
+
+    bill: Bill
+
+    def converse(self, talks: Sequence[Talk[T]], purpose: str) -> list[T]:
+        """Run the conversations of the agents of this process to their end."""
+
+    def take(self, step: Callable[..., Talk[T]], rows: Iterable[Sequence[Any]], purpose: str) -> list[T]:
+        """Let each agent of this process take that step, with a row of arguments that begins with the agent."""
+
+    def confer(self, talks: Sequence[Talk[Any]], places: Sequence[IndexArray], purpose: str) -> list[Any]:
+        """Run conversations of sums to their end, each of which speaks for the agents at these places."""
+
+    def publish(self, agent: int, message: FloatArray | Publication) -> None:
+        """Put a message where others can `Ask` for it."""
+
+    def gossip(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+        """A round of agents that wake up one by one; returns everybody's State."""
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all agents of the run live in this process, and go by one clock."""
+
+    @property
+    def free(self) -> bool:
+        """Whether agents that wake up one by one do so in real time, and `roam` instead of `gossip`."""
+
+    def roam(
+        self,
+        agents: Sequence[Agent],
+        states: list[Any],
+        steps: Steps,
+        span: tuple[int, int],
+        stop_reason: Callable[[], int],
+    ) -> tuple[list[Any], int]:
+        """The clocks run from one round to another, or until there is a reason to stop: the States, and which round."""
+
+    def memory(self) -> dict[str, Any]:
+        """Arrays that a snapshot needs beside the States, for a resumed run to have the same bill."""
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        """Go on from the `memory` of a snapshot."""
+
+    def agreed(self, t: int, stop_reason: int) -> int:
+        """The reason to stop that takes effect after round t, or 0: the same in every process of the run."""
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that the processes of the run know."""

@@ -8,8 +8,9 @@ many rounds are left until the target ε. What a round costs is known, too: its 
     cost = left · (expected work of a round + its share of what the bill takes on that link)
 
 The run changes if that is more than twice what the other method is expected to cost from its beginning, though it
-begins at the best model and dual so far. Only gaps, rounds and bits enter, never a clock: all processes of a run decide
-alike, on every engine, and so does a run that continues from a snapshot.
+begins at the best model and dual so far; once the first method has had all the rounds that were expected, if it is more
+at all, because a gap that falls slower and slower promises too much. Only gaps, rounds and bits enter, never a clock:
+all processes of a run decide alike, on every engine, and so does a run that continues from a snapshot.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Tuning(Tuning):
     soonest: int = tuned(20, "Before this round nothing is changed: second-order methods are fast in the end, ...")
     share: float = tuned(0.25, "... nor before this share of the rounds that were expected.", below=1)
     dear: float = tuned(10.0, "Methods of few rounds are preferred, up to this many times what the first one costs.")
-    clearly: float = tuned(2.0, "By what factor the rounds left must cost more than the other method.", above=1)
+    clearly: float = tuned(2.0, "By what factor rounds left must cost more, until all expected ones are over.", above=1)
 
 
 TUNING = _Tuning()
@@ -93,7 +94,7 @@ class Switching:
             return None
         left = _rounds_left(history, unit, target)
         seconds = left * (first.work / first.rounds + _sending(bill, self.link) / t)
-        if not seconds > TUNING.clearly * other.seconds:
+        if not seconds > (TUNING.clearly if t < first.rounds else 1.0) * other.seconds:
             return None
         more = f"about {left:.0f} more rounds, or {seconds:.2g} s" if left < math.inf else "no end of rounds"
         return Change(

@@ -9,6 +9,8 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -349,7 +351,11 @@ def test_searches_of_scikit_learn_route_users():
         assert np.isfinite(search.cv_results_["mean_test_score"]).all()
         assert search.best_score_ > 0.8
         assert search.best_estimator_.predict(X, users=users).shape == y.shape
+        steps = make_pipeline(StandardScaler(), PersonalizedClassifier(method="shared")).fit(X, y, users=users)
+        assert steps.score(X, y, users=users) == steps[-1].score(steps[0].transform(X), y, users=users)
     model = search.best_estimator_
+    some = users == users[0]
+    assert model.score(X, y, users, some) == model.score_per_user(X[some], y[some], users[some])[str(users[0])]
     with pytest.warns(UserWarning, match="enable_metadata_routing=True"):
         assert np.isfinite(model.score(X, y))
 

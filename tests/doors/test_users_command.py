@@ -35,7 +35,8 @@ def run(monkeypatch, capsys, tmp_path):
     phones(1, 30)[["b", "likes", "phone", "a"]].to_csv("test.csv", index=False)
 
     def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coterie", "users", *map(str, arguments)])
+        other = arguments[:1] == ("predict",)
+        monkeypatch.setattr(sys, "argv", ["coterie", *([] if other else ["users"]), *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()
         captured = capsys.readouterr()
@@ -124,6 +125,7 @@ def test_the_default_is_a_choice_and_says_so(run):
     assert {"pooled", "shared", "global", "local", "dada-linear"} <= {trial["choice"] for trial in told["trials"]}
     result = co.Result.load("fitted")
     assert "was chosen by cross-validation at the users (pooled 0." in result.explanation
+    assert "as asked for" not in result.explanation
     assert "was chosen by cross-validation at the users" in write_report(result, "page.html").read_text()
     code, _, err = run("train.csv", *ASKED, "-p", "step=frank-wolfe")
     assert code == 3
@@ -175,3 +177,9 @@ def test_strangers_take_the_average_where_that_is_asked_for(run):
     row = json.loads(run(*saved)[1])["users"][-1]
     assert (row["user"], row["test_rows"], row["rows"], row["confidence"]) == ("stranger", 30 * USERS, None, None)
     assert 0 < row["test"] < 1
+    predict = ["predict", "fitted/model.npz", "strangers.csv", "--users", "phone"]
+    code, _, err = run(*predict)
+    assert code == 3
+    assert "or use --unknown common for what all have in common" in " ".join(err.split())
+    answers = run(*predict, "--unknown", "common")[1].split()
+    assert np.mean(np.array(answers) == pd.read_csv("strangers.csv")["likes"]) == pytest.approx(row["test"])

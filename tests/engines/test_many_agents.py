@@ -62,6 +62,8 @@ def same_alone(problem, data, met, monkeypatch, **run):
         alone = co.solve(problem, data, progress=False, **run)
         assert met == crowds
     np.testing.assert_array_equal(together.model.coef_, alone.model.coef_)
+    if hasattr(together.model, "deviations"):
+        np.testing.assert_array_equal(together.model.deviations, alone.model.deviations)
     np.testing.assert_array_equal(together.history.gap, alone.history.gap)
     assert together.certificate.gap == alone.certificate.gap
     assert together.bill.total.bits == alone.bill.total.bits
@@ -91,6 +93,38 @@ def test_crowds_and_agents_that_are_alone_speak_together(method, monkeypatch):
         same_alone(problem, (X, y), met, monkeypatch, agents=sizes, method=method, max_rounds=6, **more)
         assert met == [17, 17]
         met.clear()
+
+
+@pytest.mark.parametrize(
+    ("problem", "columns"),
+    [
+        (co.Shared("logistic", "l2", 1e-3, mu=0.02), 3),
+        (co.Shared("logistic", "l1", 1e-3, mu=0.02, nu=0.1), 9),
+        (co.Shared("huber", "l2", 1e-3, mu=float("inf"), nu=0.01), 3),
+        (co.Shared("squared", "elasticnet", 1e-3, mu=0.01, nu=float("inf"), intercept=True), 40),
+        (co.Shared("poisson", "l2", 1e-2, mu=0.02), 3),
+    ],
+    ids=["few columns", "more than rows", "levels", "many columns", "steep"],
+)
+def test_users_that_are_alike_deviate_as_if_alone(problem, columns, monkeypatch):
+    """Users of 5 and of 8 rows, and one of 45: two crowds, and one who is alone."""
+    met = crowds_met(monkeypatch)
+    X, y = small(1, 17 * 5 + 17 * 8 + 45, columns)
+    y = y + 1.0 if problem.loss.name == "poisson" else y
+    users = np.repeat(np.arange(35), [5, 8] * 17 + [45])
+    result = same_alone(problem, (X, y, users), met, monkeypatch, split="users", method="shared", max_rounds=12)
+    assert met == [17, 17]
+    assert result.certificate.relative_gap < 1e-2
+
+
+def test_offsets_keep_agents_alone_and_labels_that_move_do_not(monkeypatch):
+    met = crowds_met(monkeypatch)
+    X, y = small(20)
+    table = co.Table(X, y, offset=X[:, 0])
+    for loss, crowds in (("logistic", []), ("huber", [20])):
+        problem = co.Problem(loss, "l2", 1e-2, intercept=True, offset=True)
+        same_alone(problem, table, met, monkeypatch, agents=20, method="newton", max_rounds=6)
+        assert met == crowds
 
 
 def test_columns_by_the_hundred_are_multiplied_out_as_before(monkeypatch):

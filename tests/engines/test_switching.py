@@ -165,6 +165,8 @@ def test_a_slow_run_changes_if_the_other_method_costs_half_of_the_rest():
     slow = records(0.9, 0.8, 0.7)  # log(0.7/1e-6)/log(0.9/0.7) · 20 rounds are left: 1071, of 1/40 s
     assert "about 1071 more rounds, or 27 s" in decided(slow, other=13.0).because
     assert decided(slow, other=14.0) is None
+    # After 30 rounds, where 30 were expected, there is no doubt left in its favour.
+    assert decided(slow, rounds_expected=30.0, other=20.0) is not None
 
 
 def test_nothing_is_changed_before_its_time():

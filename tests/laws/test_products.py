@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from coterie.arrays import Design, product
 from coterie.kernels.gram import add_gram
@@ -56,3 +57,16 @@ def test_a_gram_matrix_is_added_to_the_upper_triangle_alone(layout, shape, kind)
     add_gram(A, -2.0, total)
     np.testing.assert_allclose(np.triu(total), np.triu(3 - 2 * A.T @ A), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(np.tril(total, -1), np.tril(np.full((d, d), 3), -1))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
+def test_scores_of_a_model_of_zeros_need_no_product(storage, kind, intercept):
+    X = storage(np.arange(6.0).reshape(3, 2).astype(kind))
+    design, w = Design(X, intercept), np.zeros(2 + intercept)
+    w[2:] = 4.0
+    scores = design.forward(w)
+    assert scores.dtype == np.float64
+    np.testing.assert_array_equal(scores, [4.0 * intercept] * 3)
+    assert design.forward(w.astype(kind)).dtype == kind

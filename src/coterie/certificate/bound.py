@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from coterie.arrays import FloatArray
 
@@ -67,8 +67,8 @@ class Beside(Protocol):
     sizes: FloatArray
     """|w|, with its own part, for the rounding of its scores."""
 
-    def value(self) -> tuple[float, float]:
+    def value(self) -> tuple[Any, Any]:
         """n times its own penalties, and how far that may be off."""
 
-    def gaps(self, adjoint: FloatArray, length: float, c: float) -> tuple[float, float]:
+    def gaps(self, adjoint: FloatArray, length: Any, c: float) -> tuple[Any, Any]:
         """n times its own Fenchel–Young terms at c X̃ᵀ(s∘v), whose rounding that length is for; and what is off."""

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Beside, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
 from coterie.here import Here, weighted_norm
-from coterie.kernels.sides import sides
+from coterie.kernels.sides import all_sides, sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
 
@@ -121,7 +122,7 @@ def by_samples(
     v = here.slopes if dual is None else _clipped(agent, dual)
     both = np.zeros(2)
     if problem.intercept:
-        both = yield Sum(np.array(_sides(agent, v)))
+        both = yield Sum(np.array(_sides(agent, v)).T)
         v = _balanced(v, *both.tolist())
     known = dual is None and v is here.slopes
     adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
@@ -134,20 +135,22 @@ def by_samples(
         losses, gaps = _both(losses, beside.value()), _both(gaps, beside.gaps(adjoint, length, 1.0))
     own = [*losses, agent.conjugate_at_zero, *gaps]
     own += [length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
-    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own]))
+    # Of several agents, each number stands in a row for each.
+    d = adjoint.shape[-1] - problem.free()
+    sums = yield Sum(np.concatenate([adjoint[..., :d], np.stack(np.broadcast_arrays(*own), axis=-1)], axis=-1))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
     place = id(w) if beside is None else None
     u, off, c = shared_result(sums, _slope, agent, sums, key=place)
-    d = len(problem.coefficients(adjoint))
     shrunk = sums[d + 3 : d + 5]
     if c < 1.0:
         less = _gaps(agent, here, c * v, error)
-        shrunk = yield Sum(np.array(less if beside is None else _both(less, beside.gaps(adjoint, length, c))))
+        less = less if beside is None else _both(less, beside.gaps(adjoint, length, c))
+        shrunk = yield Sum(np.stack(np.broadcast_arrays(*less), axis=-1))
     arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
     return shared_result(sums, _of_rows, *arguments, key=place)
 
 
-def _both(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
     return one[0] + other[0], one[1] + other[1]
 
 
@@ -332,28 +335,28 @@ def bound_of(agent: Agent, t: Totals, target: float, radius: float | None) -> Bo
     return Bound.of(primal, bounded[k], rounding, t.radii[k], t.room, primal_error)
 
 
-def _losses(agent: Agent, here: Here, error: float) -> tuple[float, float]:
+def _losses(agent: Agent, here: Here, error: Any) -> tuple[Any, Any]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores."""
     loss = agent.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
     slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
-    return here.losses, slopes * error + _curved(agent, here, error) + _summed(agent, float(sizes))
+    return here.losses, slopes * error + _curved(agent, here, error) + _summed(agent, sizes)
 
 
-def _gaps(agent: Agent, here: Here, v: FloatArray, error: float) -> tuple[float, float]:
+def _gaps(agent: Agent, here: Here, v: FloatArray, error: Any) -> tuple[Any, Any]:
     """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.loss
     if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
         return 0.0, _curved(agent, here, error)
-    gaps = loss.fenchel_young(here.scores, v, here.y, agent.data.weights)
+    gaps = agent.summed(loss.fenchel_young_each(here.scores, v, here.y))
     # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
     distance = weighted_norm(here.slopes - v, agent.data.weights) if loss.smooth else agent.domain_norm
     return gaps, distance * error + _curved(agent, here, error) + _summed(agent, gaps)
 
 
-def _curved(agent: Agent, here: Here, error: float) -> float:
+def _curved(agent: Agent, here: Here, error: Any) -> Any:
     """What curvature adds to an error of the scores of that length; kinks are in the distance of the slopes."""
     loss, weights = agent.loss, agent.data.weights
     if not loss.steep:
@@ -362,15 +365,15 @@ def _curved(agent: Agent, here: Here, error: float) -> float:
     return loss.curvature_near(here.scores, here.y, error / lightest) * error * error
 
 
-def _summed(agent: Agent, total: float) -> float:
+def _summed(agent: Agent, total: Any) -> Any:
     """What adding up so many terms that are not negative can lose."""
     return (agent.data.n + agent.count + FEW) * EPSILON * total
 
 
-def _score_error(agent: Agent, w: FloatArray) -> float:
+def _score_error(agent: Agent, w: FloatArray) -> Any:
     """‖δu‖ for what its own columns add to the scores."""
-    coefficients = agent.problem.coefficients(w, agent.design.intercept)
-    return SAFE * 2 * agent.design.roundings[0] * EPSILON * float(agent.column_norms @ np.abs(coefficients))
+    coefficients = w[..., : w.shape[-1] - agent.problem.free(agent.design.intercept)]
+    return SAFE * 2 * agent.design.roundings[0] * EPSILON * np.vecdot(agent.column_norms, np.abs(coefficients))
 
 
 def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: float) -> float:
@@ -378,11 +381,11 @@ def _rotation_error(agent: Agent, norms: FloatArray, roundings: int, length: flo
     return SAFE * roundings * EPSILON * float(norms.max(initial=0.0)) * math.sqrt(length)
 
 
-def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> float:
+def _label_error(agent: Agent, scores: FloatArray, w: FloatArray) -> Any:
     """‖δu‖ for what happens at the end: the intercept as it will be stored, the offset that is
     added, and the label that is subtracted."""
     root = math.sqrt(agent.weight)
-    intercept = abs(float(w[-1])) + abs(agent.known.shift) if agent.design.intercept else 0.0
+    intercept = np.abs(w[..., -1]) + abs(agent.known.shift) if agent.design.intercept else 0.0
     lengths = weighted_norm(scores, agent.data.weights) + agent.label_norm + agent.offset_norm
     return FEW * EPSILON * (lengths + root) + 2.0 * EPSILON * root * intercept
 
@@ -399,23 +402,24 @@ def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
     return clipped
 
 
-def _sides(agent: Agent, v: FloatArray) -> tuple[float, float]:
+def _sides(agent: Agent, v: FloatArray) -> tuple[Any, Any]:
     """Σ s v over the positive v, and −Σ s v over the negative ones."""
     up, up_rest, down, down_rest = _exact_sides(agent, v)
     return up + up_rest, down + down_rest
 
 
-def _exact_sides(agent: Agent, v: FloatArray) -> tuple[float, float, float, float]:
+def _exact_sides(agent: Agent, v: FloatArray) -> Any:
     weights = agent.data.weights
-    up, up_rest, down, down_rest = sides(v, v if weights is None else weights.astype(float), weights is not None)
-    return up, up_rest, down, down_rest
+    if v.ndim == 2:
+        return all_sides(v)
+    return sides(v, v if weights is None else weights.astype(float), weights is not None)
 
 
-def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[float, float]:
+def _imbalance(agent: Agent, v: FloatArray, both: FloatArray) -> tuple[Any, Any]:
     """Σ s v of its own samples, as a multiple of the grid and the rest: the sum of everybody's multiples is exact."""
     grid = _grid(both)
     up, up_rest, down, down_rest = _exact_sides(agent, v)
-    coarse = [round(side / grid) * grid if grid else side for side in (up, down)]
+    coarse = [np.rint(side / grid) * grid if grid else side for side in (up, down)]
     fine = (up - coarse[0]) - (down - coarse[1]) + (up_rest - down_rest)
     return coarse[0] - coarse[1], fine
 

@@ -15,7 +15,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import saying
 from coterie.commands.files import numbered
-from coterie.commands.options import Config, Exposure, Json, Offset, Raw, Without
+from coterie.commands.options import Config, Exposure, Json, Offset, Raw, Without, among
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
 
@@ -28,6 +28,9 @@ def predict(
         Path, typer.Argument(help="New data with the columns of the model: Parquet, Arrow, CSV or svmlight.")
     ],
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
+    unknown: Annotated[
+        str, among("error", "neighbours", "common", also=": what to do with rows of a user without a model")
+    ] = "error",
     offset: Offset = None,
     exposure: Exposure = None,
     proba: Annotated[bool, typer.Option("--proba", help="Also write the probability of every class.")] = False,
@@ -75,7 +78,7 @@ def predict(
     roles: dict[str, Any] = {"id": users or (id if names is None else None), "offset": offset, "exposure": exposure}
     _check_offset(fitted, offset or exposure)
     table = co.read(data, columns=names, prepare=fitted.preparation, **roles)
-    whose = {"users": table.ids} if personal and users is not None else {}
+    whose = {"users": table.ids, "unknown": unknown} if personal and users is not None else {}
     if table.offset is not None:
         whose, table = {"offset": table.offset}, replace(table, offset=None)
     copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])

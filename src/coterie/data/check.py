@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, Matrix, host, is_sparse, is_tensor, precision_of
 from coterie.data.align import refuse_mixed_ids
-from coterie.data.summary import TableSummary, check_together, in_common_shape
+from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.data.table import BESIDE, Table, canonical_csr, party_error
 from coterie.data.values import are, is_text, plain, plain_ids
 from coterie.errors import InvalidData, UnknownName
@@ -42,6 +42,11 @@ def validated(table: Table, *, classification: bool | None) -> Table:
     `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
     takes any labels, also several per row. A party without rows or without columns is allowed.
     """
+    return _validated(table, classification)[0]
+
+
+def _validated(table: Table, classification: bool | None) -> tuple[Table, float]:
+    """The same, and the sum of all x², which shows that all are finite."""
     if table.texts:
         raise party_error(
             table.name, f"column {next(iter(table.texts))!r} holds text. Prepare it with one-hot, or leave it out."
@@ -49,7 +54,7 @@ def validated(table: Table, *, classification: bool | None) -> Table:
     table = replace(table, X=_float_matrix(table))
     if table.columns is not None and len(table.columns) != table.d:
         raise party_error(table.name, f"has {table.d} columns but {len(table.columns)} column names. Give each one.")
-    _refuse_infinite(table)
+    squares = _finite_squares(table)
     table = replace(
         table,
         y=_labels(table, classification),
@@ -65,7 +70,7 @@ def validated(table: Table, *, classification: bool | None) -> Table:
         if values is not None and noun in BESIDE and table.y is None and table.n:
             fix = f"Give the {noun}s to the party with the labels."
             raise party_error(table.name, f"has {table.n} {noun}s but no labels. {fix}")
-    return table
+    return table, squares
 
 
 def validated_all(tables: Sequence[Table], *, split: str, classification: bool | None) -> list[Table]:
@@ -74,14 +79,17 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
         raise UnknownName("split", split, SPLITS)
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
-    tables = [validated(table, classification=classification) for table in _told_apart(tables)]
+    checked = [_validated(table, classification) for table in _told_apart(tables)]
+    tables, squares = [table for table, _ in checked], [own for _, own in checked]
     summaries = [TableSummary.of(table) for table in tables]
     check_together(summaries, split)
-    tables = [in_common_shape(table, summaries, split) for table in tables]
+    shape = common_shape(summaries)
+    tables = [in_common_shape(table, shape, split) for table in tables]
     by_features = split == "features"
     if by_features:
         _refuse_other_orders(tables)
-    for group in [[table] for table in tables] if by_features else [tables]:
+    held = list(zip(tables, squares, strict=True))
+    for group in [[one] for one in held] if by_features else [held]:
         _refuse_sizes(group)
     return tables
 
@@ -223,14 +231,16 @@ def _not_numbers(table: Table) -> InvalidData:
     )
 
 
-def _refuse_infinite(table: Table) -> None:
+def _finite_squares(table: Table) -> float:
+    """The sum of all x²; refuses a table in which not all of them are finite."""
     X = table.X
     if is_tensor(X):
         X = X if all(bool(block.isfinite().all()) for _, block in tensors.blocks(X)) else host(X)
         if is_tensor(X):
-            return
-    if _all_finite(X.data if is_sparse(X) else X):
-        return
+            return 0.0
+    squares = _squares(X.data if is_sparse(X) else X)
+    if not np.isnan(squares):
+        return squares
     if is_sparse(X):
         where = np.flatnonzero(~np.isfinite(X.data))
         counts = np.bincount(X.indices[where], minlength=table.d)
@@ -250,19 +260,20 @@ def _refuse_infinite(table: Table) -> None:
     )
 
 
-def _all_finite(x: FloatArray) -> bool:
-    """Whether all values are finite, without a mask of x's size.
+def _squares(x: FloatArray) -> float:
+    """The sum of all x², or NaN if not all of them are finite, without a mask of x's size.
 
-    NaN and ±∞ make every sum they enter NaN or ±∞, so a block with a finite sum is clean. A sum of finite values may
+    NaN and ±∞ make every sum of squares NaN or ∞, so a block with a finite one is clean. Squares of finite values may
     overflow: only then is the block looked at value by value.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        blocks = list(_blocks(x))
-        return all(spread(counting(_is_finite, "checking", len(blocks), len(x)), blocks, min(x.size, _BLOCK)))
+    blocks = list(_blocks(x))
+    counted = counting(_squares_of, "checking", len(blocks), len(x))
+    return float(sum(spread(counted, blocks, min(x.size, _BLOCK))))
 
 
-def _is_finite(block: FloatArray) -> bool:
-    return bool(np.isfinite(block.sum()) or np.isfinite(block).all())
+def _squares_of(block: FloatArray) -> float:
+    squares = float(np.vdot(block, block))
+    return squares if np.isfinite(squares) or np.isfinite(block).all() else np.nan
 
 
 def _blocks(x: FloatArray) -> Iterator[FloatArray]:
@@ -335,19 +346,20 @@ def _told_apart(tables: Sequence[Table]) -> list[Table]:
     ]
 
 
-def _refuse_sizes(tables: list[Table]) -> None:
+def _refuse_sizes(held: list[tuple[Table, float]]) -> None:
     """Refuse a column, or labels, so small that all squares vanish, or so large that their sum is infinite.
 
-    Every method and every certificate adds up squares. Numbers may be tiny at one party if they are not at another, and
-    a column of zeros is a column.
+    Beside every table stands the sum of its squares. Every method and every certificate adds up squares. Numbers may be
+    tiny at one party if they are not at another, and a column of zeros is a column.
     """
-    tables = [table for table in tables if table.n]
+    held = [(table, squares) for table, squares in held if table.n]
+    tables = [table for table, _ in held]
     if not tables:
         return
     precision = np.finfo(np.result_type(*(precision_of(table.X) for table in tables)))
     least = ROOM * float(precision.tiny) ** 0.5
     most = (float(precision.max) / sum(table.n for table in tables)) ** 0.5 / ROOM
-    sizes = np.array([_column_sizes(table.X, least, most) for table in tables])
+    sizes = np.array([_column_sizes(table.X, least, squares <= most**2) for table, squares in held])
     labels = [table.y for table in tables if table.y is not None and table.y.dtype.kind == "f"]
     for values, holders in ((sizes, tables), (np.array([[np.abs(y).max(initial=0.0)] for y in labels]), None)):
         largest = values.max(axis=0, initial=0.0)
@@ -369,14 +381,11 @@ def _refuse_sizes(tables: list[Table]) -> None:
         )
 
 
-def _column_sizes(X: Matrix, least: float, most: float) -> FloatArray:
+def _column_sizes(X: Matrix, least: float, small: bool) -> FloatArray:
     """The largest |x| of every column, or of its first rows, or 0, if nothing is extreme: that is found out faster."""
     if is_tensor(X):
         return tensors.largest(X)
     sizes, numbers = np.zeros(X.shape[1]), X.data if is_sparse(X) else X
-    with np.errstate(over="ignore"):
-        squares = spread(lambda block: float(np.vdot(block, block)), list(_blocks(numbers)), min(numbers.size, _BLOCK))
-        small = sum(squares) <= most**2
     if is_sparse(X):
         if not small or any(float(np.abs(block).min(initial=np.inf)) < least for block in _blocks(numbers)):
             np.maximum.at(sizes, X.indices, np.abs(X.data))

@@ -75,12 +75,17 @@ def check_together(parties: Sequence[TableSummary], split: str) -> None:
         _check_samples(parties)
 
 
-def in_common_shape(table: Table, parties: Sequence[TableSummary], split: str) -> Table:
+def common_shape(parties: Sequence[TableSummary]) -> tuple[int, int]:
+    """The most rows, and the most columns, that any of them has."""
+    return max(party.rows for party in parties), max(party.columns for party in parties)
+
+
+def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
     """The table as it stands among the others: an empty one gets their shape, an open-ended one its last columns."""
-    rows, columns = max(party.rows for party in parties), max(party.columns for party in parties)
+    rows, columns = shape
     if not table.n and not table.d:
-        shape = (rows, 0) if split == "features" else (0, columns)
-        table = Table(X=np.empty(shape, table.X.dtype), name=table.name)
+        empty = (rows, 0) if split == "features" else (0, columns)
+        table = Table(X=np.empty(empty, table.X.dtype), name=table.name)
     if split == "features":
         return table
     if table.open_ended and table.d < columns:

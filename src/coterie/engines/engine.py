@@ -16,9 +16,9 @@ from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
+from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
 from coterie.rounds import run as take_rounds
-from coterie.steps import Steps
+from coterie.steps import Steps, Transport
 from coterie.switching import Switching
 from coterie.threads import cores
 

@@ -21,8 +21,8 @@ from coterie.data.remote import RemoteTable, keep
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Limits, Outcome, Transport, Watch
-from coterie.steps import Steps
+from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
+from coterie.steps import Steps, Transport
 from coterie.switching import Switching
 from coterie.threads import one_blas_thread
 from coterie.transport.driver import Driver

@@ -103,4 +103,5 @@ def chosen_fit(chosen: Choice, tables: Sequence[Table], how: Mapping[str, Any]) 
     settings = {name: how[name] for name in ("split", "engine", "seed", "tol", "max_rounds", "progress") if name in how}
     exact = EXACT if candidate.problem.family == "shared" else {}
     result: Result = solve(candidate.problem, list(tables), **{**settings, **exact, **candidate.how})
-    return replace(result, explanation=f"{result.explanation} {chosen}")
+    # Nobody asked for the method of the choice.
+    return replace(result, explanation=f"{result.explanation.replace(', as asked for', '')} {chosen}")

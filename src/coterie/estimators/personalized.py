@@ -102,9 +102,11 @@ class _Personalized(BaseEstimator):  # type: ignore[misc]
         scores: FloatArray = self.model_.decision_function(X, users, unknown=self.unknown)
         return scores
 
-    def _per_user(self, good: npt.NDArray[Any], users: Any) -> dict[str, float]:
+    def _per_user(self, good: npt.NDArray[Any], users: Any, weights: Any = None) -> dict[str, float]:
         labels = np.zeros(len(good), int).astype(str) if users is None else np.asarray(users).astype(str)
-        return {str(user): float(good[labels == user].mean()) for user in np.unique(labels)}
+        shares = np.ones(len(good)) if weights is None else np.asarray(weights, float)
+        parts = ((str(user), labels == user) for user in np.unique(labels))
+        return {user: float(np.average(good[own], weights=shares[own])) for user, own in parts if shares[own].sum() > 0}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -239,9 +241,10 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         second = expit(scores if self.model_.problem.family == "shared" else 2.0 * scores)
         return np.column_stack([1.0 - second, second])
 
-    def score(self, X: Any, y: Any, users: Any = None) -> float:
+    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """The share of right answers, averaged over users."""
-        return float(np.mean(list(self.score_per_user(X, y, users).values())))
+        per_user = self._per_user(self.predict(X, users) == np.asarray(y), users, sample_weight)
+        return float(np.mean(list(per_user.values())))
 
     def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
         """The share of right answers of each user."""
@@ -292,9 +295,9 @@ class PersonalizedRegressor(RegressorMixin, _Personalized):  # type: ignore[misc
         scores = self._scores(X, users)
         return self.model_.problem.loss.response(scores)  # type: ignore[no-any-return]
 
-    def score(self, X: Any, y: Any, users: Any = None) -> float:
+    def score(self, X: Any, y: Any, users: Any = None, sample_weight: Any = None) -> float:
         """R² over all rows."""
-        return float(r2_score(y, self.predict(X, users)))
+        return float(r2_score(y, self.predict(X, users), sample_weight=sample_weight))
 
     def score_per_user(self, X: Any, y: Any, users: Any = None) -> dict[str, float]:
         """Minus the mean square error of each user."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numba
+import numpy as np
 
 SPLITTER = 134217729.0
 """2²⁷ + 1: cuts a double into two halves of 26 bits."""
@@ -38,3 +39,12 @@ def sides(v: Any, weights: Any, weighted: bool) -> tuple[float, float, float, fl
             down_rest += ((down - total) - term if down >= -term else (-term - total) + down) - rest
             down = total
     return up, up_rest, down, down_rest
+
+
+@numba.njit(nogil=True, cache=True)
+def all_sides(v: Any) -> Any:
+    """The same for each row of v, without weights: four rows of results."""
+    result = np.empty((4, v.shape[0]))
+    for row in range(v.shape[0]):
+        result[0, row], result[1, row], result[2, row], result[3, row] = sides(v[row], v[row], False)
+    return result

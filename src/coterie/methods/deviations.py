@@ -1,4 +1,5 @@
-"""One user's own part of a common model with deviations: given the scores u that the common model gives its rows,
+"""The users' own parts of a common model with deviations: for each of them, given the scores u that the
+common model gives its rows,
 
     o = argmin  (1/N) Σ_i s_i ℓ(u_i + [A o]_i)  +  ½ oᵀMo           A = [X, 1],  M = diag(μ, …, μ, ν)
 
@@ -11,8 +12,9 @@ user has fewer rows than columns, equations are solved in the rows:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,8 @@ import scipy.linalg
 from coterie.agent import Agent, remembered
 from coterie.arrays import FloatArray, Matrix, is_sparse
 from coterie.errors import NumericalError
+from coterie.here import CohortDesign
+from coterie.kernels.cholesky import solve_positive
 from coterie.methods.moments import second_moment
 from coterie.personal import Shared
 from coterie.tuning import Tuning, tuned
@@ -37,22 +41,26 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 SMALL = 1 << 20
 """Numbers of which a second copy is kept."""
+FEW = 32
+"""Equations up to which Cholesky's factors are computed without LAPACK."""
+Some = slice | npt.NDArray[np.intp]
 
 
 class Own(NamedTuple):
-    """Where a user stands beside a common model."""
+    """Where a user stands beside a common model; of several users, all have an axis for them in front."""
 
     own: FloatArray
     """Its deviation, a number for each column of its design; 0 where it has none."""
     scores: FloatArray
     slopes: FloatArray
     """ℓ' of every row."""
-    value: float
+    value: Any
     """Σ s ℓ + N ½ oᵀMo."""
 
 
 class _Columns(NamedTuple):
-    """The columns in which a user may deviate."""
+    """The columns in which users may deviate: dense arrays have an axis for the users in front, of which a sparse one
+    has one only."""
 
     X: Matrix
     own: FloatArray
@@ -64,34 +72,51 @@ class _Columns(NamedTuple):
     full: FloatArray | None
     """A itself, if it is dense and small."""
 
+    def of(self, users: npt.NDArray[np.intp]) -> _Columns:
+        """Those of some of the users."""
+        if is_sparse(self.X) or len(users) == len(self.X):
+            return self
+        some = [None if part is None else part[users] for part in (self.K, self.full)]
+        return _Columns(self.X[users], self.own, self.places, *some)
+
     def forward(self, o: FloatArray) -> FloatArray:
-        d = self.X.shape[1]
-        scores: FloatArray = self.X @ o[:d] if d else np.zeros(self.X.shape[0])
-        return scores + o[d] if len(o) > d else scores
+        d = self.X.shape[-1]
+        scores: FloatArray
+        if is_sparse(self.X):
+            scores = (self.X @ o[0, :d])[None]
+        else:
+            scores = (self.X @ o[:, :d, None])[:, :, 0] if d else np.zeros(self.X.shape[:2])
+        return scores + o[:, d:] if o.shape[1] > d else scores
 
     def adjoint(self, v: FloatArray) -> FloatArray:
-        d, result = self.X.shape[1], np.empty(len(self.own))
-        result[:d] = self.X.T @ v if d else 0.0
-        result[d:] = v.sum()
+        d, result = self.X.shape[-1], np.empty((len(v), len(self.own)))
+        if is_sparse(self.X):
+            result[0, :d] = self.X.T @ v[0]
+        elif d:
+            result[:, :d] = (self.X.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0]
+        result[:, d:] = v.sum(axis=1, keepdims=True)
         return result
 
     def dense(self) -> FloatArray:
-        X = self.X.toarray() if is_sparse(self.X) else self.X
-        return np.hstack([X, np.ones((len(X), len(self.own) - X.shape[1]))])
+        X = self.X.toarray()[None] if is_sparse(self.X) else self.X
+        return np.concatenate([X, np.ones((*X.shape[:2], len(self.own) - X.shape[2]))], axis=2)
 
 
 @remembered
 def columns_of(agent: Agent) -> _Columns:
-    """What the problem lets this user deviate in."""
+    """What the problem lets these users deviate in."""
     problem, (n, width) = agent.problem, agent.design.shape
     assert isinstance(problem, Shared)
     d = agent.data.d if math.isfinite(problem.mu) else 0
-    X = (agent.data.X if d else agent.data.X[:, :0]).astype(float, copy=False)
+    stack = agent.centred.stack if isinstance(agent.centred, CohortDesign) else agent.data.X
+    X = (stack if d else stack[..., :0] if not is_sparse(stack) else stack[:, :0]).astype(float, copy=False)
+    X = X[None] if not is_sparse(X) and X.ndim == 2 else X
     own = np.append(np.full(d, problem.mu), [problem.nu] if math.isfinite(problem.nu) else [])
     places = np.append(np.arange(d), [width - 1] if math.isfinite(problem.nu) else []).astype(np.intp)
     K = None
     if n < len(own):
-        K = np.asarray((X @ X.T).toarray() if is_sparse(X) else X @ X.T) / problem.mu
+        K = (X @ X.T).toarray()[None] if is_sparse(X) else X @ X.transpose(0, 2, 1)
+        K = np.asarray(K) / problem.mu
         K += 1.0 / problem.nu
     columns = _Columns(X, own, places, K, None)
     small = K is None and not is_sparse(X) and n * len(own) <= SMALL
@@ -99,64 +124,88 @@ def columns_of(agent: Agent) -> _Columns:
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
-    """The best deviation beside a common model that gives these scores, from another one."""
-    loss, y, n, A = agent.loss, agent.exact_labels, agent.total, columns_of(agent)
-    o = start[A.places]
-    own = np.zeros(agent.design.shape[1])
-    if not len(y):
-        return Own(own, common, np.zeros(0), 0.0)
+    """The best deviation beside a common model that gives these scores, from another one; or those of a crowd."""
+    alone, weights = common.ndim == 1, agent.data.weights
+    if alone:
+        common, start = common[None], start[None]
+    loss, y, n, A = agent.loss, np.broadcast_to(agent.exact_labels, common.shape), agent.total, columns_of(agent)
+    o = start[:, A.places]
+    own = np.zeros((len(common), agent.design.shape[1]))
+    if not common.shape[1]:
+        return Own(own[0] if alone else own, *(common[0], np.zeros(0), 0.0))
 
-    def at(o: FloatArray) -> tuple[FloatArray, float]:
-        scores = common + A.forward(o)
-        return scores, loss.value(scores, y, agent.data.weights) + 0.5 * n * float(o @ (A.own * o))
+    def of_rows(formula: Callable[[FloatArray, FloatArray], FloatArray], scores: FloatArray, some: Some) -> FloatArray:
+        return formula(scores.reshape(-1), y[some].reshape(-1)).reshape(scores.shape)
 
-    scores, value = at(o)
-    scale = abs(value) + agent.weight * 1e-300
-    for _ in range(TUNING.steps if len(o) else 0):
-        slope = A.adjoint(agent.weighted(loss.gradient(scores, y))) + n * A.own * o
-        bends = agent.weighted(loss.curvature(scores, y))
-        way = -_solved(agent, A, bends / n, slope / n)
-        down = float(slope @ way)
-        if not down < 0:
+    def at(A: _Columns, o: FloatArray, some: Some) -> tuple[FloatArray, FloatArray]:
+        scores = common[some] + A.forward(o)
+        each = of_rows(loss.each, scores, some).astype(float, copy=False)
+        losses = each.sum(axis=1) if weights is None else np.vecdot(each, weights)
+        return scores, losses + 0.5 * n * np.vecdot(o, A.own * o)
+
+    scores, value = at(A, o, slice(None))
+    scale = np.abs(value) + agent.weight * 1e-300
+    live = np.arange(len(common))
+    for _ in range(TUNING.steps if o.shape[1] else 0):
+        if not live.size:
             break
-        share = 1.0
+        B, u = A.of(live), scores[live]
+        slope = B.adjoint(agent.weighted(of_rows(loss.gradient, u, live))) + n * A.own * o[live]
+        bends = agent.weighted(of_rows(loss.curvature, u, live))
+        way = -_solved(agent, B, bends / n, slope / n)
+        down = np.vecdot(slope, way)
+        if not (down < 0).all():
+            live, way, down = live[down < 0], way[down < 0], down[down < 0]
+            if not live.size:
+                break
+        there, after, share = np.empty((len(live), common.shape[1])), np.empty(len(live)), np.ones(len(live))
+        short = np.arange(len(live))
         for _ in range(TUNING.halvings):
-            there, after = at(o + share * way)
-            if after - value <= TUNING.enough * share * down:
+            who = live[short]
+            there[short], after[short] = at(A.of(who), o[who] + share[short, None] * way[short], who)
+            enough = after[short] - value[who] <= TUNING.enough * share[short] * down[short]
+            # What is left below the rounding of the value: a full step of Newton's is right.
+            short = short[~(enough | (-down[short] <= 1e-10 * scale[who]))]
+            if not short.size:
                 break
-            if -down <= 1e-10 * scale:
-                # What is left is below the rounding of the value: a full step of Newton's is right.
-                break
-            share *= 0.5
-        else:
-            break
-        o, scores, value = o + share * way, there, after
-        if share == 1.0 and -down <= TUNING.solved * scale:
-            break
-    own[A.places] = o
-    return Own(own, scores, loss.gradient(scores, y), value)
+            share[short] *= 0.5
+        moved = np.ones(len(live), bool)
+        moved[short] = False
+        live, way, down, share = live[moved], way[moved], down[moved], share[moved]
+        o[live], scores[live], value[live] = o[live] + share[:, None] * way, there[moved], after[moved]
+        live = live[(share < 1.0) | (-down > TUNING.solved * scale[live])]
+    own[:, A.places] = o
+    found = Own(own, scores, of_rows(loss.gradient, scores, slice(None)), value)
+    return Own(own[0], scores[0], found.slopes[0], float(value[0])) if alone else found
 
 
 def _solved(agent: Agent, A: _Columns, D: FloatArray, b: FloatArray) -> FloatArray:
     """(AᵀDA + M)⁻¹ b."""
     if A.K is None:
-        H = second_moment(agent.design, D, A.places) if A.full is None else (A.full.T * D) @ A.full
-        H.flat[:: len(H) + 1] += A.own
+        if A.full is None:
+            H = second_moment(agent.design, D[0], A.places)[None]
+        else:
+            H = (A.full.transpose(0, 2, 1) * D[:, None, :]) @ A.full
+        H[:, (k := np.arange(H.shape[1])), k] += A.own
         return _positive(H, b)
     first, root = b / A.own, np.sqrt(D)
-    inner = root[:, None] * A.K * root
-    inner.flat[:: len(inner) + 1] += 1.0
+    inner = root[:, :, None] * A.K * root[:, None, :]
+    inner[:, (k := np.arange(inner.shape[1])), k] += 1.0
     middle = root * _positive(inner, root * A.forward(first))
     return first - A.adjoint(middle) / A.own
 
 
 def _positive(H: FloatArray, b: FloatArray) -> FloatArray:
-    """H⁻¹ b for a positive definite matrix, of which the upper triangle is read."""
-    _, x, failed = scipy.linalg.lapack.dposv(H, b, lower=0)
+    """H⁻¹ b for positive definite matrices, of which the upper triangle is read."""
+    if b.shape[1] <= FEW:
+        x, solve = b.copy(), cast(Any, solve_positive)
+        failed = solve(np.ascontiguousarray(H), x) >= 0
+    else:
+        found = [scipy.linalg.lapack.dposv(one, right, lower=0) for one, right in zip(H, b, strict=True)]
+        x, failed = np.array([solution for _, solution, _ in found]), any(code for _, _, code in found)
     if failed:
         raise NumericalError("the equations of a user's deviation are singular. Scale the columns, or raise mu.")
-    result: FloatArray = x
-    return result
+    return x
 
 
 def reduced(agent: Agent, bends: FloatArray) -> FloatArray:
@@ -169,7 +218,7 @@ def reduced(agent: Agent, bends: FloatArray) -> FloatArray:
     Z = agent.centred.dense(slice(None)) * root[:, None]
     if not len(A.own):
         return Z.T @ Z
-    Q = A.dense() * (root[:, None] / np.sqrt(agent.total * A.own))
+    Q = A.dense()[0] * (root[:, None] / np.sqrt(agent.total * A.own))
     # With Q = D^½ A M^-½:   Zᵀ (I − Q (I + QᵀQ)⁻¹ Qᵀ) Z = Zᵀ (I + QQᵀ)⁻¹ Z
     by_rows = len(Q) < Q.shape[1]
     inner = Q @ Q.T if by_rows else Q.T @ Q

@@ -85,8 +85,8 @@ class LbfgsRows(QuasiNewton):
         if curved_pairs.suits(agent.problem):
             return (yield from curved_pairs.started(agent, w, None))
         here = agent.at(w, agent.centred)
-        bends = searched_rows.bends_of(agent, here.curvature)
-        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, [here.losses]]))
+        bends, losses = searched_rows.bends_of(agent, here.curvature), np.array([here.losses]).T
+        heard = yield Sum(np.concatenate([diagonal(agent.centred, bends), here.adjoint, losses], axis=-1))
 
         def started() -> State:
             first = searched_rows.started(agent, w, heard)

@@ -137,9 +137,12 @@ def symmetric(moment: FloatArray) -> FloatArray:
 
 def diagonal(design: Design, weights: FloatArray) -> FloatArray:
     """The diagonal of X̃ᵀ diag(weights) X̃."""
-    X, squares = design.X, np.zeros(design.shape[1])
-    d = X.shape[1]
-    if is_sparse(X):
+    X, squares = design.X, np.zeros((*weights.shape[:-1], design.shape[1]))
+    d, base = X.shape[1], design
+    if isinstance(design, CohortDesign):
+        base = design.base
+        squares[:, :d] = (np.square(design.stack).transpose(0, 2, 1) @ weights[:, :, None])[:, :, 0]
+    elif is_sparse(X):
         csr = X.tocsr()
         add: Any = add_squares
         add(csr.data, csr.indices, csr.indptr, weights, squares)
@@ -149,13 +152,14 @@ def diagonal(design: Design, weights: FloatArray) -> FloatArray:
         rows = max(1, BLOCK // max(d, 1))
         for start in range(0, len(weights), rows):
             squares[:d] += np.square(X[start : start + rows], dtype=float).T @ weights[start : start + rows]
-    if isinstance(design, CentredDesign):
+    own, weight = squares[..., :d], weights.sum(axis=-1, keepdims=True)
+    if isinstance(base, CentredDesign):
         # Σ s (x − c)² = Σ s x² − c (2 Σ s (x − c) + c Σ s)
-        before = squares[:d].copy()
-        squares[:d] -= design.centre * (2 * design.adjoint(weights)[:d] + design.centre * weights.sum())
-        squares[:d][squares[:d] <= NOISE * before] = 0.0
+        before = own.copy()
+        own -= base.centre * (2 * design.adjoint(weights)[..., :d] + base.centre * weight)
+        own[own <= NOISE * before] = 0.0
     if design.intercept:
-        squares[d] = weights.sum() * (design.unit**2 if isinstance(design, CentredDesign) else 1.0)
+        squares[..., d:] = weight * (base.unit**2 if isinstance(base, CentredDesign) else 1.0)
     return squares
 
 

@@ -35,7 +35,7 @@ class Along(Protocol):
 def bends_of(agent: Agent, curvature: FloatArray) -> FloatArray:
     """s ℓ'' of its rows; s where none of them is bent."""
     bends = agent.weighted(curvature)
-    return bends if bends.any() else agent.weighted(np.ones(len(bends)))
+    return np.where(bends.any(axis=-1, keepdims=True), bends, agent.weighted(np.ones(bends.shape)))
 
 
 def started(agent: Agent, w: FloatArray, heard: FloatArray) -> State:

@@ -96,9 +96,10 @@ class SharedModels(QuasiNewton):
 
     def _started(self, agent: Agent, plain: FloatArray) -> Talk[State]:
         width = agent.design.shape[1]
-        own, common = (np.zeros(width), plain) if len(plain) == width else np.split(plain, 2)
+        common, own = (plain, None) if len(plain) == width else np.split(plain, 2)[::-1]
         w = sealed(agent.centred.inner(common))
-        here = deviation(agent, agent.centred.forward(w), own)
+        scores = agent.centred.forward(w)
+        here = deviation(agent, scores, np.zeros((*scores.shape[:-1], width)) if own is None else own)
         # Of every column alone, h is left with h m / (h + m) where the user deviates at a price of m.
         bends = diagonal(
             agent.centred, searched_rows.bends_of(agent, agent.loss.curvature(here.scores, agent.exact_labels))
@@ -106,7 +107,7 @@ class SharedModels(QuasiNewton):
         price = agent.total * _prices(agent)
         bends = np.where(np.isfinite(price), bends * (1.0 / (1.0 + bends / price)), bends)
         adjoint = agent.centred.adjoint(agent.weighted(here.slopes))
-        heard = yield Sum(np.concatenate([bends, adjoint, [here.value]]))
+        heard = yield Sum(np.concatenate([bends, adjoint, np.array([here.value]).T], axis=-1))
         return State(shared_result(heard, searched_rows.started, agent, w, heard), here.own)
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:  # type: ignore[override]
@@ -118,6 +119,9 @@ class SharedModels(QuasiNewton):
 
         common = yield from searched_rows.searched(self, agent, state.common, t, look, STEPS, boldly=True)
         return State(common, seen[0].own)
+
+    def together(self, agent: Agent) -> tuple[str, ...] | None:
+        return ("own",)
 
     def point(self, agent: Agent, state: State) -> Point:  # type: ignore[override]
         return _point(agent, state.common.w, state.own)
@@ -136,10 +140,11 @@ class _Along:
     def at(self, step: float) -> FloatArray:
         here = self._at(step)
         self.own = here.own
-        return np.append(self.agent.centred.adjoint(self.agent.weighted(here.slopes)), here.value)
+        adjoint = self.agent.centred.adjoint(self.agent.weighted(here.slopes))
+        return np.concatenate([adjoint, np.array([here.value]).T], axis=-1)
 
     def values(self, steps: FloatArray) -> FloatArray:
-        return np.array([self._at(step).value for step in steps])
+        return np.array([self._at(step).value for step in steps]).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,4 +260,4 @@ def _penalty(agent: Agent, w: FloatArray) -> float:
 
 def _point(agent: Agent, w: FloatArray, own: FloatArray) -> Point:
     """The user's deviation, and then the common model as people know it."""
-    return Point(np.concatenate([own, agent.centred.plain(w)]))
+    return Point(np.concatenate([own, np.broadcast_to(agent.centred.plain(w), own.shape)], axis=-1))

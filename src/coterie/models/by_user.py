@@ -84,9 +84,9 @@ class UserModel(Model):
 
     def _refuse(self, user: object) -> InvalidInput:
         return InvalidInput(
-            f"user {str(user)!r} was not among the {len(self.users)} users that were fitted. Use unknown='common' for "
-            "what all have in common, unknown='neighbours' for the average of its neighbours, or fit again with that "
-            "user."
+            f"user {str(user)!r} was not among the {len(self.users)} users that were fitted. Fit again with that user, "
+            "or use unknown='common' for what all have in common, or unknown='neighbours' for the average of its "
+            "neighbours."
         )
 
     def _labels(self, users: Any, rows: int) -> npt.NDArray[Any]:

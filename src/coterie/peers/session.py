@@ -21,7 +21,7 @@ from coterie.agent import Agent
 from coterie.arrays import is_sparse
 from coterie.bill import Bill
 from coterie.data import Table
-from coterie.data.summary import TableSummary, check_together, in_common_shape
+from coterie.data.summary import TableSummary, check_together, common_shape, in_common_shape
 from coterie.engines.processes import pace_of
 from coterie.errors import CoterieError, InvalidData, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -180,7 +180,7 @@ def prepare_table(
     parts = summaries(session, table, classification=bool(family.classification(problem)))
     check_together(parts, split)
     classes = family.classes(problem, {label for part in parts for label in part.classes})
-    table = family.encode(in_common_shape(table, parts, split), problem, classes)
+    table = family.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
     finest = np.float32 if all(part.single for part in parts) else np.float64
     X, y = table.X.astype(finest, copy=False), table.y
     if y is not None and y.dtype.kind == "f":

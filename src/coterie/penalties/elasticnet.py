@@ -68,7 +68,8 @@ class ElasticNet(Penalty):
             return L1(self.strength).fenchel_young(w, u, error)
         beyond = soft_threshold(u, self._threshold)
         within = np.clip(u, -self._threshold, self._threshold)
-        return half_square(w, beyond, self.strong_convexity, error) + slack(w, within, self._threshold, error)
+        square = float(half_square(w, beyond, self.strong_convexity, error))
+        return square + slack(w, within, self._threshold, error)
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
         return 1.0 if self.strong_convexity else L1(self.strength).scale_into_domain(u, error)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from coterie.arrays import FloatArray
-from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, norm, positive, spread
+from coterie.penalties.penalty import ROUNDING, Penalty, Step, ball_supremum, lengths, norm, positive, spread
 from coterie.penalties.pieces import Pieces
 
 
@@ -47,7 +47,7 @@ class L2(Penalty):
         return u / self.strength
 
     def fenchel_young(self, w: FloatArray, u: FloatArray, error: Step = 0.0) -> float:
-        return half_square(w, u, self.strength, error)
+        return float(half_square(w, u, self.strength, error))
 
     def scale_into_domain(self, u: FloatArray, error: Step = 0.0) -> float:
         return 1.0
@@ -56,8 +56,8 @@ class L2(Penalty):
         return ball_supremum(norm(u), self.strength, radius)
 
 
-def half_square(w: FloatArray, u: FloatArray, strength: float, error: Step) -> float:
-    """(strength / 2) ‖w − u / strength‖², from above."""
+def half_square(w: FloatArray, u: FloatArray, strength: float, error: Step) -> Any:
+    """(strength / 2) ‖w − u / strength‖², from above; of vectors that stand in rows, of each."""
     ideal = u / strength
-    distance = norm(w - ideal) + spread(error, w) / strength + ROUNDING * (norm(w) + norm(ideal))
+    distance = lengths(w - ideal) + spread(error, w) / strength + ROUNDING * (lengths(w) + lengths(ideal))
     return 0.5 * strength * distance * distance

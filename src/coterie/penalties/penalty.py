@@ -109,7 +109,7 @@ class Penalty(ABC):
     def bounded_fenchel_young(self, w: FloatArray, u: FloatArray, radius: float, error: Step = 0.0) -> float:
         """The same as `fenchel_young` with the bounded conjugate, for ‖w‖ ≤ radius/10: nothing cancels then."""
         sure = self.value(w) + self.bounded_conjugate(u, radius) - float(np.dot(u, w))
-        return max(sure, 0.0) + (radius + norm(w)) * spread(error, w) + ROUNDING * radius * norm(u)
+        return max(sure, 0.0) + (radius + norm(w)) * float(spread(error, w)) + ROUNDING * radius * norm(u)
 
     def repeated(self, columns: int, times: int) -> Penalty:
         """This penalty for so many columns that have several coefficients each, side by side."""
@@ -132,9 +132,15 @@ def positive(value: object, what: str, advice: str) -> float:
     return number
 
 
-def spread(error: Step, w: FloatArray) -> float:
-    """‖error‖₂, one number standing for all entries."""
-    return norm(error) if isinstance(error, np.ndarray) else float(error) * math.sqrt(w.size)
+def spread(error: Step, w: FloatArray) -> Any:
+    """‖error‖₂, one number standing for all entries; of vectors that stand in rows, of each."""
+    return lengths(error) if isinstance(error, np.ndarray) else float(error) * math.sqrt(w.shape[-1])
+
+
+def lengths(w: FloatArray) -> Any:
+    """‖w‖₂ in double precision; of vectors that stand in rows, of each."""
+    exact = w.astype(np.float64, copy=False)
+    return np.sqrt(np.vecdot(exact, exact))
 
 
 def norm(w: FloatArray) -> float:

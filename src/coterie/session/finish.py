@@ -12,8 +12,9 @@ from coterie.agent import Agent, Facts
 from coterie.certificate import Bound, Certificate, Participant, Point, certify
 from coterie.families import family_of
 from coterie.result import History, Result
-from coterie.rounds import Outcome, Transport, introduced
+from coterie.rounds import Outcome, introduced
 from coterie.session.setup import Setup
+from coterie.steps import Transport
 
 
 def finish(

@@ -43,7 +43,7 @@ class Account(Protocol):
 
 
 class Driver:
-    """Answers the words of the agents of this process, together with the other processes; see `rounds.Transport`."""
+    """Answers the words of the agents of this process, together with the other processes; see `steps.Transport`."""
 
     def __init__(self, bill: Bill, collectives: Collectives, pace: float | None = None, *, secure_sums: bool = False):
         """With a `pace`, agents that wake up one by one do so in real time (see `real_time_gossip`)."""
@@ -219,7 +219,7 @@ class Driver:
         span: tuple[int, int],
         stop_reason: Callable[[], int],
     ) -> tuple[list[Any], int]:
-        """Gossip in real time from one round to another; see `rounds.Transport`."""
+        """Gossip in real time from one round to another; see `steps.Transport`."""
         gossip = self._gossiping()
         assert isinstance(gossip, RealTimeGossip), "only with a pace do clocks run in real time"
         states, reached = gossip.stretch(agents, states, steps, span, stop_reason)
