@@ -95,6 +95,11 @@ MORE = {
         (X, PLACES, WEIGHTS),
         {"agents": 3, "max_rounds": 2, "tol": 1e-13, "check_every": 2, "method": "dfw-subspace"},
     ),
+    "a matrix completed in stages": (
+        co.Problem("completion", "traceball", radius=6.0, intercept=True, shape=(8, 6), stages=3),
+        (np.array([[k % 8, k % 6] for k in range(48)], float), NUMBERS),
+        {"agents": 3, "max_rounds": 10, "tol": 1e-13, "check_every": 10, "method": "dfw-subspace"},
+    ),
     "until it is optimal": (
         co.Problem("huber", "elasticnet", 0.05),
         (X, NUMBERS),

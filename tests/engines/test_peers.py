@@ -155,6 +155,24 @@ def test_low_rank_models_too(tmp_path, method):
         assert result.bill == local.bill
 
 
+def test_a_matrix_is_completed_in_stages_between_organisations(tmp_path):
+    random = np.random.default_rng(0)
+    pairs = random.permutation(np.argwhere(np.ones((8, 7))))[:45].astype(float)
+    tables = [
+        replace(t, name=n, rows=None)
+        for t, n in zip(co.data.split(co.read((pairs, random.standard_normal(45))), "samples", 3), NAMES, strict=True)
+    ]
+    problem = {"loss": "completion", "penalty": "traceball", "radius": 5.0, "shape": [8, 7], "stages": 3}
+    write_study(tmp_path, problem=problem, split="samples", **{"max-rounds": 11})
+    results = together(tmp_path, tables)
+    local = co.solve(co.Problem(**problem), tables, max_rounds=11, secure_sums=True, progress=False)
+    for result in results:
+        assert np.abs(result.model.coef_ - local.model.coef_).max() <= 1e-10
+        assert result.certificate.gap == pytest.approx(local.certificate.gap, abs=1e-10)
+        assert result.bill == local.bill
+        assert "stages" in result.certificate.proves
+
+
 @pytest.mark.parametrize(("dtype", "sparse"), [(np.float32, False), (float, True)])
 def test_precision_and_sparsity_are_those_of_the_embedded_engine(tmp_path, dtype, sparse):
     tables = data("features", dtype=dtype, sparse=sparse)

@@ -79,6 +79,10 @@ def data(name):
     if name == "times":
         X, y = data("wine")
         return X, co.survival_labels(np.ceil(9 * rng.exponential(np.exp(-X[:, 0]))), y > 0)
+    if name == "entries":
+        pairs = np.argwhere(rng.random((40, 30)) < 0.4)
+        W = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 30))
+        return pairs.astype(float), W[*pairs.T] + 0.2 * rng.standard_normal(len(pairs))
     if name == "three":
         return data("wine")[0], load_wine(return_X_y=True)[1]
     raise KeyError(name)
@@ -97,6 +101,7 @@ PROBLEMS = {
     "users in common": (co.Shared("logistic", "l1", 3e-3, mu=3e-3), "users"),
     "low rank": (co.Problem("squared", "traceball", radius=4.0), "two"),
     "classes of low rank": (co.Problem("multinomial", "traceball", radius=4.0), "three"),
+    "entries in stages": (co.Problem("completion", "traceball", radius=30.0, shape=(40, 30), stages=3), "entries"),
     "iris hinge in a box": (co.Problem("hinge", "box", lower=-0.5, upper=np.inf, intercept=True), "iris"),
     "wine hinge in a ball": (co.Problem("hinge", "l1ball", radius=2.0), "wine"),
     "wine in a ball": (co.Problem("logistic", "l1ball", radius=2.0), "wine"),
@@ -152,7 +157,8 @@ CASES = {
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
     "methods.interior_point": INTERIOR,
-    "methods.subspace": runs(["dfw-subspace"], ["low rank", "classes of low rank"]),
+    "methods.subspace": runs(["dfw-subspace"], ["entries in stages"]),
+    "methods.inner_steps": runs(["dfw-subspace"], ["classes of low rank"]),
     "methods.envelope": runs(["lbfgs"], KINKS, **COLUMNS),
     "methods.lbfgs": runs(["lbfgs"], [*SMOOTH, *KINKS[:1]], **COLUMNS),
     "methods.quasi_newton": runs(["lbfgs"], ["rare logistic l1", "wine hinge l1"], **COLUMNS),

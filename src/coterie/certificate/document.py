@@ -180,7 +180,10 @@ def sentence(primal: float, gap: float, relative_gap: float, radius: float | Non
         if gap > ROUNDING * abs(primal)
         else "is, up to rounding, the best possible one"
     )
-    return f"This model {claim}{'' if radius is None else f' among all models of norm at most {radius:.3g}'}."
+    among = "" if radius is None else f" among all models of norm at most {radius:.3g}"
+    if (stages := settings["problem"].get("loss", {}).get("stages", 1)) > 1:
+        among = f" in the ball of the last of {stages} stages, which the matrix before it weighs"
+    return f"This model {claim}{among}."
 
 
 def unit_of(settings: Mapping[str, Any]) -> str:

@@ -2,12 +2,14 @@
 
     X W + 1bᵀ = (X − 1x̄ᵀ) W + 1βᵀ,     β = b + Wᵀx̄
 
-For least squares the best β is the mean of the labels, and for a completed matrix there are the means of its rows and
-columns: both are known once the parties have introduced themselves. For classes β follows W. Its best value is found by
-Newton's method, each step by conjugate gradients, for which messages of one or two numbers per class are added up:
+For least squares the best β is the mean of the labels, known once the parties have introduced themselves. For classes β
+follows W. Its best value is found by Newton's method, each step by conjugate gradients, for which messages of one or
+two numbers per class are added up:
 
     g = Σ_i s_i (p_i − h_i),     H x = Σ_i s_i p_i∘(x − ⟨p_i, x⟩) ≼ D = diag(Σ_i s_i p_i)
     β ← β − log(1 + t)/t · x,    x ≈ H⁻¹g,   t = max x − min x                 a step that long always lowers the loss
+
+A completed matrix has a β of every row and column, which follows W likewise, by whole steps: its loss is a quadratic.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ STEPS = 60
 PRODUCTS = 50
 """Conjugate gradients of one of them at most."""
 NEAR, EXACT = 1e-20, 1e-26
-"""Up to which share of n gᵀD⁻¹g is brought, between rounds and for a proof."""
+"""Up to which share of n (or of the loss of a quadratic) gᵀD⁻¹g is brought, between rounds and for a proof."""
 
 
 def information_of(agent: Agent, kind: str) -> Information:
@@ -58,7 +60,7 @@ def put_together(agent: Agent, left: FloatArray, right: FloatArray, beta: FloatA
     if means is None:
         return stacked(left, right)
     if agent.problem.task.kind == "entries":
-        return stacked(left, right, np.concatenate(means))
+        return stacked(left, right, np.concatenate(means) if beta is None else beta.astype(float))
     b = (means.right if beta is None else beta.astype(float)) - (means.left @ left) @ right.T
     return stacked(left, right, np.concatenate([np.zeros(len(left)), b]))
 
@@ -73,20 +75,22 @@ def adjusted(agent: Agent, information: Information) -> Talk[FloatArray | None]:
         return information.slope_of_intercept()
 
     enough = max(NEAR, (10.0 * float(np.finfo(information.dtype).eps)) ** 2)
-    return (yield from best_intercept(look, information.bend_of_intercept, information.b, agent.total, enough))[0]
+    return (yield from best_intercept(agent, look, information.bend_of_intercept, information.b, enough))[0]
 
 
 def best_intercept(
+    agent: Agent,
     look: Callable[[FloatArray], FloatArray],
     bend: Callable[[FloatArray], FloatArray],
     beta: FloatArray,
-    total: float,
     enough: float,
 ) -> Talk[tuple[FloatArray, FloatArray]]:
     """The best β, from one that is near, and its g: gᵀD⁻¹g is at most `enough` of n, or what rounding leaves.
 
     `look` says g and D at a β, and `bend` H x for the β of the last look.
     """
+    quadratic = agent.problem.task.quadratic
+    total = agent.total * (agent.known.gap_unit if quadratic else 1.0)
     best, best_g, least = beta, beta, math.inf
     for _ in range(STEPS):
         g, shares = np.split((yield Sum(look(beta))).astype(float), 2)
@@ -98,6 +102,9 @@ def best_intercept(
         best, best_g, least = beta, g, size
         if size <= enough * total:
             break
+        if quadratic:
+            beta = beta - (yield from _newton(g, D, bend, math.sqrt(0.1 * enough * total / size)))
+            continue
         # A constant on all classes changes nothing: neither g nor x has one.
         weights = shares / shares.sum()
         x = yield from _newton(g - g.sum() * weights, D, bend, min(0.1, math.sqrt(size / total)))

@@ -19,7 +19,10 @@ above:
 
 With an intercept, G is the slope at the best intercept beside W, where the slope in b is 0 up to rounding; that is part
 of the gap, times how far other intercepts may be that the bound speaks of (`room`). What W's own intercept loses beside
-the best one is part of the gap, too. A completed matrix has the means of its rows and columns: the bound is about W.
+the best one is part of the gap, too. That holds for classes, and for the rows and columns of a completed matrix.
+
+Where a matrix is completed in stages, the witness has the matrix W₀ of the stage before: the ball is the one that W₀
+weighs (`tasks.weighted`), and the proof is about the best matrix of that ball. What led to W₀ is no part of it.
 
 Everything is computed from the data, in float64, a few rows at a time.
 """
@@ -41,10 +44,11 @@ from coterie.certificate.intercepts import EXACT, best_intercept, taken_apart
 from coterie.certificate.linear import EPSILON, RADIUS, ROOM
 from coterie.certificate.multiclass import PAIRWISE
 from coterie.data import Table
-from coterie.factors import orthonormal, trace_norm
+from coterie.factors import apart, orthonormal, trace_norm
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.tasks import Information, Means
 from coterie.tasks.multinomial import NEVER
+from coterie.tasks.weighted import Weighted, Weights
 from coterie.words import Sum, Talk
 
 EXACT_SIZE = 1 << 22
@@ -52,8 +56,6 @@ EXACT_SIZE = 1 << 22
 EXTRA = 4
 """How many random vectors accompany W's own in the block power iterations."""
 ROUNDING = 1e-12
-ALIKE = 1e-9
-"""Means of the same data, added up in another order."""
 LARGE = 1 << 18
 """Entries from which on a spectral norm is the root of an eigenvalue."""
 
@@ -81,21 +83,28 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     d, m = problem.task.size(agent.data)
     r: float = problem.penalty.radius  # type: ignore[attr-defined]
     left, right, free = taken_apart(agent, point.w.astype(np.float64))
+    weights = Weights.known(point.v, (d, m)) if problem.task.stages > 1 else None
+    if weights is not None:
+        # What follows is about Z, in place of W.
+        left, right = weights.left(left, -1.0), weights.right(right, -1.0)
     lost, room, left_over, inside = 0.0, None, 0.0, trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
     if free is not None and means is not None:
-        if problem.task.kind == "entries":
-            inside = inside and np.allclose(free, np.concatenate(means), rtol=ALIKE, atol=ALIKE)
-        elif problem.task.kind == "numbers":
+        if problem.task.kind == "numbers":
             # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
             lost = 0.5 * agent.total * float(np.square(free - means.right).sum())
         else:
-            best, lost, slope = yield from _best(agent, left, right, free)
-            known = means.right > NEVER
-            room = ROOM + RADIUS * float(np.abs(best[known]).max())
+            best, lost, slope = yield from _best(agent, left, right, free, weights)
+            known = means.right > NEVER if problem.task.kind == "classes" else np.ones(len(best), bool)
+            largest, scale, size = float(np.abs(best[known]).max()), 1.0, 1.0
+            if problem.task.kind == "entries":
+                scale = math.sqrt(2.0 * agent.known.gap_unit)
+                size = scale + largest
+            room = ROOM * scale + RADIUS * largest
             roundings = PAIRWISE + agent.count + math.log2(agent.total + 1.0)
-            left_over = room * (float(np.abs(slope).sum()) + m * (EPSILON * roundings * agent.total + agent.cut))
-            means = Means(means.left, best)
-    loss, inner, norm = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means)
+            off = EPSILON * roundings * agent.total * size + agent.cut
+            left_over = room * (float(np.abs(slope).sum()) + len(best) * off)
+            means = _means(agent, best)
+    loss, inner, norm = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means, weights)
     primal = problem.primal(loss + lost, agent.total, 0.0)
     # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
     cut = agent.cut * (1.0 + 2.0 * r * (d + m))
@@ -120,10 +129,11 @@ def _blocks(agent: Agent) -> Iterator[Table]:
         yield replace(block, X=widened(block.X), y=y, weights=s)
 
 
-def _parts(agent: Agent, means: Means | None) -> Iterator[Information]:
+def _parts(agent: Agent, means: Means | None, weights: Weights | None = None) -> Iterator[Information]:
     """Their sufficient information."""
     for block in _blocks(agent):
-        yield agent.problem.task.stats(block, "implicit", means)
+        information = agent.problem.task.stats(block, "implicit", means)
+        yield information if weights is None else Weighted(information, weights)
 
 
 def _added(parts: Iterator[FloatArray]) -> FloatArray:
@@ -131,15 +141,21 @@ def _added(parts: Iterator[FloatArray]) -> FloatArray:
     return total
 
 
+def _means(agent: Agent, beta: FloatArray) -> Means:
+    """What is taken off, with another intercept."""
+    assert agent.known.means is not None
+    centre = agent.known.means.left
+    return Means(*apart(beta, len(centre))) if agent.problem.task.kind == "entries" else Means(centre, beta)
+
+
 def _best(
-    agent: Agent, left: FloatArray, right: FloatArray, beta: FloatArray
+    agent: Agent, left: FloatArray, right: FloatArray, beta: FloatArray, weights: Weights | None
 ) -> Talk[tuple[FloatArray, float, FloatArray]]:
     """The best intercept beside W, what another one loses, and the slope there."""
-    assert agent.known.means is not None
-    centre, looked = agent.known.means.left, beta
+    looked = beta
 
     def at(b: FloatArray) -> Iterator[Information]:
-        for part in _parts(agent, Means(centre, b)):
+        for part in _parts(agent, _means(agent, b), weights):
             part.reset(left, right)
             yield part
 
@@ -151,18 +167,20 @@ def _best(
     def bend(x: FloatArray) -> FloatArray:
         return _added(part.bend_of_intercept(x) for part in at(looked))
 
-    best, slope = yield from best_intercept(look, bend, beta, agent.total, EXACT)
+    best, slope = yield from best_intercept(agent, look, bend, beta, EXACT)
     if best is beta:
         return best, 0.0, slope
     losses = yield Sum(np.array([sum(part.loss() for part in at(b)) for b in (beta, best)]))
     return best, max(float(losses[0] - losses[1]), 0.0) + ROUNDING * float(losses[0]), slope
 
 
-def _whole(agent: Agent, left: FloatArray, right: FloatArray, means: Means | None) -> Talk[tuple[float, float, float]]:
+def _whole(
+    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
+) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
     gradient: Any = 0.0
     values = np.zeros(2)
-    for part in _parts(agent, means):
+    for part in _parts(agent, means, weights):
         part.reset(left, right)
         gradient = gradient + part.matrix()
         values += part.loss(), part.inner()
@@ -172,7 +190,7 @@ def _whole(agent: Agent, left: FloatArray, right: FloatArray, means: Means | Non
 
 
 def _in_blocks(
-    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None
+    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
 ) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
     random = agent.common_random(0).standard_normal((m, EXTRA))
@@ -180,7 +198,7 @@ def _in_blocks(
     def products(u: FloatArray | None, v: FloatArray | None) -> FloatArray:
         """G_j v and G_jᵀ u, beside each other in one message."""
         out = np.zeros((0 if v is None else d * v.shape[1]) + (0 if u is None else m * u.shape[1]))
-        for part in _parts(agent, means):
+        for part in _parts(agent, means, weights):
             part.reset(left, right)
             images = [] if v is None else [part.times(v)]
             images += [] if u is None else [part.times_transposed(u)]
@@ -192,7 +210,7 @@ def _in_blocks(
     V = orthonormal((yield Sum(products(U, None))).reshape(m, -1))
     values, rest = np.zeros(2), 0.0
     message = np.zeros(d * V.shape[1] + m * U.shape[1])
-    for part in _parts(agent, means):
+    for part in _parts(agent, means, weights):
         part.reset(left, right)
         GV, GU = part.times(V), part.times_transposed(U)
         message += np.concatenate([GV.ravel(), GU.ravel()])

@@ -71,7 +71,11 @@ class LowRankFamily(LinearFamily):
         if members[0].problem.intercept:
             parts = zip((model.a, model.b), (model.U, model.V), strict=True)
             free = np.concatenate([np.zeros(len(side)) if part is None else part for part, side in parts])
-        return [Point(stacked(model.U * model.s, model.V, free))] * len(members)
+        before, problem = None, members[0].problem
+        if problem.task.stages > 1 and (problem.task, problem.penalty) == (model.problem.task, model.problem.penalty):
+            # All parties have the same matrix of the stage before.
+            before = next((v for v in witness or () if v.size), None)
+        return [Point(stacked(model.U * model.s, model.V, free), before)] * len(members)
 
     def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> Any:
         """The factors, which everybody has."""

@@ -46,7 +46,9 @@ from coterie.errors import InvalidProblem, UnknownName
 from coterie.factors import decomposed, within
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
+from coterie.networks import Network
 from coterie.penalties.traceball import leading_pair
+from coterie.problem import Problem
 from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
 from coterie.tuning import Tuning, tuned
@@ -106,6 +108,10 @@ class FrankWolfe(Method[State]):
             if getattr(self, name) not in known:
                 raise UnknownName(f"{name} of {self.name}", getattr(self, name), known)
 
+    def check(self, problem: Problem, network: Network) -> None:
+        if problem.task.stages > 1:
+            raise InvalidProblem(f"{self.name} has no stages. Use dfw-subspace, or leave stages out.")
+
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
         information = information_of(agent, self.information)
@@ -129,17 +135,12 @@ class FrankWolfe(Method[State]):
         gamma = yield from self._step(agent, information, scale, u, v, t)
         # W^{t+1} = (1 − γ) W^t + γ S                                                               algorithm 2, line 12
         information.move(gamma, scale, u, v)
-        state = replace(
-            state,
-            u=np.column_stack([state.u, u]),
-            v=np.column_stack([state.v, v]),
-            steps=np.append(state.steps, gamma),
-            start=v,
-        )
+        us, vs = np.column_stack([state.u, u]), np.column_stack([state.v, v])
+        state = replace(state, u=us, v=vs, steps=np.append(state.steps, gamma), start=v)
         if t % TUNING.compress == 0:
             left, s, right = decomposed(*self._factors(agent, state), 1e-15)
-            nothing = replace(state, u=state.u[:, :0], v=state.v[:, :0], steps=state.steps[:0])
-            state = replace(nothing, left=left * s, right=right)
+            us, vs, steps = us[:, :0], vs[:, :0], state.steps[:0]
+            state = replace(state, left=left * s, right=right, u=us, v=vs, steps=steps)
             information.reset(state.left, state.right)
         if (beta := (yield from adjusted(agent, information))) is not None:
             state = replace(state, beta=beta)
@@ -342,5 +343,4 @@ def local_pair(agent: Agent, information: Information) -> Pair:
 
 
 def _unit(x: FloatArray) -> FloatArray:
-    size = np.linalg.norm(x)
-    return x / size if size > 0 else x
+    return x / (np.linalg.norm(x) or 1.0)

@@ -91,6 +91,10 @@ def least(
         gradient = g + B.bend(ahead - z0)
         new = ahead - gradient / L
         new[:cells] = _onto_ball(new[:cells].reshape(-1, B.columns), mu).ravel()
+        way = new - ahead
+        if way @ B.bend(way) > L * (way @ way):
+            L *= 2.0  # power iterations bound the size of B from below
+            continue
         if gradient @ (new - z) > 0 and theta > 1.0:
             theta, ahead = 1.0, z  # the momentum points uphill: start again
             continue
@@ -124,3 +128,26 @@ def _onto_ball(S: FloatArray, mu: float) -> FloatArray:
         return S
     projected: FloatArray = (left * onto_l1_ball(values, mu)) @ right
     return projected
+
+
+def grown_pairs(pairs: FloatArray, old: tuple[int, int], new: tuple[int, int], M: FloatArray) -> FloatArray:
+    """Pairs on larger spaces, where the steps did not go; the slope changed there as M says."""
+    cells = old[0] * old[1]
+    out = np.zeros((len(pairs), 2, new[0] * new[1] + pairs.shape[2] - cells))
+    for before, after in zip(pairs, out, strict=True):
+        for one, two in zip(before, after, strict=True):
+            two[: new[0] * new[1]].reshape(new)[: old[0], : old[1]] = one[:cells].reshape(old)
+            two[new[0] * new[1] :] = one[cells:]
+        S = after[0, : new[0] * new[1]].reshape(new)
+        after[1, : new[0] * new[1]].reshape(new)[old[0] :] = M[old[0] :] @ S
+    return out
+
+
+def turned(pairs: FloatArray, shape: tuple[int, int], P: FloatArray, Q: FloatArray) -> FloatArray:
+    """Pairs in the coordinates of P and Q; none where these leave something out."""
+    cells = shape[0] * shape[1]
+    m = pairs.shape[2] - cells
+    if P.shape[1] < shape[0] or Q.shape[1] < shape[1]:
+        return np.zeros((0, 2, P.shape[1] * Q.shape[1] + m))
+    turned = (P.T @ pairs[:, :, :cells].reshape(len(pairs), 2, *shape) @ Q).reshape(len(pairs), 2, cells)
+    return np.concatenate([turned, pairs[:, :, cells:]], axis=2)

@@ -18,10 +18,14 @@ with a and b new columns: about 3r numbers per new vector beside the power vecto
 the quadratic is F itself, so one small problem a round is enough. For other tasks it is only above F: there κM, with
 κ ≤ 1 as small as the last steps allow (Barzilai and Borwein), takes the place of M, and each of a few inner steps asks
 for the slope once more, p q + 1 numbers.
+
+Where a matrix is completed in stages, all of this is about Z of W = A Z B (`tasks.weighted`). A new stage takes W as
+the matrix that weighs, and asks for M and G once more, 2r² numbers.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,18 +35,20 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result, whole_number
 from coterie.backends import backend
 from coterie.certificate import Point
-from coterie.certificate.intercepts import adjusted, as_array, information_of, put_together, taken_apart
+from coterie.certificate.intercepts import as_array, information_of, put_together, taken_apart
 from coterie.errors import UnknownName
 from coterie.factors import decomposed, orthonormal, within
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.frank_wolfe import Power, check_power, named, power_iterations, radius
+from coterie.methods.inner_steps import Place, corrected
 from coterie.methods.method import Method
-from coterie.methods.small_ball import Quadratic, best_in_ball, least
+from coterie.methods.small_ball import best_in_ball, grown_pairs, turned
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.tasks import Information
 from coterie.tasks.task import INFORMATION
+from coterie.tasks.weighted import Weighted, Weights, weighing
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
@@ -53,7 +59,12 @@ NEGLIGIBLE = 1e-13
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    memory: int = tuned(20, "How many inner steps the model of F remembers.")
+    floor: float = tuned(0.1, "What the first weights give to directions that W does not have, ...", below=1)
+    fall: float = tuned(0.5, "... and how much of that every later stage leaves of it.", below=1)
+    growth: float = tuned(
+        1.25, "How much larger a stage's ball is than W of the stage before, in its norm.", above=1, below=2, costs=2.0
+    )
+    rounds_of_stage: int = tuned(4, "Rounds of every stage but the last: what they leave open, the next one mends.")
 
 
 TUNING = _Tuning()
@@ -78,17 +89,9 @@ class State:
     """The intercept beside centred columns, if it follows W; else empty."""
     pairs: FloatArray
     """The last inner steps on U and V, and by how much they changed the slope: one pair of rows each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the inner steps are."""
-
-    S: FloatArray
-    slope: FloatArray
-    beta: FloatArray
-    kappa: float
-    pairs: FloatArray
+    before: FloatArray
+    """The matrix of the stage before, which weighs the ball: U, s and V are then of Z (`tasks.weighted`)."""
+    stage: int
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,18 @@ class DfwSubspace(Method[State]):
     """Steps inside the spaces a round, for tasks that are not quadratic."""
     information: str = "auto"
     """What agents keep: "dense" (d × m matrices), "implicit" (nothing larger than their data), or what costs less."""
+    stages: int = 1
+    """As many as the problem says."""
+
+    @property
+    def settles_after(self) -> int:
+        return 0 if self.stages == 1 else (self.stages - 1) * TUNING.rounds_of_stage + 1
+
+    def adapted(self, problem: Problem) -> tuple[DfwSubspace, Problem]:
+        return replace(self, stages=problem.task.stages), problem
+
+    def expected_gap(self, agent: Agent, state: State) -> float | None:
+        return math.inf if state.stage < self.stages else None
 
     def __post_init__(self) -> None:
         check_power(self.name, self.power, self.log_factor)
@@ -138,24 +153,34 @@ class DfwSubspace(Method[State]):
 
     def start(self, agent: Agent) -> Talk[State]:
         d, m = agent.problem.task.size(agent.data)
-        information = self._information(agent)
+        information = self._information(agent, np.zeros(0))
         yield from ()  # there is nothing to ask
         U, V, nothing = np.zeros((d, 0), information.dtype), np.zeros((m, 0), information.dtype), np.zeros((0, 0))
         beta = as_array(information.b)
-        return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, np.zeros((0, 2, len(beta))))
+        pairs = np.zeros((0, 2, len(beta)))
+        return State(U, np.zeros(0), V, nothing, nothing, nothing, 1.0, beta, pairs, np.zeros(0), 1)
 
     def warm(self, agent: Agent, state: State, point: Point) -> Talk[State]:
         left, right, free = taken_apart(agent, point.w)
+        state = replace(state, beta=as_array(free) if state.beta.size else state.beta)
+        if point.v is not None:
+            state = replace(state, before=point.v, stage=self.stages)
+        return (yield from self._placed(agent, state, left, right))
+
+    def _placed(self, agent: Agent, state: State, left: FloatArray, right: FloatArray) -> Talk[State]:
+        """That State moved to W = left rightᵀ, in the ball of its stage."""
+        if (weights := self._weights(agent, state.before)) is not None:
+            left, right = weights.left(left, -1.0), weights.right(right, -1.0)
         U, s, V = decomposed(left.astype(state.U.dtype), right.astype(state.U.dtype), NEGLIGIBLE)
         s = s.astype(float) * min(1.0, radius(agent) / s.sum()) if s.size else s.astype(float)
-        beta = as_array(free) if state.beta.size else state.beta
-        information, image = self._at(agent, replace(state, U=U, s=s, V=V, beta=beta))
+        state = replace(state, U=U, s=s, V=V, kappa=1.0)
+        information, image = self._at(agent, state)
         r = len(s)
         mine = [information.curvature(U, image, r), information.projected(U, image, V)]
         sums = yield Sum(np.concatenate([part.ravel().astype(float) for part in mine]))
         M, slope = sums[: r * r].reshape(r, r), sums[r * r :].reshape(r, r)
-        pairs = np.zeros((0, 2, r * r + beta.size))
-        return replace(state, U=U, s=s, V=V, M=_symmetric(M), slope=slope, beta=beta, pairs=pairs)
+        pairs = np.zeros((0, 2, r * r + state.beta.size))
+        return replace(state, M=_symmetric(M), slope=slope, pairs=pairs)
 
     @property
     def _goes_on(self) -> bool:
@@ -164,6 +189,12 @@ class DfwSubspace(Method[State]):
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         task, mu = agent.problem.task, radius(agent)
+        if state.stage < self.stages and t > state.stage * TUNING.rounds_of_stage:
+            left, right = self._factors(agent, state)
+            floor = TUNING.floor * TUNING.fall ** (state.stage - 1)
+            before = weighing(left, right, mu, floor, TUNING.growth)
+            renewed = replace(state, before=before, stage=state.stage + 1)
+            state = yield from self._placed(agent, renewed, left, right)
         U, s, V = state.U, state.s, state.V
         information, image = self._at(agent, state)
         dtype, p, q = information.dtype, U.shape[1], V.shape[1]
@@ -194,14 +225,14 @@ class DfwSubspace(Method[State]):
         slope = np.vstack([np.hstack([known, corner.reshape(p, b)]), rows.reshape(a, q + b)])
         S = np.zeros((p + a, q + b))
         np.fill_diagonal(S[: len(s), : len(s)], s)
-        at = Place(S, slope, state.beta, state.kappa, _grown(state.pairs, (p, q), S.shape, state.kappa * M))
+        at = Place(S, slope, state.beta, state.kappa, grown_pairs(state.pairs, (p, q), S.shape, state.kappa * M))
 
         if task.exact:
             # F is its own quadratic model: one small problem, and the new slope follows without a word.
             best = shared_result(sums, best_in_ball, slope, M, S, mu)
             at = replace(at, S=best, slope=slope + M @ (best - S))
         else:
-            at = yield from self._corrected(agent, information, basis, grown, right, at, M)
+            at = yield from corrected(agent, information, basis, grown, right, at, M, self.inner)
         S, slope = at.S, at.slope
 
         P, values, Qt = np.linalg.svd(S)
@@ -216,132 +247,46 @@ class DfwSubspace(Method[State]):
             block if self._goes_on else np.zeros((0, 0)),
             at.kappa,
             at.beta,
-            _turned(at.pairs, S.shape, P, Q),
+            turned(at.pairs, S.shape, P, Q),
+            state.before,
+            state.stage,
         )
 
-    def _corrected(
-        self,
-        agent: Agent,
-        information: Information,
-        basis: FloatArray,
-        image: Any,
-        right: FloatArray,
-        at: Place,
-        M: FloatArray,
-    ) -> Talk[Place]:
-        """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
-        mu, here, cells, shape = radius(agent), backend(image).here, at.S.size, at.S.shape
-        follows = at.beta.size > 0
-
-        def move(z: FloatArray) -> None:
-            S = z[:cells].reshape(shape)
-            if follows:
-                information.put(z[cells:] / unit)
-            information.reset((basis @ S).astype(information.dtype), right, image @ here(S))
-
-        def look() -> FloatArray:
-            told = np.append(information.projected(basis, image, right).ravel().astype(float), information.loss())
-            return np.append(told, information.slope_of_intercept()) if follows else told
-
-        m = at.beta.size
-        first = look()[cells:]
-        sums = yield Sum(first)
-        loss, (g, D) = float(sums[0]), np.split(sums[1:], 2)
-        ell = float(np.linalg.norm(M, 2))
-        # β in units in which its curvature, which is at most D, is at most that of S
-        unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell) if ell > 0 else np.ones(m)
-        z, slope = np.append(at.S.ravel(), at.beta * unit), np.append(at.slope.ravel(), g / unit)
-        scale = np.append(np.ones(cells), unit)
-        pairs = [(s * scale, y / scale) for s, y in at.pairs]
-        kappa, here_now = at.kappa, True
-        for _ in range(self.inner):
-            trial = shared_result(sums, _step, slope, kappa * M, shape[1], ell, pairs, z, mu)
-            way = trial - z
-            promised = float(slope @ way)
-            if not promised < -1e-22 * abs(loss):
-                break
-            move(trial)
-            sums = yield Sum(look())
-            new_slope = np.append(sums[:cells], sums[cells + 1 : cells + 1 + m] / unit)
-            pairs = [*pairs, (way, new_slope - slope)][-TUNING.memory :]
-            # Where F falls by less than its rounding, its slope along the way decides.
-            lower = sums[cells] <= loss + 0.1 * promised
-            flat = -promised <= 1e-10 * abs(loss) and float(new_slope @ way) <= -0.5 * promised
-            here_now = bool(lower or flat)
-            if not here_now:
-                kappa = min(1.0, 4.0 * kappa)
-                continue
-            bent = float(np.vdot(way[:cells].reshape(shape), M @ way[:cells].reshape(shape)))
-            measured = float(way[:cells] @ (new_slope - slope)[:cells]) / bent if bent > 0 else 1.0
-            kappa = min(1.0, max(measured, 0.5 * kappa, 1e-8))
-            z, slope, loss = trial, new_slope, float(sums[cells])
-        beta = at.beta
-        if follows:
-            if not here_now:
-                move(z)
-            found = yield from adjusted(agent, information)
-            beta = as_array(found)
-        kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
-        return Place(z[:cells].reshape(shape), slope[:cells].reshape(shape), beta, kappa, kept)
-
     def point(self, agent: Agent, state: State) -> Point:
+        w = put_together(agent, *self._factors(agent, state), state.beta if state.beta.size else None)
+        return Point(w, state.before if state.before.size else None)
+
+    def _factors(self, agent: Agent, state: State) -> tuple[FloatArray, FloatArray]:
+        """W as left rightᵀ, in float64."""
         r = len(state.s)
-        factors = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
-        return Point(put_together(agent, *factors, state.beta if state.beta.size else None))
+        left, right = within(state.U[:, :r] * state.s, state.V[:, :r], radius(agent))
+        weights = self._weights(agent, state.before)
+        return (left, right) if weights is None else (weights.left(left), weights.right(right))
+
+    def _weights(self, agent: Agent, before: FloatArray) -> Weights | None:
+        return Weights.known(before, agent.problem.task.size(agent.data))
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "power": named(self.power)}
 
-    def _information(self, agent: Agent) -> Information:
-        if "information" not in agent.scratch:
-            agent.scratch["information"] = information_of(agent, self.information)
-        kept: Information = agent.scratch["information"]
-        return kept
+    def _information(self, agent: Agent, before: FloatArray) -> Information:
+        """What the agent keeps; of Z, where a matrix before weighs the ball."""
+        known: tuple[FloatArray, Information] | None = agent.scratch.get("information")
+        if known is None or not np.array_equal(known[0], before):
+            information, weights = information_of(agent, self.information), self._weights(agent, before)
+            known = before, information if weights is None else Weighted(information, weights)
+            agent.scratch["information"] = known
+        return known[1]
 
     def _at(self, agent: Agent, state: State) -> tuple[Information, Any]:
         """The agent's information moved to U diag(s) Vᵀ, and the image of U."""
-        information, U, s, V = self._information(agent), state.U, state.s, state.V
+        information, U, s, V = self._information(agent, state.before), state.U, state.s, state.V
         image, r = information.image(U), len(s)
         if state.beta.size:
             information.put(state.beta)
         sizes = s.astype(information.dtype)
         information.reset(U[:, :r] * sizes, V[:, :r], image[:, :r] * backend(image).here(sizes))
         return information, image
-
-
-def _step(
-    slope: FloatArray,
-    M: FloatArray,
-    columns: int,
-    ell: float,
-    pairs: list[tuple[FloatArray, FloatArray]],
-    z: FloatArray,
-    mu: float,
-) -> FloatArray:
-    return least(slope, Quadratic(M, columns, ell, pairs), z, mu, 100, 1e-2)
-
-
-def _grown(pairs: FloatArray, old: tuple[int, int], new: tuple[int, int], M: FloatArray) -> FloatArray:
-    """Pairs on larger spaces, where the steps did not go; the slope changed there as M says."""
-    cells = old[0] * old[1]
-    out = np.zeros((len(pairs), 2, new[0] * new[1] + pairs.shape[2] - cells))
-    for before, after in zip(pairs, out, strict=True):
-        for one, two in zip(before, after, strict=True):
-            two[: new[0] * new[1]].reshape(new)[: old[0], : old[1]] = one[:cells].reshape(old)
-            two[new[0] * new[1] :] = one[cells:]
-        S = after[0, : new[0] * new[1]].reshape(new)
-        after[1, : new[0] * new[1]].reshape(new)[old[0] :] = M[old[0] :] @ S
-    return out
-
-
-def _turned(pairs: FloatArray, shape: tuple[int, int], P: FloatArray, Q: FloatArray) -> FloatArray:
-    """Pairs in the coordinates of P and Q; none where these leave something out."""
-    cells = shape[0] * shape[1]
-    m = pairs.shape[2] - cells
-    if P.shape[1] < shape[0] or Q.shape[1] < shape[1]:
-        return np.zeros((0, 2, P.shape[1] * Q.shape[1] + m))
-    turned = (P.T @ pairs[:, :, :cells].reshape(len(pairs), 2, *shape) @ Q).reshape(len(pairs), 2, cells)
-    return np.concatenate([turned, pairs[:, :, cells:]], axis=2)
 
 
 def _symmetric(M: FloatArray) -> FloatArray:

@@ -2,8 +2,12 @@
 
     ∇F_j(W) has W_il − y at the observed entries and 0 elsewhere: it is kept as a sparse matrix
 
-With an intercept, W is fitted to what the means leave: that of a row's entries (of all entries, if it has none), and
-then that of what is left of a column's. All parties agree on them by sums; they are not changed any more.
+With an intercept, numbers a of every row and b of every column are added to W, which follow it:
+
+    ∂F_j/∂a_i = Σ over the entries of row i of s (W_il + a_i + b_l − y),   ∂²F_j (x, z)_i = Σ s (x_i + z_l),   ≼ 2 Σ s
+
+and columns alike. They begin with the mean of a row's entries (of all entries, if it has none), and then that of what
+is left of a column's. All parties agree on them by sums.
 
 An entry that was observed twice counts twice. Sample weights multiply the squares. Nobody's entry is observed by many
 others, so the curvature is at most Σ_j (the most that one entry weighs at agent j).
@@ -19,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, is_sparse, product
+from coterie.arrays import FloatArray, is_sparse, product, whole_number
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
+from coterie.factors import apart
 from coterie.tasks.task import Information, Means, Task, refuse_empty
 
 
@@ -36,8 +41,12 @@ class Completion(Task):
 
     shape: tuple[int, int] | None = None
     """(rows, columns) of the matrix."""
+    stages: int = 1
+    """How many convex problems are solved one after the other; in each after the first, the trace norm is weighed by
+    the matrix before, so that large singular values are hardly shrunk (`tasks.weighted`). 4 are enough."""
 
     def __post_init__(self) -> None:
+        whole_number("completion: stages", self.stages)
         sizes = () if self.shape is None else tuple(self.shape)
         if len(sizes) != 2 or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
             raise InvalidProblem(
@@ -45,6 +54,10 @@ class Completion(Task):
                 f"shape=(1000, 200)), not {self.shape!r}."
             )
         object.__setattr__(self, "shape", (int(sizes[0]), int(sizes[1])))
+
+    def settings(self) -> dict[str, Any]:
+        """As ever, without stages, if there is one."""
+        return {name: value for name, value in super().settings().items() if (name, value) != ("stages", 1)}
 
     def prepared(self, tables: Sequence[Table]) -> tuple[list[Table], npt.NDArray[Any] | None]:
         refuse_empty(tables)
@@ -109,16 +122,35 @@ class _Entries(Information):
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows, self.columns = pairs[order].T
         self.y = table.y[order]
-        if means is not None:
-            self.y = (self.y - means.left[self.rows] - means.right[self.columns]).astype(self.y.dtype)
-        self.dtype = self.y.dtype
+        self.given, self.dtype = self.y, self.y.dtype
         self.s = np.ones_like(self.y) if table.weights is None else table.weights[order]
         self.pattern = sp.csr_array(
             (np.zeros_like(self.y), self.columns, np.searchsorted(self.rows, np.arange(size[0] + 1))), shape=size
         )
         self.dense = dense
         self.values = np.zeros_like(self.y)
+        if means is None:
+            self._refresh()
+        else:
+            self.put(np.concatenate(means))
+
+    def put(self, b: FloatArray) -> None:
+        self.b = b
+        a, b = apart(b, self.pattern.shape[0])
+        self.y = (self.given - a[self.rows] - b[self.columns]).astype(self.dtype)
         self._refresh()
+
+    def _by_row_and_column(self, x: FloatArray) -> FloatArray:
+        d, m = self.pattern.shape
+        return np.concatenate([np.bincount(self.rows, x, d), np.bincount(self.columns, x, m)])
+
+    def slope_of_intercept(self) -> FloatArray:
+        slope = self.s * (self.values - self.y)
+        return np.concatenate([self._by_row_and_column(slope), 2.0 * self._by_row_and_column(self.s)])
+
+    def bend_of_intercept(self, x: FloatArray) -> FloatArray:
+        a, b = apart(x, self.pattern.shape[0])
+        return self._by_row_and_column(self.s * (a[self.rows] + b[self.columns]))
 
     def _refresh(self) -> None:
         self.pattern.data = self.s * (self.values - self.y)

@@ -13,8 +13,8 @@ An `Information` also multiplies ∇F_j(W) by vectors. In its "dense" form it ke
 (the paper's "low-rank") nothing larger than the agent's own n_j × (d + m) numbers.
 
 With an intercept the scores are (X − 1x̄ᵀ) W + 1bᵀ, with `Means` that all parties agree on; X is never written down
-without its means. For least squares b is the mean of the labels, whatever W is; for classes it follows W
-(`certificate.intercepts`).
+without its means. For least squares b is the mean of the labels, whatever W is; for classes, and for entries with a
+number of every row and column, it follows W (`certificate.intercepts`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEVICE_NUMBERS = 1 << 28
 
 
 class Means(NamedTuple):
-    """What an intercept takes off before W is fitted, from all parties together."""
+    """What an intercept takes off at W = 0, from all parties together."""
 
     left: FloatArray
     """x̄, the mean of every column of X; for entries, what every row of the matrix has in common."""
@@ -183,6 +183,8 @@ class Task(ABC):
     """Whether there is no kink, as of a `Loss`."""
     for_vectors: ClassVar[bool] = False
     """Whether it also takes penalties of vectors, of all coefficients in one: the model is then a linear one."""
+    stages = 1
+    """How many problems are solved one after the other, each in a ball that the matrix before weighs."""
     block_rows: ClassVar[int] = 8192
     """How many samples a certificate looks at together."""
 

@@ -1,0 +1,115 @@
+"""The inner steps of `dfw-subspace` where F is not its quadratic model: a few in every round, inside the spaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.arrays import FloatArray, shared_result
+from coterie.backends import backend
+from coterie.certificate.intercepts import adjusted, as_array
+from coterie.methods.frank_wolfe import radius
+from coterie.methods.small_ball import Quadratic, least
+from coterie.tasks import Information
+from coterie.tuning import Tuning, tuned
+from coterie.words import Sum, Talk
+
+
+@dataclass(frozen=True)
+class _Tuning(Tuning):
+    memory: int = tuned(20, "How many inner steps the model of F remembers.")
+
+
+TUNING = _Tuning()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the inner steps are."""
+
+    S: FloatArray
+    slope: FloatArray
+    beta: FloatArray
+    kappa: float
+    pairs: FloatArray
+
+
+def corrected(
+    agent: Agent,
+    information: Information,
+    basis: FloatArray,
+    image: Any,
+    right: FloatArray,
+    at: Place,
+    M: FloatArray,
+    inner: int,
+) -> Talk[Place]:
+    """A few steps to the minimum of a model of F around (S, β), each accepted only if F falls."""
+    mu, here, cells, shape = radius(agent), backend(image).here, at.S.size, at.S.shape
+    follows = at.beta.size > 0
+
+    def move(z: FloatArray) -> None:
+        S = z[:cells].reshape(shape)
+        if follows:
+            information.put(z[cells:] / unit)
+        information.reset((basis @ S).astype(information.dtype), right, image @ here(S))
+
+    def look() -> FloatArray:
+        told = np.append(information.projected(basis, image, right).ravel().astype(float), information.loss())
+        return np.append(told, information.slope_of_intercept()) if follows else told
+
+    m = at.beta.size
+    first = look()[cells:]
+    sums = yield Sum(first)
+    loss, (g, D) = float(sums[0]), np.split(sums[1:], 2)
+    ell = float(np.linalg.norm(M, 2))
+    # β in units in which its curvature, which is at most D, is at most that of S
+    unit = np.sqrt(np.maximum(D, 1e-12 * agent.total) / ell) if ell > 0 else np.ones(m)
+    z, slope = np.append(at.S.ravel(), at.beta * unit), np.append(at.slope.ravel(), g / unit)
+    scale = np.append(np.ones(cells), unit)
+    pairs = [(s * scale, y / scale) for s, y in at.pairs]
+    kappa, here_now = at.kappa, True
+    for _ in range(inner):
+        trial = shared_result(sums, _step, slope, kappa * M, shape[1], ell, pairs, z, mu)
+        way = trial - z
+        promised = float(slope @ way)
+        if not promised < -1e-22 * abs(loss):
+            break
+        move(trial)
+        sums = yield Sum(look())
+        new_slope = np.append(sums[:cells], sums[cells + 1 : cells + 1 + m] / unit)
+        pairs = [*pairs, (way, new_slope - slope)][-TUNING.memory :]
+        # Where F falls by less than its rounding, its slope along the way decides.
+        lower = sums[cells] <= loss + 0.1 * promised
+        flat = -promised <= 1e-10 * abs(loss) and float(new_slope @ way) <= -0.5 * promised
+        here_now = bool(lower or flat)
+        if not here_now:
+            kappa = min(1.0, 4.0 * kappa)
+            continue
+        bent = float(np.vdot(way[:cells].reshape(shape), M @ way[:cells].reshape(shape)))
+        measured = float(way[:cells] @ (new_slope - slope)[:cells]) / bent if bent > 0 else 1.0
+        kappa = min(1.0, max(measured, 0.5 * kappa, 1e-8))
+        z, slope, loss = trial, new_slope, float(sums[cells])
+    beta = at.beta
+    if follows:
+        if not here_now:
+            move(z)
+        found = yield from adjusted(agent, information)
+        beta = as_array(found)
+    kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
+    return Place(z[:cells].reshape(shape), slope[:cells].reshape(shape), beta, kappa, kept)
+
+
+def _step(
+    slope: FloatArray,
+    M: FloatArray,
+    columns: int,
+    ell: float,
+    pairs: list[tuple[FloatArray, FloatArray]],
+    z: FloatArray,
+    mu: float,
+) -> FloatArray:
+    return least(slope, Quadratic(M, columns, ell, pairs), z, mu, 100, 1e-2)
