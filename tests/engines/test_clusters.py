@@ -364,8 +364,9 @@ def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray, tm
     table = pa.table({"x": pa.array(rows, pa.struct(parts)), "dense": X.tolist(), "y": y})
     table = table.set_column(1, "dense", table.column("dense").cast(pa.list_(pa.float32())))
     pq.write_table(table, tmp_path / "all.parquet", row_group_size=20)
-    frame = ray.data.read_parquet(str(tmp_path / "all.parquet"))
-    tensors = ray.data.from_numpy(X).zip(ray.data.from_numpy(y)).rename_columns({"data": "dense", "data_1": "y"})
+    # As `read_parquet(...).materialize()` gives it; to read here would need the processors that waiting actors hold.
+    frame = ray.data.from_arrow(pq.read_table(tmp_path / "all.parquet"))
+    tensors = ray.data.from_arrow(pa.table({"dense": pa.FixedShapeTensorArray.from_numpy_ndarray(X), "y": y}))
     pooled = co.solve(co.Problem("logistic", "l2", 0.01), (X, y), agents=3, tol=1e-8)
     for data, column, kind in [(frame, "x", "csr"), (frame, "dense", "ndarray"), (tensors, "dense", "ndarray")]:
         data = co.Rows(data, target="y", columns=column)

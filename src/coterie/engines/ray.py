@@ -71,11 +71,7 @@ class Ray(Supervised):
         if isinstance(data, Rows):
             if not hasattr(data.frame, "to_arrow_refs"):
                 raise InvalidData(f"engine 'ray' takes Rows of a ray.data.Dataset, not of {type(data.frame).__name__}.")
-            ray = _connected(self.address)
-            if self._actors and type(data.frame).__name__ != "MaterializedDataset":
-                # Reading needs processors, and these actors hold them while they wait.
-                while self._actors:
-                    ray.kill(self._actors.pop())
+            _connected(self.address)
             parts = data.frame.split(DEFAULT_PARTS if agents is None else whole_number("agents", agents))
             sources: list[Source] = [_Part(part.to_arrow_refs(), data, f"party {k}") for k, part in enumerate(parts)]
         elif (hosted := super().hosting(data, agents)) is None:
