@@ -350,32 +350,27 @@ def test_a_ray_dataset_is_fitted_where_it_lies(on_ray):
 
 
 @needs("ray")
-def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray, tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray):
     import ray
 
     fit("cocoa", on_ray)
     X = np.random.default_rng(1).random((60, 40)).astype(np.float32)
     X *= X < 0.1
     y = (X[:, :9].sum(axis=1) > 0) * 1.0
-    parts = {"size": pa.int32(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
-    rows = [{"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
-    table = pa.table({"x": pa.array(rows, pa.struct(parts)), "dense": X.tolist(), "y": y})
-    table = table.set_column(1, "dense", table.column("dense").cast(pa.list_(pa.float32())))
-    pq.write_table(table, tmp_path / "all.parquet", row_group_size=20)
-    # As `read_parquet(...).materialize()` gives it; to read here would need the processors that waiting actors hold.
-    frame = ray.data.from_arrow(pq.read_table(tmp_path / "all.parquet"))
-    tensors = ray.data.from_arrow(pa.table({"dense": pa.FixedShapeTensorArray.from_numpy_ndarray(X), "y": y}))
+    sparse = [
+        {"x": {"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()}, "y": label}
+        for row, label in zip(X, y.tolist(), strict=True)
+    ]
+    tensors = [{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)]
     pooled = co.solve(co.Problem("logistic", "l2", 0.01), (X, y), agents=3, tol=1e-8)
-    for data, column, kind in [(frame, "x", "csr"), (frame, "dense", "ndarray"), (tensors, "dense", "ndarray")]:
-        data = co.Rows(data, target="y", columns=column)
+    for items, kind in [(sparse, ("csr", "float64")), (tensors, ("ndarray", "float32"))]:
+        data = co.Rows(ray.data.from_items(items), target="y", columns="x")
         engine, sources = on_ray.hosting(data, 3)
         with engine.held():
             kinds = engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
-        assert kinds == [(kind, "float32")] * 3
-        found = co.solve(pooled.model.problem, data, engine=on_ray, agents=3, tol=1e-8)
-        np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
+        assert kinds == [kind] * 3
+    found = co.solve(pooled.model.problem, data, engine=on_ray, agents=3, tol=1e-8)
+    np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
 
 
 @needs("ray")
