@@ -1,7 +1,7 @@
 """How far it goes: growth in rows, columns, agents and users, measured; and a thousand organisations, simulated.
 
-    python -m benchmarks.scale            prints the tables of docs/scale.md, in about ten minutes on two cores
-    python -m benchmarks.scale sums       only those of one part: rows, columns, agents, users, plans or sums
+    python -m benchmarks.scale            prints the tables of docs/scale.md, in about twenty minutes
+    python -m benchmarks.scale sums       one part: rows, columns, agents, users, wide, wakes, plans or sums
 
 Seconds are processor time of one process. `sums` times a run's Sums on a tree of links with delays of their own: a
 message takes a latency that is drawn anew (lognormal), is sent again after a timeout if it is lost, and every party
@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,63 @@ def users() -> Iterator[Row]:
         result, seconds = fitted(data, co.Personal(mu=1.0, beta=5.0), max_rounds=100, **how)
         sent, a_round = result.bill.total.bits / 8e3 / count, 1e6 * seconds / count / result.rounds
         yield f"{count:,}", lost, late, f"{result.certificate.relative_gap:.2g}", f"{sent:.1f}", f"{a_round:.0f}"
+
+
+def wide() -> Iterator[Row]:
+    """10,000 and 100,000 users of 10 rows and 5 columns: a common model and deviations, to a gap of 1e-6."""
+    yield "users", "rounds", "s", "µs a user", "MB", "kB sent by a user"
+    for count in (100, 10_000, 100_000):
+        X, y = made(10 * count, 5)
+        own = np.random.default_rng(1).standard_normal((count, 5))
+        users = np.repeat(np.arange(count), 10)
+        y = np.where(np.einsum("ij,ij->i", X, own[users]) > 1.0, 1.0, y)
+        Path("/proc/self/clear_refs").write_text("5")
+        before, problem = _memory("VmRSS"), co.Shared("logistic", "l2", 1e-3, mu=0.01)
+        result, seconds = fitted((X, y, users), problem, split="users", method="shared")
+        sent, held = result.bill.total.bits / 8e3 / count, _memory("VmHWM") - before
+        if count == 100:  # what is compiled or imported once is not counted
+            continue
+        yield (
+            f"{count:,}",
+            result.rounds,
+            f"{seconds:.1f}",
+            f"{1e6 * seconds / count:.0f}",
+            f"{held:.0f}",
+            f"{sent:.1f}",
+        )
+
+
+class Timed(Gossip):
+    """Gossip that notes the processor time of each round."""
+
+    def run(self, *arguments: Any) -> list[Any]:
+        began = time.process_time()
+        states = super().run(*arguments)
+        self.spent = [*getattr(self, "spent", ()), time.process_time() - began]
+        return states
+
+
+def wakes() -> Iterator[Row]:
+    """Users with 20 rows of two columns who learn whom to learn from: what a wake-up takes where users are many.
+
+    The first ten rounds are of models alone, and all others here are of the graph.
+    """
+    yield "users", "rounds", "s", "µs of a wake-up, alone", "of one for the graph", "MB", "kB sent by a user"
+    for count, rounds in ((1000, 30), (10_000, 16), (100_000, 12)):
+        X, y = made(20 * count, 2)
+        data, gossip = (X, y, np.repeat(np.arange(count), 20)), Timed()
+        Path("/proc/self/clear_refs").write_text("5")
+        before, how = _memory("VmRSS"), {"split": "users", "method": "dada", "check_every": 10**6}
+        result, seconds = fitted(data, co.Personal(mu=1.0, beta=5.0), max_rounds=rounds, engine=Local(gossip), **how)
+        alone, graph = (1e6 * np.mean(spent) / count for spent in (gossip.spent[1:10], gossip.spent[10:]))
+        sent, held = result.bill.total.bits / 8e3 / count, _memory("VmHWM") - before
+        yield f"{count:,}", rounds, f"{seconds:.0f}", f"{alone:.0f}", f"{graph:.0f}", f"{held:.0f}", f"{sent:.1f}"
+
+
+def _memory(name: str) -> float:
+    """Megabytes of this process, by the name that Linux gives them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith(name))
 
 
 NETWORKS = {
@@ -169,7 +227,7 @@ def name(result: co.Result) -> str:
     return str(result.certificate.settings["method"]["name"])
 
 
-PARTS = {part.__name__: part for part in (rows, columns, agents, users, plans, sums)}
+PARTS = {part.__name__: part for part in (rows, columns, agents, users, wide, wakes, plans, sums)}
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ class Tuning(Study):
     paper: ClassVar[str] = PAPER
     title: ClassVar[str] = "β, μ and λ by three-fold cross-validation, and what the test rows say"
     quick: ClassVar[Mapping[str, Any]] = {
-        "betas": (1.0, 10.0), "mus": (0.1, 1.0, 10.0), "learned_mus": (0.1, 1.0), "lams": (0.0125, 1000.0),
+        "betas": (1.0, 10.0), "mus": (0.1, 1.0, 10.0), "learned_mus": (0.1, 1.0), "lams": (0.0125, 1.0, 1000.0),
         "together": 100, "count": 200, "beta": 10.0, "mu": 1.0, "lam": 1.0, "seed": 0,
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {

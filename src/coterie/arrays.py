@@ -192,12 +192,9 @@ class Design:
 
     def forward(self, w: FloatArray) -> FloatArray:
         """X̃ w: one score per row, in the finer of the two precisions."""
-        scores: FloatArray
+        scores = self._product(w[:-1] if self.intercept else w)
         if self.intercept:
-            scores = self._product(w[:-1])
             scores += w[-1]
-        else:
-            scores = self._product(w)
         return scores
 
     def scores_beside(self, w: FloatArray) -> Any:

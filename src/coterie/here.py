@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, host
+from coterie.arrays import CentredDesign, Design, FloatArray, host, is_tensor
 from coterie.kernels.softmax import log_softmax_rows
 from coterie.kernels.tensors import beside
 from coterie.losses import Loss
@@ -33,7 +33,8 @@ ALL = 1 << 24
 
 def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
     """√(Σ s x²), along the last axis."""
-    return np.sqrt(np.vecdot(values, values if weights is None else values * weights))
+    other = values if weights is None else values * weights
+    return math.sqrt(values.dot(other)) if is_tensor(values) else np.sqrt(np.vecdot(values, other))
 
 
 class Here:

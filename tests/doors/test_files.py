@@ -16,10 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from numba.core import event
 from rich.console import Console
+from typer.testing import CliRunner
 
 import coterie as co
 from coterie import progress
-from coterie.cli import main
+from coterie.cli import app, main
 from coterie.data import on_disk, streams
 from coterie.data.on_disk import is_on_disk
 from coterie.errors import InvalidData
@@ -73,6 +74,54 @@ def test_a_file_is_read_as_its_frame_is(ending, single, by_columns, tmp_path):
         np.testing.assert_array_equal(getattr(streamed, field), getattr(whole, field))
     some = co.read(tmp_path / f"all{ending}", target="y", columns=["x3", "x1"])
     np.testing.assert_array_equal(some.X, table[["x3", "x1"]])
+
+
+def vectors(kind, rows=300):
+    """A column of vectors, and what it holds."""
+    X = np.random.default_rng(1).random((rows, 30))
+    X *= X < 0.1
+    if kind == "lists":
+        X = X.astype(np.float32)
+        return pa.array(X.tolist(), pa.list_(pa.float32())), X
+    if kind == "lists of one size":
+        return pa.FixedSizeListArray.from_arrays(X.ravel(), 30), X
+    parts = {"size": pa.int32(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
+    rows = [{"size": 30, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
+    return pa.array(rows, pa.struct(parts)), X.astype(np.float32)
+
+
+@pytest.mark.parametrize("ending", [".parquet"])
+@pytest.mark.parametrize("kind", ["lists", "lists of one size", "sparse"])
+def test_columns_of_vectors_are_matrices_and_sparse_ones_stay_sparse(kind, ending, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "VECTORS", 64)
+    column, X = vectors(kind)
+    y = (X[:, 0] + X[:, 1] > 0) * 1.0
+    path = write(pa.table({"features": column, "age": X[:, 0], "y": y}), tmp_path / f"all{ending}")
+    table = co.read(path, target="y", columns=["features"])
+    assert (table.X.format if kind == "sparse" else type(table.X)) == ("csr" if kind == "sparse" else np.ndarray)
+    assert table.X.dtype == X.dtype
+    np.testing.assert_array_equal(table.X.toarray() if kind == "sparse" else table.X, X)
+    both = co.read(path, target="y").X
+    np.testing.assert_array_equal(both.toarray() if kind == "sparse" else both, np.column_stack([X, X[:, 0]]))
+    monkeypatch.chdir(tmp_path)
+    new = write(pa.table({"features": column, "age": X[:, 0]}), tmp_path / f"new{ending}")
+    fit = ["fit", path.name, "--target", "y", "--loss", "logistic", "--penalty", "l2", "--strength", "0.1"]
+    for command in ([*fit, "--output", "run"], ["predict", "run/model.npz", new.name, "--output", "p.csv"]):
+        ran = CliRunner().invoke(app, command)
+        assert ran.exit_code == 0, ran.output
+    model = co.Result.load("run").model
+    assert model.coef_.shape == (31,)
+    predicted = pd.read_csv("p.csv").iloc[:, -1].to_numpy()
+    np.testing.assert_array_equal(predicted, model.predict(np.column_stack([X, X[:, 0]])))
+
+
+def test_vectors_of_different_lengths_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "VECTORS", 2)
+    for lengths in ([3, 2, 3, 3], [3, 3, 2, 2]):
+        column = pa.array([[1.0] * length for length in lengths])
+        path = write(pa.table({"x": column, "y": [0.0, 1.0, 2.0, 3.0]}), tmp_path / "ragged.parquet")
+        with pytest.raises(InvalidData, match=r"numbers\. Give all the same"):
+            co.read(path, target="y")
 
 
 def test_errors_are_about_all_rows_of_the_first_wrong_column(tmp_path):

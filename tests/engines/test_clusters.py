@@ -350,6 +350,30 @@ def test_a_ray_dataset_is_fitted_where_it_lies(on_ray):
 
 
 @needs("ray")
+def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray):
+    import ray
+
+    fit("cocoa", on_ray)
+    X = np.random.default_rng(1).random((60, 40)).astype(np.float32)
+    X *= X < 0.1
+    y = (X[:, :9].sum(axis=1) > 0) * 1.0
+    sparse = [
+        {"x": {"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()}, "y": label}
+        for row, label in zip(X, y.tolist(), strict=True)
+    ]
+    tensors = [{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)]
+    pooled = co.solve(co.Problem("logistic", "l2", 0.01), (X, y), agents=3, tol=1e-8)
+    for items, kind in [(sparse, ("csr", "float64")), (tensors, ("ndarray", "float32"))]:
+        data = co.Rows(ray.data.from_items(items), target="y", columns="x")
+        engine, sources = on_ray.hosting(data, 3)
+        with engine.held():
+            kinds = engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
+        assert kinds == [kind] * 3
+    found = co.solve(pooled.model.problem, data, engine=on_ray, agents=3, tol=1e-8)
+    np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
+
+
+@needs("ray")
 def test_a_ray_dataset_is_read_once_by_the_actors_that_run(on_ray):
     import ray
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,9 +13,14 @@ import coterie as co
 from coterie import here
 from coterie.arrays import CentredDesign, Design
 from coterie.crowd import Crowd
+from coterie.engines.local import Local
 from coterie.here import Together
+from coterie.kernels.boosting import shares_wrong
+from coterie.kernels.rows import without_largest
+from coterie.methods import dada
 from coterie.methods.moments import moment_message, second_moment, unpacked
 from coterie.transport import driver
+from coterie.transport.gossip import Gossip
 
 
 def peak_bytes(network, agents, rounds):
@@ -175,6 +181,35 @@ def test_small_agents_send_the_moments_that_others_send(intercept):
         np.testing.assert_allclose(message[:-1], whole[np.triu_indices(len(whole))], rtol=1e-12, atol=1e-12)
     column = [0, 1, 2, 3, 4, 5][: centred.shape[1]]
     assert not unpacked(message, len(column))[2, column[:5]].any()  # a constant column is nothing beside its mean
+
+
+def test_a_user_with_many_neighbours_asks_some_of_them_again(monkeypatch):
+    """A wake-up costs no more where users are many: κ peers are asked, and so many neighbours at most."""
+    monkeypatch.setattr(dada, "TUNING", replace(dada.TUNING, revisited=4))
+    asked = []
+
+    class Listening(Gossip):
+        def _asked(self, who, word, tick):
+            asked.append(len(word.peers))
+            return super()._asked(who, word, tick)
+
+    X, y = small(1, 30 * 6, 2)
+    run = {"split": "users", "method": "dada", "sample": 3, "max_rounds": 30, "engine": Local(Listening())}
+    result = co.solve(co.Personal(mu=1.0, beta=5.0), (X, y, np.repeat(np.arange(30), 6)), progress=False, **run)
+    assert max(asked) == 7
+    assert result.model.weights.nnz / 30 > 4
+
+
+def test_what_a_user_remembers_and_how_models_do_in_trials_as_numpy_would_say():
+    rng = np.random.default_rng(0)
+    keys, values = np.arange(9) * 3, rng.integers(0, 4, 9) / 4
+    kept = np.sort(np.argsort(values, kind="stable")[:8])
+    for found, expected in zip(without_largest(keys, values), (keys[kept], values[kept]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    scores = rng.integers(-2, 3, (5, 7)).astype(float)
+    wrong = (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1)
+    np.testing.assert_array_equal(shares_wrong(scores), wrong)
+    np.testing.assert_array_equal(shares_wrong(np.empty((2, 0))), [0.5, 0.5])
 
 
 def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):

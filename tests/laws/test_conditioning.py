@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from benchmarks.auto_problems import CALIBRATION
 from tests.reference import pooled_optimum
 
 import coterie as co
@@ -150,3 +151,12 @@ def test_tuning_keeps_its_measure_where_one_agent_has_all_rows(loss, penalty, in
     problem = co.Problem(loss, *penalty, intercept=intercept)
     result = co.solve(problem, (X, NUMBERS), agents=1, method="proximal-1", tol=1e-6, max_rounds=1000)
     assert result.status.success
+
+
+@pytest.mark.slow
+def test_the_tail_of_proximal_1_does_not_stall_on_correlated_pixels():
+    """Where ρ is far from balanced the gap rests for some time, until it is tuned again."""
+    case = CALIBRATION["fields"]
+    pixels, labels = (part[:3000] for part in case.data())
+    result = co.solve(case.problem, (pixels, labels), method="proximal-1", max_rounds=400, progress=False)
+    assert result.status == "optimal"

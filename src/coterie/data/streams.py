@@ -6,20 +6,27 @@ Nothing else of a file's size is ever in memory: a block of rows is decoded, cop
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
+import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
 
+from coterie.arrays import Matrix, is_sparse
 from coterie.data.frames import Roles, Series, cells, chosen_columns, precision_of, series_of, table_of
 from coterie.data.on_disk import empty_matrix
 from coterie.data.table import Table, party_error
+from coterie.data.vectors import is_vector, matrix_of
 from coterie.errors import InvalidData
 from coterie.stages import tell
 
 BLOCK = 1 << 19
 """Numbers that are decoded at a time."""
+VECTORS = 1 << 10
+"""Rows of vectors that are decoded at a time."""
 AT_ONCE = 16
 """Columns that are decoded at the same time: each has a page, or a megabyte, of its own in memory."""
 BUFFER = 1 << 16
@@ -119,6 +126,9 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
     types = _series(source.schema.empty_table().select(known))
     chosen = chosen_columns(types, roles, party)
     beside = _series(_whole(source, [*dict.fromkeys(roles.named.values())]))
+    if roles.prepare is None and any(is_vector(source.schema.field(name).type) for name in chosen):
+        vectors = _vectors(source, chosen, path, roles, party)
+        return replace(table_of(vectors, chosen, {}, beside, roles, party), columns=None)
     precision = precision_of(types, chosen)
     X = empty_matrix((source.rows, len(chosen)), precision, by_columns=roles.by_columns, on_disk=roles.on_disk)
     texts: dict[str, tuple[str, ...]] = {}
@@ -137,6 +147,31 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
             cells(_series(_whole(source, [name]))[name], roles, party)
         raise
     return table
+
+
+def _vectors(source: _Parquet | _Arrow, names: Sequence[str], path: Path, roles: Roles, party: str) -> Matrix:
+    """The columns side by side where some hold vectors; sparse ones stay sparse."""
+    X: Any = None
+    parts: list[Matrix] = []
+    end = 0
+    for block in source.blocks(names, VECTORS):
+        try:
+            part, _ = matrix_of(block)
+        except InvalidData as error:
+            raise party_error(party, str(error)) from None
+        if X is None and not parts and not is_sparse(part):
+            shape = source.rows, part.shape[1]
+            X = empty_matrix(shape, part.dtype, by_columns=roles.by_columns, on_disk=roles.on_disk)
+        width = parts[0].shape[1] if parts else part.shape[1] if X is None else X.shape[1]
+        if part.shape[1] != width:
+            raise party_error(party, f"vectors of {path} have {width} and {part.shape[1]} numbers. Give all the same.")
+        start, end = end, end + block.num_rows
+        if X is None:
+            parts.append(csr_array(part))
+        else:
+            X[start:end] = part.toarray() if is_sparse(part) else part
+        tell(f"reading {path.name}", end, source.rows)
+    return X if X is not None else vstack(parts, "csr") if parts else np.empty((0, 0))
 
 
 def _fill(

@@ -211,7 +211,9 @@ class _Part:
         import ray
 
         # A Dataset of few blocks leaves some agents without any.
-        return table_of(pa.concat_tables(ray.get(self.blocks)) if self.blocks else pa.table({}), self.rows, self.name)
+        # In a block of empty lists nobody sees what the lists are of.
+        blocks = ray.get(self.blocks) or [pa.table({})]
+        return table_of(pa.concat_tables(blocks, promote_options="permissive"), self.rows, self.name)
 
 
 class _Worker:

@@ -277,3 +277,16 @@ def graph_block(price: Any, others: Any, own: float, lam: float) -> Any:
             break
         tau = 0.5 * (low + high)
     return w
+
+
+@numba.njit(nogil=True, cache=True)
+def shares_wrong(scores: Any) -> Any:
+    """How many of the scores in each row are below 0, as a share; those that are 0 count half, and so do no scores."""
+    wrong, n = np.full(scores.shape[0], 0.5), scores.shape[1]
+    for k in range(scores.shape[0] if n else 0):
+        below = ties = 0
+        for i in range(n):
+            below += scores[k, i] < 0
+            ties += scores[k, i] == 0
+        wrong[k] = below / n + 0.5 * (ties / n)
+    return wrong

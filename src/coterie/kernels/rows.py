@@ -64,3 +64,13 @@ def with_entry(keys: Any, values: Any, key: int, value: float, keep_zero: bool) 
         new = old + (old >= place)
         new_keys[new], new_values[new] = keys[old], values[old]
     return new_keys, new_values
+
+
+@numba.njit(nogil=True, cache=True)
+def without_largest(keys: Any, values: Any) -> Any:
+    """New arrays without the entry of the largest value; of several, without the last."""
+    largest = 0
+    for place in range(values.size):
+        if values[place] >= values[largest]:
+            largest = place
+    return np.delete(keys, largest), np.delete(values, largest)

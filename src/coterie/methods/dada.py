@@ -42,8 +42,9 @@ from coterie.kernels.boosting import (
     graph_gradient_step,
     log_sum,
     pairwise_step,
+    shares_wrong,
 )
-from coterie.kernels.rows import entries, entry, with_entries, with_entry
+from coterie.kernels.rows import entries, entry, with_entries, with_entry, without_largest
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.method import Method
@@ -61,6 +62,7 @@ HEAD = 2
 class _Tuning(Tuning):
     trials: float = tuned(10.0, "What a wrong answer in a trial costs, on the scale of the logarithms in h.")
     remembered: int = tuned(512, "Peers of which a user remembers how its model did there.")
+    revisited: int = tuned(20, "Neighbours that a graph step asks again, at most.", "measured: Moons, two seeds")
     common_steps: int = tuned(30, "Steps on everybody's rows that models may begin with.")
     inner_steps: int = tuned(20, "Descent steps of a dense model in one wake-up.")
 
@@ -122,7 +124,7 @@ class Dada(Method[State]):
     nearest: int | None = None
     """At most so many neighbours: those most alike (Remark 1); None: as many as h wants."""
     revisit: bool = True
-    """Whether a graph step also sets the weights of all neighbours again: two numbers more for each."""
+    """Whether a graph step also sets the weights of neighbours again, of 20 at most: two numbers more for each."""
     begin: str = "zeros"
     """Where boosted models begin: at "zeros" as published, or near the "global" one, by steps on everybody's rows."""
     cache: bool = True
@@ -269,10 +271,12 @@ class Dada(Method[State]):
         """Ask κ peers, set the weights to them, and tell them."""
         problem = agent.problem
         assert isinstance(problem, Personal)
-        others = min(self.sample, agent.count - 1)
-        drawn = agent.random(t).choice(agent.count - 1, others, replace=False) if others else np.empty(0, np.intp)
+        others, random, again = min(self.sample, agent.count - 1), agent.random(t), state.peers
+        drawn = random.choice(agent.count - 1, others, replace=False) if others else np.empty(0, np.intp)
         drawn += drawn >= agent.index
-        asked = np.union1d(drawn, state.peers) if self.revisit else drawn
+        if again.size > TUNING.revisited:  # so that a wake-up costs no more where users are many
+            again = random.choice(again, TUNING.revisited, replace=False)
+        asked = np.union1d(drawn, again) if self.revisit else drawn
         theirs = yield Ask(tuple(asked.tolist()), again=not self.cache)
         peers = np.array(sorted(theirs), np.intp)
         if not peers.size:
@@ -305,10 +309,7 @@ class Dada(Method[State]):
             # p/μ + ½Δ,   p_kl = c_k L_k + c_l L_l,   Δ_kl = ‖α_k − α_l‖²                                     (4)
             unlike = (state.x[1] + messages[:, 1]) / problem.mu + 0.5 * np.einsum("ij,ij->i", apart, apart)
             return unlike, np.zeros(len(peers))
-        scores = models @ margins(agent).T
-        wrong = np.full(len(peers), 0.5)
-        if agent.data.n:
-            wrong = (scores < 0).mean(axis=1) + 0.5 * (scores == 0).mean(axis=1)
+        wrong = shares_wrong(models @ margins(agent).T)
         return TUNING.trials * (wrong + entries(state.heard, state.views, peers, wrong)), wrong
 
     def too_far(
@@ -326,8 +327,7 @@ class Dada(Method[State]):
         if self.likeness == "trials":
             heard, views = with_entry(heard, views, sender, note[1], True)
         if heard.size > TUNING.remembered:
-            kept = np.sort(np.argsort(views, kind="stable")[: TUNING.remembered])
-            heard, views = heard[kept], views[kept]
+            heard, views = without_largest(heard, views)
         if note[0] == 0.0 and not entry(state.peers, state.weights, sender, 0.0):
             # Most who ask are no neighbours, and do not become any.
             return State(state.x, state.peers, state.weights, heard, views, together=state.together)

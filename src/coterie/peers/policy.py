@@ -152,7 +152,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             return "" if said <= allowance else f"{name} would tell about {_too_many(said, allowance)}"
 
         found = {name: objection(name) for name in candidates(study)}
-        if not later:
+        if not later or math.isinf(allowance):
             return found
         before = max((numbers(METHODS[name]) for name, why in found.items() if not why), default=0.0)
         return {name: objection(name, before) for name in found}

@@ -95,6 +95,8 @@ class Gossip:
         self._publications: dict[int, Publication] = {}
         self._versions, self._bodies = [0] * agents, [0] * agents
         """How often everybody's publication, and its vector, became another one."""
+        self._counted: dict[int, tuple[int, int]] = {}
+        """How many entries of everybody's vector have to be sent, and of which version that is the number."""
         self._mail: list[tuple[int, int, tuple[float, ...]]] = []
         self._editions: dict[tuple[int, int], FloatArray] = {}
         """Where messages are lost or late: whichever versions somebody may still be looking at."""
@@ -178,7 +180,7 @@ class Gossip:
         """What each peer that answers has published last; what the asker has read already is not sent again."""
         answer: dict[int, FloatArray] = {}
         looked = []
-        known = self._read[who]
+        known, send = self._read[who], self.bill.send
         if len(known) > MEMORY // self.count + len(word.peers):
             known.clear()
         for peer in map(int, word.peers):
@@ -192,9 +194,11 @@ class Gossip:
                 continue
             else:
                 answer[peer] = publication.x
-            new = word.again or known.get(peer) != body
-            self._bill("Ask", peer, 1, publication.head if new else 1, _filled(publication) if new else 0, publication)
-            known[peer] = body
+            if word.again or known.get(peer) != body:
+                self._bill("Ask", peer, 1, publication.head, self._filled(peer, publication), publication)
+                known[peer] = body
+            else:
+                send("rounds", "Ask", peer, 1, 1, 64)
             self._arrived[who][peer] = version
             looked.append((peer, version))
         return answer, looked
@@ -217,7 +221,7 @@ class Gossip:
                 for receiver in publication.to:
                     self._send(who, int(receiver), ())
         if publication.new:
-            self._bill("Exchange", who, len(publication.new), 0, _filled(publication), publication)
+            self._bill("Exchange", who, len(publication.new), 0, self._filled(who, publication), publication)
         for length, copies in Counter(map(len, publication.notes.values())).items():
             self._bill("Ask", who, copies, length, 0, publication)
         for receiver, note in publication.notes.items():
@@ -235,6 +239,15 @@ class Gossip:
     def _bill(self, word: str, who: int, copies: int, plain: int, entries: int, publication: Publication) -> None:
         length = publication.x.size - publication.head if publication.sparse else 1
         self.bill.entries("rounds", word, who, copies, plain, entries, length)
+
+    def _filled(self, who: int, publication: Publication) -> int:
+        """How many entries of the vector have to be sent: counted once for as long as it stays what it is."""
+        body, count = self._counted.get(who, (-1, 0))
+        if body != self._bodies[who]:
+            vector = publication.x[publication.head :]
+            count = int(np.count_nonzero(vector)) if publication.sparse else vector.size
+            self._counted[who] = self._bodies[who], count
+        return count
 
     def _send(self, sender: int, receiver: int, note: tuple[float, ...]) -> None:
         if self._script is not None or (self.lost and self._delays.random() < self.lost):
@@ -300,9 +313,3 @@ def wake_ups(seed: int, agents: int, t: int) -> Iterator[tuple[int, int]]:
 def unfit(who: int) -> NumericalError:
     """What is wrong with a publication that has numbers which are not finite."""
     return NumericalError(f"agent {who} published numbers that are not finite.")
-
-
-def _filled(publication: Publication) -> int:
-    """How many entries of the vector have to be sent."""
-    body = publication.x[publication.head :]
-    return int(np.count_nonzero(body)) if publication.sparse else body.size
