@@ -144,7 +144,8 @@ def test_scale_into_domain(law, u, scale, dtype):
     assert 0 <= c <= 1
     assert law.conjugate(c * u) < math.inf
     assert law.conjugate((c * u).astype(float)) < math.inf
-    assert (c == 1) == (law.conjugate(u) < math.inf)
+    # On the very edge, c stays on the safe side of rounding.
+    assert c > 1 - 1e-6 if law.conjugate(u) < math.inf else c < 1
     if c < 1:
         assert law.conjugate(max(1.0001 * c, 1e-6) * u.astype(float)) == math.inf
         assert c > 0 or not law.coercive
