@@ -92,7 +92,7 @@ def test_stages_come_near_to_alternating_least_squares():
     ("shape", "rank", "share", "noise", "means"),
     [((300, 200), 5, 0.15, 0.3, True), ((200, 200), 3, 0.1, 0.1, False), ((240, 120), 4, 0.3, 1.0, True)],
 )
-def test_the_default_of_a_path_comes_near_to_alternating_least_squares(shape, rank, share, noise, means, seed):
+def test_the_best_radius_of_a_path_comes_near_to_alternating_least_squares(shape, rank, share, noise, means, seed):
     ours, theirs, _ = chosen(shape, rank, share, noise, seed, means, STAGES, radii_of(shape, rank))
     print(f"{shape} {rank} {share} {noise} {means} {seed}: {ours:.3f} {theirs:.3f}")
     assert ours <= 1.1 * theirs
