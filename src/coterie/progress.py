@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -48,7 +46,7 @@ def stage_watch(wanted: bool | None) -> Iterator[None]:
 @contextmanager
 def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
     """What shows a line, or nothing if nobody is looking; with a title, the line also says what is compiled."""
-    console = _console(sys.stderr)
+    console = Console(stderr=True)
     if not (console.is_terminal if wanted is None else wanted):
         yield lambda line, pause: None
         return
@@ -68,12 +66,6 @@ def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
     # First the listener: numba keeps the streams that it finds when it is imported, and a live line replaces them.
     with _before_compiling(compiling) if compiles else nullcontext(), live:
         yield show
-
-
-@lru_cache(maxsize=1)
-def _console(stream: TextIO) -> Console:
-    """The terminal that people look at: to find out about one takes as long as a few small products."""
-    return Console(file=stream)
 
 
 @contextmanager

@@ -126,8 +126,8 @@ def test_names_that_help_shows_are_those_of_the_catalogues():
     }.items():
         assert names_in(folder) == tuple(sorted(entries)), folder
     users = [name for name, method in METHODS.items() if method.split == "users"]
-    found = [name for file in ("dada", "personal_baselines", "shared") for name in names_in("methods", file)]
-    assert sorted(found) == users
+    files = ("dada", "perso_linear", "personal_baselines", "shared")
+    assert sorted(name for file in files for name in names_in("methods", file)) == users
 
 
 def test_a_command_has_the_name_of_its_file():

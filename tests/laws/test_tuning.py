@@ -245,6 +245,7 @@ def test_a_change_is_half_and_double():
 PLAIN = {
     "methods/curved_pairs.py: TRIALS": "steps that are tried together",
     "methods/dada.py: HEAD": "how a message begins",
+    "methods/deviations.py: FEW": "when LAPACK is called",
     "methods/deviations.py: SMALL": "how much is in memory twice",
     "methods/diffusion.py: SLOPES": "which compiled slope is which",
     "methods/largest.py: (LOWEST, HIGHEST)": "what secure sums can hold",
