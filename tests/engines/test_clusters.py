@@ -350,21 +350,26 @@ def test_a_ray_dataset_is_fitted_where_it_lies(on_ray):
 
 
 @needs("ray")
-def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray):
+def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     import ray
 
-    fit("cocoa", on_ray)
     X = np.random.default_rng(1).random((60, 40)).astype(np.float32)
     X *= X < 0.1
     y = (X[:, :9].sum(axis=1) > 0) * 1.0
-    sparse = [
-        {"x": {"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()}, "y": label}
-        for row, label in zip(X, y.tolist(), strict=True)
-    ]
     tensors = [{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)]
+    single = pa.struct([("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
+    vectors = [{"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
+    pq.write_table(pa.table({"x": pa.array(vectors, single), "y": y}), tmp_path / "rows.parquet", row_group_size=20)
+    frames = {
+        ("ndarray", "float32"): ray.data.from_items(tensors),
+        ("csr", "float32"): ray.data.read_parquet(tmp_path / "rows.parquet"),
+    }
+    fit("cocoa", on_ray)  # whose actors wait, and occupy all processors
     pooled = co.solve(co.Problem("logistic", "l2", 0.01), (X, y), agents=3, tol=1e-8)
-    for items, kind in [(sparse, ("csr", "float64")), (tensors, ("ndarray", "float32"))]:
-        data = co.Rows(ray.data.from_items(items), target="y", columns="x")
+    for kind, frame in frames.items():
+        data = co.Rows(frame, target="y", columns="x")
         engine, sources = on_ray.hosting(data, 3)
         with engine.held():
             kinds = engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])

@@ -72,7 +72,12 @@ class Ray(Supervised):
             if not hasattr(data.frame, "to_arrow_refs"):
                 raise InvalidData(f"engine 'ray' takes Rows of a ray.data.Dataset, not of {type(data.frame).__name__}.")
             _connected(self.address)
-            parts = data.frame.split(DEFAULT_PARTS if agents is None else whole_number("agents", agents))
+            if self._actors and self._host is None:
+                self._actors.clear()  # those that wait occupy processors that a Dataset needs to be read
+            count = DEFAULT_PARTS if agents is None else whole_number("agents", agents)
+            frame = data.frame.materialize()
+            # A file may be read as one block, and a block is never split between agents.
+            parts = (frame if frame.num_blocks() >= count else frame.repartition(count)).split(count)
             sources: list[Source] = [_Part(part.to_arrow_refs(), data, f"party {k}") for k, part in enumerate(parts)]
         elif (hosted := super().hosting(data, agents)) is None:
             return None
