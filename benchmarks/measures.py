@@ -39,8 +39,6 @@ __all__ = ["TARGETS", "Row", "Settings", "growth", "low_rank", "memory_of_column
 __all__ += ["rounds", "seconds", "start", "vertical", "wide"]
 
 TARGETS = (1e-3, 1e-6)
-LINK = (1e-5, 1e10)
-"""The link between agents of one process, for the tables of seconds; rounds are counted with the default one."""
 FIRST_FIT = 120.0
 """Seconds for the first fit of a solver."""
 TOLERANCES = [10.0**-k for k in range(1, 13)]
@@ -147,7 +145,7 @@ def ours(method: str, **options: Any) -> Callable[[Case, float], np.ndarray]:
     """Coterie with that method, as a solver like the others: on one core, as they are."""
 
     def fit(case: Case, tol: float) -> np.ndarray:
-        run = {"agents": case.agents, "method": method, "tol": tol, "max_rounds": 3000, "link": LINK, "threads": 1}
+        run = {"agents": case.agents, "method": method, "tol": tol, "max_rounds": 3000, "threads": 1}
         run |= options
         return co.solve(case.problem, (case.X, case.y), **run).model.coef_
 
@@ -182,7 +180,7 @@ def solvers(case: Case, cluster: bool, out: dict[str, str]) -> dict[str, Peer]:
 
 def optimum(case: Case) -> Any:
     """A certificate for the best that Coterie finds."""
-    run = {"agents": 8, "tol": 1e-11, "max_rounds": 3000, "max_seconds": 60.0, "link": LINK}
+    run = {"agents": 8, "tol": 1e-11, "max_rounds": 3000, "max_seconds": 60.0}
     return co.solve(case.problem, (case.X, case.y), **run).certificate
 
 

@@ -286,8 +286,7 @@ turns, on {machine}, one thread each. The numbers behind it are in [benchmarks.p
 From data in memory to a model of that relative suboptimality: CPU seconds of one process, the fastest of several turns.
 Peers see all rows in one piece; for Coterie they are split in eight, and the time includes checking the data, splitting
 it, digests, certificates and the bill. A ratio above 1 means that Coterie is faster; “> 8”: not reached in an attempt
-of 8 s, the longest one. Here Coterie is told that its agents share a memory (`link=`), so "auto" may choose another
-method than in the tables of rounds, which are made with the default link. snapml computes in float32.
+of 8 s, the longest one. All agents share a memory, and "auto" reckons with that. snapml computes in float32.
 
 ![seconds to 1e-6 in units of Coterie's](benchmarks.svg)
 

@@ -103,7 +103,7 @@ class Figure10(Study):
                 for label in rivals
             }  # fmt: skip
             top = int(by_lam.y.argmax())
-            few = test[best].x[-1] < FINISHED
+            few = name != SCHOOL and test[best].x[-1] < FINISHED
             why = (
                 UNFINISHED
                 if few

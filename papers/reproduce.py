@@ -72,13 +72,7 @@ These were changed after a first look:
 """
 
 NOT_RUN: Mapping[str, str] = {
-    "001 fig1": "users and rows are the paper's in the quick size, which takes a minute for three seeds and 40 rounds; "
-    "five seeds, 160 rounds and random columns take about six",
-    "001 fig4": "five seeds, 160 rounds: two minutes of processor time",
     "001 fig6": "100,000 rounds of published steps at 30 ms: 50 minutes",
-    "001 fig9": "five seeds, 160 rounds and eleven λ: five minutes of processor time",
-    "001 fig10": "five seeds, 160 rounds: ten minutes of processor time, most of it for perso-linear",
-    "001 tuning": "280 fits of 1.2 s: six minutes of processor time",
     "004 fig2": "200 epochs of five methods for three μ, 96 workers and 10⁵ × 1000: a GPU, for a quarter of an hour",
     "004 fig3": "features of ImageNet, which are not here; its outline takes a GPU with 60 GB",
     "004 table1": "three minutes of processor time on a machine that does nothing else: it times epochs",

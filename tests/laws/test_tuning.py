@@ -290,6 +290,7 @@ PLAIN = {
     "methods/moments.py: LEAST_SINGLE": "how numbers round",
     "methods/moments.py: NOISE": "how numbers round",
     "methods/newton.py: EXPECTED_IN_PLAY": "what auto assumes",
+    "methods/newton.py: EXPECTED_SINGLE": "what auto assumes",
     "methods/newton.py: EXPECTED_ROUNDS": "what auto assumes",
     "methods/newton.py: EXPECTED_SPARSE_ROUNDS": "what auto assumes",
     "methods/newton.py: FULL": "how long a message may be",

@@ -69,6 +69,8 @@ EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
 """What "auto" assumes, by ℓ''."""
 EXPECTED_SPARSE_ROUNDS = 5
 """The same for sparse rows of many columns beside `l1`."""
+EXPECTED_SINGLE = 0.35
+"""The share of their time that products of wide dense rows take in single precision, at first of a part of them."""
 EXPECTED_IN_PLAY = 300
 """How many columns in play."""
 
@@ -171,7 +173,9 @@ class Newton(Method[State]):
         if mode is None:
             return None
         m = d if mode == "full" else min(d, EXPECTED_IN_PLAY) if mode == "active" else 0
-        triangle, work = m * (m + 3) / 2, products_work(sizes, m) + 6 * sizes.rows_work
+        single = sizes.dense and m >= TUNING.single_from and not by_pieces(problem.loss)
+        products = products_work(sizes, m) * (EXPECTED_SINGLE if single else 1.0)
+        triangle, work = m * (m + 3) / 2, products + 6 * sizes.rows_work
         steps = 2.0 * root_condition(problem)  # of conjugate gradients
         work = 2 * steps * sizes.rows_work if mode == "products" else work
         both = {"full": (2.5, triangle), "active": (5.0, triangle + 2 * d), "products": (steps, steps * d)}
