@@ -301,7 +301,7 @@ class RunLoop:
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
         gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
-        looks = sum(record.round > self.t - self._own_round for record in self.history)
+        looks = 0 if gap is None else sum(record.round > self.t - self._own_round for record in self.history)
         return worth_a_look(self.t - self.next_certificate, gap, self.target, looks)
 
     def certify(self) -> None:
