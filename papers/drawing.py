@@ -189,8 +189,13 @@ def _label_decades(axis: Axis, least: float, most: float, ticks: int) -> None:
     else:
         axis.set_major_locator(LogLocator(numticks=ticks))
     if decades < FEW_DECADES or (least > PLAIN[0] and most < PLAIN[1]):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
     axis.set_minor_locator(NullLocator())
+
+
+def _number(value: float) -> str:
+    digits, _, power = f"{value:g}".partition("e")
+    return rf"${digits}\cdot10^{{{int(power)}}}$" if power else digits
 
 
 def themed_svg(figure: Figure) -> bytes:
