@@ -26,17 +26,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for benchmarks/
 
 import coterie as co
 from benchmarks.auto_problems import SETS, Case
 from coterie import arrays, rounds
+from coterie.data import Table, split
+from coterie.data.summary import TableSummary
 from coterie.methods import METHODS
-from coterie.methods.costs import MEMORY, Link, Sizes
-from coterie.session.setup import choose_method, make_network
+from coterie.session.setup import choose_method, make_link, make_network, sizes_of
 
 LINKS = {"memory": None, "1 ms, 10 Gbit/s": (1e-3, 1e10), "20 ms, 100 Mbit/s": (0.02, 1e8)}
 TOLERANCE = 1e-6
@@ -160,10 +158,8 @@ def seconds(row: Row, case: Case, link: str) -> float:
 
 def chosen(case: Case, data: Any, link: str) -> str:
     """What "auto" chooses there."""
-    X, _ = data
-    nonzeros = X.nnz if sp.issparse(X) else int(np.count_nonzero(X))
-    known = LINKS[link]
-    sizes = Sizes(*X.shape, nonzeros, case.agents, MEMORY if known is None else Link(*known))
+    tables = split(Table(*data), case.split, case.agents)
+    sizes = sizes_of([TableSummary.of(table) for table in tables], case.split, make_link(LINKS[link], True))
     graph = make_network(case.network, case.split, case.agents, 0)
     return choose_method("auto", {}, case.problem, case.split, graph, sizes)[0].name
 

@@ -10,6 +10,7 @@ import pytest
 
 import coterie as co
 from coterie.data.remote import table_of
+from coterie.data.summary import TableSummary
 from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.session.remote import remote_tables, summary_of
@@ -78,6 +79,20 @@ def test_numbers_that_are_not_classes_are_not_told():
     form = summary_of(partial(made, secret), 0, False)
     assert not np.isin(form.labels, secret).any()
     assert np.isin(secret, summary_of(partial(made, secret), 0, True).labels).all()
+
+
+def wide(seed):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((60, 120)), rng.standard_normal(60)
+
+
+def test_a_table_elsewhere_is_as_large_as_it_is_there():
+    prepare = partial(prepare_tables, problem=co.Problem("squared", "l2", 1e-2), split="samples")
+    tables, _ = remote_tables([partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", False)
+    there, here = ([TableSummary.of(one) for one in them] for them in (tables, [one.fetch() for one in tables]))
+    assert [(one.nonzeros, one.independence) for one in there] == [(one.nonzeros, one.independence) for one in here]
+    assert there[0].nonzeros == 60 * 120
+    assert there[0].independence > 0.5
 
 
 class Frame:

@@ -138,6 +138,17 @@ def test_a_shuffled_split_depends_on_the_seed_alone(by):
     assert [len(part) for part in deal(0)] == [7, 7, 6]
 
 
+@pytest.mark.parametrize(("rank", "least", "most"), [(120, 0.6, 1.0), (12, 0.05, 0.2), (1, 0.0, 0.01)])
+def test_how_independent_columns_are_is_their_effective_rank(rank, least, most):
+    """Of `rank` directions of equal variance among 120; a mean far from 0 does not count."""
+    rng = np.random.default_rng(rank)
+    basis = np.linalg.qr(rng.standard_normal((120, 120)))[0][:, :rank]
+    X = 50.0 + rng.standard_normal((4000, rank)) @ basis.T
+    found = [table.independence for table in split(Table(X), "samples", 4)]
+    assert least <= np.mean(found) <= most
+    assert Table(X[:3]).independence is Table(sp.csr_array(X)).independence is Table(0 * X).independence is None
+
+
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_rows_between_consecutive_ends_need_not_be_consecutive(make):
     shard = split(Table(X=make(np.arange(1.0, 6.0)[:, None])), "samples", [[0, 2, 1, 3], [4]])[0]

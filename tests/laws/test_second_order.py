@@ -658,6 +658,31 @@ def test_in_one_process_auto_reckons_with_memory():
     assert here < 1e-3 < elsewhere
 
 
+def test_auto_knows_what_independent_columns_are_worth():
+    """Slopes alone take few rounds there, and hundreds where all columns are images of a few."""
+    problem, graph = co.Problem("logistic", "l2", 1e-4), star(2, server=True)
+    sizes = [Sizes(6000, 1000, 6_000_000, 2, MEMORY, independence=share) for share in (None, 1.0, 0.01)]
+    slopes, hessians = (
+        [METHODS[name].score(problem, graph, size)[0] for size in sizes] for name in ("lbfgs-rows", "newton")
+    )
+    assert [a > b for a, b in zip(slopes, hessians, strict=True)] == [False, True, False]
+
+
+@pytest.mark.parametrize(("few", "share", "rounds"), [(True, 0.3, 2), (False, 0.02, 1)])
+def test_a_lasso_in_one_process_adds_up_products_of_the_columns_in_play(few, share, rounds):
+    """Where few are, of these; where nearly all are, of all columns at once."""
+    rng = np.random.default_rng(3)
+    rows, weights = rng.standard_normal((3000, 400)), rng.standard_normal(400) * (np.arange(400) < (10 if few else 400))
+    numbers = rows @ weights + rng.standard_normal(3000)
+    strength = share * np.abs(rows.T @ numbers).max() / 3000
+    result = co.solve(co.Problem("squared", "l1", strength), (rows, numbers), agents=4, tol=1e-9)
+    assert "Method newton" in result.explanation
+    assert result.status == "optimal"
+    assert result.rounds <= rounds
+    most = 40 if few else 400
+    assert result.bill.total.bits <= 64 * 2 * 4 * result.rounds * (most * (most + 3) / 2 + 5 * 400)
+
+
 def test_auto_says_what_it_reckoned_with():
     result = co.solve(co.Problem("squared", "l1", 0.1), (X, NUMBERS), agents=K, link=(0.5, 1e6))
     assert "Method gram" in result.explanation

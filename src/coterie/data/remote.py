@@ -109,6 +109,18 @@ class RemoteTable(Table):
     fetch: Callable[[], Table] | None = None
     """Called where the data is, it gives the real table, checked and prepared."""
     known_digest: str = ""
+    known_nonzeros: int = 0
+    known_independence: float | None = None
+
+    @property
+    def nonzeros(self) -> int:
+        """How many numbers the real table stores."""
+        return self.known_nonzeros
+
+    @property
+    def independence(self) -> float | None:
+        """How independent the columns of the real table are, if known."""
+        return self.known_independence
 
     def digest(self, leaves: bool = True) -> str:
         """The digest of the real table."""

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import scipy.sparse as sp
 
-from coterie.arrays import digest, is_sparse, precision_of
+from coterie.arrays import digest, precision_of
 from coterie.data.table import Table, party_error
 from coterie.errors import InvalidData
 
@@ -41,6 +41,8 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The column names, where they may be known."""
     open_ended: bool = False
     """Whether columns after the last may have been left out, see `Table`."""
+    independence: float | None = None
+    """How independent its columns are, see `Table`, where that may be known."""
     beside: tuple[str, ...] = ()
     """What stands beside the labels: fields of a `Table`, weights excepted, which concern nobody else."""
 
@@ -52,13 +54,14 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name=table.name,
             rows=table.n,
             columns=table.d,
-            nonzeros=int(table.X.nnz) if is_sparse(table.X) else math.prod(table.X.shape),
+            nonzeros=table.nonzeros,
             single=precision_of(table.X) == np.float32,
             outputs=None if y is None else list(y.shape[1:]),
             classes=np.unique(y).tolist() if y is not None and classification else [],
             header="" if names or table.columns is None else digest(json.dumps(table.columns)),
             names=table.columns if names else None,
             open_ended=table.open_ended,
+            independence=table.independence if names else None,
             beside=tuple(field for field in table.beside if field != "weights"),
         )
 

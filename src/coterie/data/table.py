@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -21,6 +22,10 @@ Indices = npt.NDArray[np.intp]
 BESIDE = {"weight": "weights", "offset": "offset"}
 """What may stand beside the labels, one value a row, only where labels are: what a column of it is called, and the
 field of a `Table` that holds it. Who reads, checks, splits, sends or digests tables goes through this list."""
+
+
+MANY_COLUMNS, DIFFERENCES = 100, 8
+"""From how many columns on it is known how independent they are, and from how many differences of rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,30 @@ class Table:
     def d(self) -> int:
         """The number of columns."""
         return int(self.X.shape[1])
+
+    @property
+    def nonzeros(self) -> int:
+        """How many numbers are stored."""
+        return int(self.X.nnz) if is_sparse(self.X) else math.prod(self.X.shape)
+
+    @property
+    def independence(self) -> float | None:
+        """How independent many dense columns are, from 0 to 1; None where that is not looked at.
+
+            ‖Σ‖_F² / (tr Σ)² = E cos²(u, v)      for independent u and v of covariance Σ; 1/d if Σ is a multiple of I
+
+        u and v are differences of a few rows that lie far apart.
+        """
+        if is_sparse(self.X) or self.d < MANY_COLUMNS or self.n < 2 * DIFFERENCES:
+            return None
+        rows = host(self.X[:: self.n // (2 * DIFFERENCES)][: 2 * DIFFERENCES]).astype(float)
+        ways = rows[:DIFFERENCES] - rows[DIFFERENCES:]
+        products = ways @ ways.T
+        norms = products.diagonal()
+        if not norms.all():
+            return None
+        cosines = products**2 / np.outer(norms, norms)
+        return float(min(DIFFERENCES * (DIFFERENCES - 1) / (self.d * (cosines.sum() - DIFFERENCES)), 1.0))
 
     @property
     def beside(self) -> dict[str, Any]:

@@ -75,6 +75,8 @@ class Sizes:
     """Whether the agents are organisations."""
     on_gpu: bool = False
     """Whether all rows are tensors on a GPU, where methods that compute there are preferred."""
+    independence: float | None = None
+    """How independent many dense columns are, from 0 to 1, if it is known."""
 
     def width(self, problem: Problem) -> int:
         """Columns, with that of the intercept."""
@@ -107,12 +109,19 @@ def equations_work(width: float) -> float:
     return width**3 * TUNING.speed / TUNING.blas_speed
 
 
-def root_condition(problem: Problem) -> float:
-    """The fourth root of κ, the curvature of the loss over that of the penalty, for columns of scale 1."""
+def root_condition(problem: Problem, sizes: Sizes) -> float:
+    """The fourth root of κ, the curvature of the loss over that of the penalty, for columns of scale 1.
+
+    Of n rows of d independent columns, the curvatures of all directions are within ((1 + √(d/n)) / (1 − √(d/n)))² of
+    each other (Marchenko and Pastur, 1967), however small the penalty's is.
+    """
     ridge, bend = problem.penalty.strong_convexity, getattr(problem.loss, "smoothness", math.inf)
     bend = bend if math.isfinite(bend) else 1.0
-    condition = bend / ridge if ridge > 0 else TUNING.flat
-    return float(min(max(condition, TUNING.least), TUNING.steepest) ** 0.25)
+    condition = min(max(bend / ridge if ridge > 0 else TUNING.flat, TUNING.least), TUNING.steepest)
+    if sizes.independence is not None and sizes.columns < sizes.rows:
+        edge = math.sqrt(sizes.columns / sizes.rows)
+        condition = min(condition, ((1 + edge) / ((1 - edge) * sizes.independence)) ** 2)
+    return float(condition**0.25)
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ class Outlook:
 
 def first_order(problem: Problem, sizes: Sizes) -> Outlook:
     """What a first-order method takes, split by samples."""
-    rounds = TUNING.smooth_rounds * root_condition(problem) if problem.loss.smooth else TUNING.kinks_rounds
+    rounds = TUNING.smooth_rounds * root_condition(problem, sizes) if problem.loss.smooth else TUNING.kinks_rounds
     return Outlook(rounds, 2, sizes.width(problem) + 32, 2 * TUNING.sweeps * sizes.rows_work)
 
 

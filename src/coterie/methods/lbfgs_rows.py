@@ -59,7 +59,7 @@ class LbfgsRows(QuasiNewton):
         if not problem.loss.smooth or type(problem.loss).curvature is Loss.curvature or not is_for(problem):
             return None
         d, (fixed, each) = sizes.width(problem), EXPECTED_SHARED
-        rounds = EXPECTED_ROUNDS["few" if d <= FULL else "many"] * root_condition(problem)
+        rounds = EXPECTED_ROUNDS["few" if d <= FULL else "many"] * root_condition(problem, sizes)
         what = "messages of a number per column suffice"
         return Outlook(rounds, 1.5, 1.2 * d, 3 * sizes.rows_work, what, fixed + each * d)
 

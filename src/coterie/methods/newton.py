@@ -65,14 +65,16 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
-EXPECTED_ROUNDS = {"constant": 2, "constant by pieces": 4, "any": 8}
+EXPECTED_ROUNDS = {"constant": 2.0, "constant by pieces": 4.0, "any": 8.0}
 """What "auto" assumes, by ℓ''."""
 EXPECTED_SPARSE_ROUNDS = 5
 """The same for sparse rows of many columns beside `l1`."""
 EXPECTED_SINGLE = 0.35
 """The share of their time that products of wide dense rows take in single precision, at first of a part of them."""
-EXPECTED_IN_PLAY = 300
-"""How many columns in play."""
+EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY = 300, 0.25
+"""How many columns in play at most, and which share of all."""
+EXPECTED_LASSO = 1.5, 4.0
+"""Rounds beside `l1` where ℓ'' is constant, and passes over the rows in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +174,19 @@ class Newton(Method[State]):
         mode = _suiting(problem.penalty.name, d)
         if mode is None:
             return None
-        m = d if mode == "full" else min(d, EXPECTED_IN_PLAY) if mode == "active" else 0
+        in_play = min(EXPECTED_SHARE_IN_PLAY * d, EXPECTED_IN_PLAY)
+        m = {"full": d, "active": in_play, "products": 0}[mode]
         single = sizes.dense and m >= TUNING.single_from and not by_pieces(problem.loss)
         products = products_work(sizes, m) * (EXPECTED_SINGLE if single else 1.0)
-        triangle, work = m * (m + 3) / 2, products + 6 * sizes.rows_work
-        steps = 2.0 * root_condition(problem)  # of conjugate gradients
+        pieces = "constant by pieces" if by_pieces(problem.loss) else "any"
+        rounds, passes = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces], 6.0
+        if mode == "active" and problem.loss.quadratic:
+            rounds, passes = EXPECTED_LASSO
+        triangle, work = m * (m + 3) / 2, products + passes * sizes.rows_work
+        steps = 2.0 * root_condition(problem, sizes)  # of conjugate gradients
         work = 2 * steps * sizes.rows_work if mode == "products" else work
         both = {"full": (2.5, triangle), "active": (5.0, triangle + 2 * d), "products": (steps, steps * d)}
         sums, scalars = both[mode]
-        pieces = "constant by pieces" if by_pieces(problem.loss) else "any"
-        rounds = EXPECTED_ROUNDS["constant" if problem.loss.quadratic else pieces]
         if mode == "active" and sizes.nonzeros <= working_set.TUNING.sparse * sizes.rows * sizes.columns:
             # Many of the columns in play are rare: a dozen short messages in place of a triangle.
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work

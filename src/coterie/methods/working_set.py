@@ -41,6 +41,7 @@ SINGLE_PRECISION = 1e30
 """What fits into single precision, with others of its kind."""
 WIDE = "measured: logistic l1 with 100,000 rare columns, λ = 3e-5 (docs/benchmarks.md)"
 REAL = "measured: w8a, MNIST and texts, logistic l1"
+LASSO = "measured: lasso of 300 to 1,000 columns, λ from 0.003 to 0.3 of the largest"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class _Tuning(Tuning):
     most: int = tuned(1500, "... or up to this number, ...", REAL)
     sparse: float = tuned(0.02, "... unless at most this share of the data is not 0.", WIDE, below=1, costs=3)
     first: int = tuned(200, "Columns that may come into play at once; or as many as are in play already.", REAL)
+    nearly_all: float = tuned(
+        0.8, "Share of the columns that want to move from which on all may, if ℓ'' is constant.", LASSO, below=1
+    )
     block: int = tuned(128, "Columns on which all of H is added up, where it is not on all columns in play.", WIDE)
     steps: int = tuned(8, "Quasi-Newton steps in a round at most, ...", WIDE)
     more_steps: int = tuned(24, "... or this many, ...", WIDE)
@@ -91,7 +95,8 @@ class Wanted(NamedTuple):
 
     all: Columns
     few: Columns
-    """Those that are not 0 and the steepest others: at most as many again, or `first` in all."""
+    """Those that are not 0 and the steepest others: at most as many again, or `first` in all. All columns, where nearly
+    all are wanted and one step on them is the last."""
 
 
 def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Talk[Target]:
@@ -122,6 +127,8 @@ def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
         pull[-1] = np.inf
     held = int(np.isinf(pull).sum())
     wanted = np.flatnonzero(pull > _threshold(agent))
+    if agent.problem.loss.quadratic and TUNING.nearly_all * len(pull) < len(wanted) <= TUNING.most:
+        return Wanted(wanted, np.arange(len(pull)))
     most = max(TUNING.first, 2 * held)
     return Wanted(wanted, wanted if len(wanted) <= most else np.sort(np.argsort(-pull, kind="stable")[:most]))
 

@@ -65,8 +65,14 @@ def remote_tables(
     fetches = [partial(_fetched, source, index, known, prepare, split) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
-        RemoteTable(**vars(table), fetch=fetch, known_digest=found)
-        for table, fetch, found in zip(tables, fetches, digests, strict=True)
+        RemoteTable(
+            **vars(table),
+            fetch=fetch,
+            known_digest=found,
+            known_nonzeros=one.summary.nonzeros,
+            known_independence=one.summary.independence,
+        )
+        for table, fetch, found, one in zip(tables, fetches, digests, known, strict=True)
     ], classes
 
 

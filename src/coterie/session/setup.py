@@ -203,7 +203,9 @@ def sizes_of(parties: Sequence[TableSummary], split: str, link: Link = LINK, apa
     """How large the data of all parties is together."""
     rows, columns = [party.rows for party in parties], [party.columns for party in parties]
     whole = (rows[0], sum(columns)) if split == "features" else (sum(rows), max(columns))
-    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link, apart)
+    told = [party.independence for party in parties if party.independence is not None]
+    independence = sum(told) / len(told) if told else None
+    return Sizes(*whole, sum(party.nonzeros for party in parties), len(parties), link, apart, independence=independence)
 
 
 def make_link(link: tuple[float, float] | None, in_memory: bool = False) -> Link:
