@@ -112,23 +112,23 @@ def moons(seeds: int, only: str | None = None, methods: str | None = None) -> No
             print(f"{'':29s}beta, mu, lam: {chosen}", flush=True)
 
 
-def real(fold: int) -> None:
+def real(fold: int, methods: str | None = None) -> None:
     """HAR, School and Computer Buyers; School also with the graph of the schools' features, as in the paper."""
     sets = {
         "har": (datasets.har_stairs(), 1122, None),
         "school": (school_of_students(fold), 112, "features"),
         "computers": (datasets.computer_buyers(5.0), 28, None),
     }
-    print(f"{'data':10s} {'method':13s} accuracy  bits      neighbours  rounds")
+    print(f"{'data':10s} {'method':13s} accuracy  bits      neighbours  rounds    parameters")
     for name, (data, count, graph) in sets.items():
         graph = data.extras["graph"] if graph else None
-        for method in METHODS:
+        for method in METHODS if methods is None else methods.split(","):
             if method == "dada fixed" and graph is None:
                 continue
-            result, _ = fit(data, method, graph, count, 0)
+            result, chosen = fit(data, method, graph, count, 0)
             near = result.model.weights.nnz / len(result.model.users)
             numbers = f"{accuracy(result, data):.3f}     {result.bill.bits:.2e}  {near:5.1f}       {result.rounds}"
-            print(f"{name:10s} {method:13s} {numbers}", flush=True)
+            print(f"{name:10s} {method:13s} {numbers:38s}  {chosen}", flush=True)
 
 
 def steps() -> None:
@@ -283,7 +283,7 @@ def main() -> None:
         case "moons":
             moons(given.seeds, given.reading, given.methods)
         case "real":
-            real(0)
+            real(0, given.methods)
         case "steps":
             steps()
         case "time":

@@ -12,6 +12,7 @@ import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
@@ -26,6 +27,8 @@ PALE = "#e5e7eb"
 PANEL_INCHES = (2.7, 2.15)
 FEW_DECADES, MULTIPLES = 1.7, (range(1, 10), (1, 2, 5), (1, 3))
 """On a logarithmic axis with fewer decades, as many multiples of a power of ten are labelled as there is room for."""
+PLAIN = (0.1, 1000)
+"""Between these, powers of ten are written out."""
 FLOOR = 1e-16
 """Values at or below it are drawn there: rounding is all that is left of them."""
 
@@ -61,7 +64,7 @@ def panels(
     """One panel per name, curves in their method's colour or in what `hue` says, and one legend below.
 
     `key`: names of strokes for the legend below; methods are then beside each row. `log_x`: all panels, or some.
-    `floor`: what is below leaves the frame.
+    `floor`: what is below leaves the frame; an arrow says where to.
     """
     rows = math.ceil(len(names) / columns)
     columns = min(columns, len(names))
@@ -103,7 +106,10 @@ def ladder(step: int, steps: int) -> str:
         if steps <= 5
         else (SKY, BLUE, GREEN, "#7d9a2d", OCHRE, VERMILION, "#a3301c")
     )
-    return climb[round(step * (len(climb) - 1) / max(steps - 1, 1))]
+    share = step / max(steps - 1, 1)
+    if steps <= len(climb):
+        return climb[round(share * (len(climb) - 1))]
+    return to_hex(LinearSegmentedColormap.from_list("ladder", climb)(share))
 
 
 def lines(
@@ -129,17 +135,24 @@ def lines(
             marker="o" if len(curve.x) == 1 else None,
             markersize=3.0,
             label=curve.label,
+            # Where curves coincide, what is below shows between the dashes.
+            zorder=2.0 if stroke(curve) == SOLID else 2.1,
         )
     if log_y:
         _scale_heights(ax, curves, floor)
+        for curve in curves:
+            _point_below(ax, curve, floor, hue(curve))
     else:
         ax.yaxis.set_major_locator(MaxNLocator(nbins=5))
     if log_x:
         ax.set_xscale("log")
         positive = [x for curve in curves for x in curve.x if x > 0]
-        _label_decades(ax.xaxis, math.log10(max(positive) / min(positive)), 4)
+        _label_decades(ax.xaxis, min(positive), max(positive), 4)
     else:
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+        places = np.concatenate([curve.x for curve in curves])
+        # 2.5 rows are none; where there are many of them, ticks are whole by themselves.
+        whole = bool(np.ptp(places) < 20 and np.all(places == np.round(places)))
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10], integer=whole))
     ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.set_xlabel(across, size=8)
@@ -153,18 +166,36 @@ def _scale_heights(ax: Axes, curves: Sequence[Curve], floor: float) -> None:
     least, most = max(heights.min(), floor), min(heights.max(), 1e3 * np.median(heights) + 10)
     low, high = math.log10(float(least)), math.log10(float(most))
     ax.set_ylim(10 ** (low - 0.05 * (high - low) - 0.1), 10 ** (high + 0.05 * (high - low) + 0.1))
-    _label_decades(ax.yaxis, high - low, 6 if high - low > 1 else 4)
+    _label_decades(ax.yaxis, float(least), float(most), 6 if high - low > 1 else 4)
 
 
-def _label_decades(axis: Axis, decades: float, most: int) -> None:
+def _point_below(ax: Axes, curve: Curve, floor: float, hue: str) -> None:
+    """An arrow on the lower edge at the first point of a curve below the frame, and how far down it gets."""
+    below = np.flatnonzero(curve.y < floor)
+    if below.size and floor > FLOOR:
+        place, edge = (float(curve.x[below[0]]), 0.0), ax.get_xaxis_transform()
+        ax.plot(*place, marker="v", markersize=5.0, color=hue, transform=edge, clip_on=False, zorder=3.0)
+        text = f"{float(np.min(curve.y[below])):.0e}"
+        where: dict[str, Any] = {"xytext": (5, 5), "textcoords": "offset points"}
+        ax.annotate(text, place, xycoords=edge, size=7, color=hue, **where)
+
+
+def _label_decades(axis: Axis, least: float, most: float, ticks: int) -> None:
     """Powers of ten, and where there are few of them, some or all of their multiples as well."""
+    decades = math.log10(most / least)
     if decades < FEW_DECADES:
-        multiples = next((some for some in MULTIPLES if decades * len(some) <= most), MULTIPLES[-1])
+        multiples = next((some for some in MULTIPLES if decades * len(some) <= ticks), MULTIPLES[-1])
         axis.set_major_locator(LogLocator(subs=multiples, numticks=12))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     else:
-        axis.set_major_locator(LogLocator(numticks=most))
+        axis.set_major_locator(LogLocator(numticks=ticks))
+    if decades < FEW_DECADES or (least > PLAIN[0] and most < PLAIN[1]):
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _number(value)))
     axis.set_minor_locator(NullLocator())
+
+
+def _number(value: float) -> str:
+    digits, _, power = f"{value:g}".partition("e")
+    return rf"${digits}\cdot10^{{{int(power)}}}$" if power else digits
 
 
 def themed_svg(figure: Figure) -> bytes:

@@ -98,15 +98,16 @@ class Tuning(Study):
         ]
 
     def draw(self, numbers: Numbers) -> Figure:
-        from coterie.report.figures import colour
-        from papers.drawing import DASHED, SOLID, ladder, panels
+        from coterie.report.figures import GREY, OCHRE, PURPLE, VERMILION, colour
+        from papers.drawing import DASHED, SOLID, panels
 
-        labels = list(numbers.panel(LAM))
+        # Other hues than those of the methods in the same panels.
+        labels = dict(zip(numbers.panel(LAM), (OCHRE, VERMILION, PURPLE, GREY), strict=False))
         axes = {BETA: ("β", "accuracy, held out"), MU: ("μ", "accuracy, held out")}
         axes |= {LAM: ("λ", "accuracy, held out"), TEST: ("λ", "test accuracy")}
         return panels(
             numbers, list(axes), axes, columns=2, log_x=True, log_y=False,
-            hue=lambda c: ladder(labels.index(c.label), len(labels)) if c.label in labels else colour(c.method),
+            hue=lambda c: labels.get(c.label) or colour(c.method),
             stroke=lambda c: DASHED if c.label in labels else SOLID,
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -134,4 +135,6 @@ class Figure4(Study):
         hues = {TOTAL: INK, WORK: OCHRE, TRAVEL: GREY}
         hues |= {label: ladder(place, len(counts)) for place, label in enumerate(counts)}
         axes = {EPOCH: ("workers", "ms per epoch"), OBJECTIVE: ("milliseconds", "F(W) / F(0)")}
-        return panels(numbers, list(axes), axes, columns=2, hue=lambda c: hues[c.label], log_x=(EPOCH,))
+        # On logarithmic axes there is no start.
+        shown = Numbers([replace(c, x=c.x[1:], y=c.y[1:]) if c.x[0] == 0 else c for c in numbers])
+        return panels(shown, list(axes), axes, columns=2, hue=lambda c: hues[c.label], log_x=True)

@@ -302,6 +302,7 @@ PLAIN = {
     "methods/quadratic.py: ROUNDING": "how numbers round",
     "methods/searched_rows.py: (SUFFICIENT, ROUNDING)": "Armijo's textbook constant, and how numbers round",
     "methods/searched_rows.py: TRIALS": "steps that are tried together",
+    "methods/inner_steps.py: ROUNDING": "how numbers round",
     "methods/small_ball.py: CLOSE": "when a small problem is solved",
     "methods/small_ball.py: FLAT": "how numbers round",
     "methods/small_ball.py: POWER": "how exactly a step length is known",

@@ -169,3 +169,24 @@ def test_subspace_certifies_to_eight_digits(task, radius):
     result = co.solve(problem, (A, labels), method="dfw-subspace", tol=1e-8, max_rounds=60, progress=False)
     assert str(result.status) == "optimal"
     assert result.certificate.relative_gap <= 1e-8
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "classes", "radius"),
+    [
+        (60, 40, 9, 30.0),
+        (60, 40, 9, 100.0),
+        (60, 40, 9, 1000.0),
+        pytest.param(300, 25, 25, 100.0, marks=pytest.mark.slow),
+        pytest.param(300, 25, 25, 300.0, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_subspace_certifies_where_the_best_matrix_is_far_away(rows, columns, classes, radius, seed):
+    """Classes that a hyperplane separates, or nearly: a first step leads too far, and F hardly moves at the end."""
+    rng = np.random.default_rng(seed)
+    A, W = rng.standard_normal((rows, columns)), rng.standard_normal((columns, 3)) @ rng.standard_normal((3, classes))
+    labels = (A @ W + 2.0 * rng.gumbel(size=(rows, classes))).argmax(axis=1)
+    problem = co.Problem("multinomial", "traceball", radius=radius, intercept=True)
+    how = {"method": "dfw-subspace", "agents": 2, "max_rounds": 150, "progress": False}
+    assert co.solve(problem, (A, labels), tol=1e-8, **how).certificate.relative_gap <= 1e-8

@@ -30,7 +30,7 @@ from coterie.solve import solve
 from papers import STUDIES, Claim, Curve, Numbers, Study, chosen, datasets, p001, p001_fig1
 from papers.p000 import LeastSquares, label_owner
 from papers.p000_fig2 import operations
-from papers.reproduce import NOT_RUN, reproduce, summary, write_gallery_page
+from papers.reproduce import LARGER, NOT_RUN, reproduce, summary, write_gallery_page
 from papers.study import CAUSES
 
 QUICK_SECONDS, LONG_SECONDS = 60, 180
@@ -283,6 +283,9 @@ def test_every_study_is_at_the_papers_size_or_says_what_that_takes():
     for name, study in STUDIES.items():
         stem = name.replace(" ", "-")
         there = (gallery / f"{stem}-paper.json").is_file() or study.quick == study.full
+        if name in LARGER:
+            assert f"| {name} | {LARGER[name]} |" in page, name
+            assert f"{study.title}: the paper's size" not in page, name
         assert there or f"| {name} | {NOT_RUN[name]} |" in page, name
         assert not (there and f"| {name} | {NOT_RUN.get(name)} |" in page), name
 
@@ -349,6 +352,27 @@ def test_curves_answer_questions():
     assert numbers.panels == ["p", "q"]
     assert list(numbers.panel("p")) == ["l", "m"]
     assert len(numbers.columns()["x"]) == 12
+
+
+def test_pictures_can_be_read():
+    from papers.drawing import DASHED, SOLID, ladder, panels
+
+    assert all(len({ladder(step, steps) for step in range(steps)}) == steps for steps in (3, 5, 7, 8, 12))
+    x = np.arange(3.0, 13.0)
+    level = Curve("p", "solid", "tree", x, np.full(10, 0.5))
+    numbers = Numbers([replace(level, label="dashed"), level, Curve("p", "falls", "tree", x, 10.0 ** -(2 * x))])
+    figure = panels(
+        numbers, ["p"], ("rows", "error"), stroke=lambda c: DASHED if c.label == "dashed" else SOLID, floor=1e-10
+    )
+    (ax,) = figure.axes
+    above, below = (next(line for line in ax.lines if line.get_label() == label) for label in ("dashed", "solid"))
+    assert above.get_zorder() > below.get_zorder(), "a line that is drawn later must not hide the dashes"
+    assert all(float(tick).is_integer() for tick in ax.get_xticks()), "there are no halves of rows"
+    assert [text.get_text() for text in ax.texts] == ["1e-24"], "a curve below the frame says where it gets to"
+    hundreds = panels(Numbers([Curve("p", "l", "tree", x, np.linspace(1.0, 200.0, 10))]), ["p"], ("x", "y")).axes[0]
+    assert hundreds.yaxis.get_major_formatter()(100.0) == "100"
+    few = panels(Numbers([Curve("p", "l", "tree", 1e7 * x, x)]), ["p"], ("x", "y"), log_x=True).axes[0]
+    assert few.xaxis.get_major_formatter()(3e7) == r"$3\cdot10^{7}$"
 
 
 def test_operations_are_the_papers_count():

@@ -24,6 +24,8 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
+ROUNDING = 1e-14
+"""Of ⟨G, S⟩ in units of μ‖G‖: matrices of a trace norm of μ are known to about that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,18 @@ def corrected(
     z, slope = np.append(at.S.ravel(), at.beta * unit), np.append(at.slope.ravel(), g / unit)
     scale = np.append(np.ones(cells), unit)
     pairs = [(s * scale, y / scale) for s, y in at.pairs]
-    kappa, here_now = at.kappa, True
+    kappa, here_now, shorter = at.kappa, True, 1.0
     for _ in range(inner):
-        trial = shared_result(sums, _step, slope, kappa * M, shape[1], ell, pairs, z, mu)
-        way = trial - z
+        if here_now:
+            way = shared_result(sums, _step, slope, kappa * M, shape[1], kappa * ell, pairs, z, mu) - z
+        else:
+            # Between z and a trial that lies too far F falls: it is convex, and so is the ball.
+            way = shorter * way
+        trial = z + way
         promised = float(slope @ way)
-        if not promised < -1e-22 * abs(loss):
+        # What is left of two terms that cancel at the ball's edge.
+        noise = ROUNDING * mu * float(np.linalg.norm(slope[:cells]))
+        if not promised < max(noise, -1e-22 * abs(loss)) or not way.any():
             break
         move(trial)
         sums = yield Sum(look())
@@ -85,8 +93,14 @@ def corrected(
         # Where F falls by less than its rounding, its slope along the way decides.
         lower = sums[cells] <= loss + 0.1 * promised
         flat = -promised <= 1e-10 * abs(loss) and float(new_slope @ way) <= -0.5 * promised
+        if abs(promised) <= noise:
+            # Where that is rounding, too, the gap decides.
+            lower, flat = False, _gap(new_slope, trial, shape, mu) < 2.0 * _gap(slope, z, shape, mu)
         here_now = bool(lower or flat)
         if not here_now:
+            # Where the slope along the way would be 0, if it changed evenly: s'(0) / (s'(0) − s'(1)).
+            uphill = float(new_slope @ way)
+            shorter = max(promised / (promised - uphill), 0.1) if uphill > -promised > 0 else 0.5
             kappa = min(1.0, 4.0 * kappa)
             continue
         bent = float(np.vdot(way[:cells].reshape(shape), M @ way[:cells].reshape(shape)))
@@ -101,6 +115,12 @@ def corrected(
         beta = as_array(found)
     kept = np.array([(s / scale, y * scale) for s, y in pairs]).reshape(-1, 2, len(z))
     return Place(z[:cells].reshape(shape), slope[:cells].reshape(shape), beta, kappa, kept)
+
+
+def _gap(slope: FloatArray, z: FloatArray, shape: tuple[int, int], mu: float) -> float:
+    """⟨G, S⟩ + μ‖G‖₂ in the spaces."""
+    cells = shape[0] * shape[1]
+    return float(slope[:cells] @ z[:cells]) + mu * float(np.linalg.norm(slope[:cells].reshape(shape), 2))
 
 
 def _step(

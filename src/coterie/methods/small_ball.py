@@ -95,7 +95,7 @@ def least(
         if way @ B.bend(way) > L * (way @ way):
             L *= 2.0  # power iterations bound the size of B from below
             continue
-        if gradient @ (new - z) > 0 and theta > 1.0:
+        if way @ (new - z) < 0 and theta > 1.0:
             theta, ahead = 1.0, z  # the momentum points uphill: start again
             continue
         grown = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * theta * theta))

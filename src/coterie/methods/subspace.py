@@ -64,7 +64,9 @@ class _Tuning(Tuning):
     growth: float = tuned(
         1.25, "How much larger a stage's ball is than W of the stage before, in its norm.", above=1, below=2, costs=2.0
     )
-    rounds_of_stage: int = tuned(4, "Rounds of every stage but the last: what they leave open, the next one mends.")
+    rounds_of_stage: int = tuned(
+        4, "Rounds of every stage but the last: what they leave open, the next one mends.", costs=2.0
+    )
 
 
 TUNING = _Tuning()
