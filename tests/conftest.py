@@ -1,8 +1,40 @@
-"""What all tests share: quiet, reproducible hypothesis settings."""
+"""What all tests share: quiet, reproducible hypothesis settings, and which of them run in one process."""
 
+import functools
+import re
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "coterie", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("coterie")
+
+ROOT = Path(__file__).parents[1]
+
+
+@functools.cache
+def group_of(file):
+    """The group that a file of tests is marked with; the file itself if fixtures serve all of it; or none."""
+    text = (ROOT / file).read_text("utf-8")
+    if named := re.search(r'xdist_group\("(\w+)"\)', text):
+        return named[1]
+    return file if 'fixture(scope="module"' in text else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let processes take whole groups: pytest-xdist 3.8 does not see the marks of pytest 9.2 (its issue 1386), so that
+    each process started a Ray, a Spark and an MPI of its own, at the same time.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Groups(LoadGroupScheduling):
+        def _split_scope(self, nodeid):
+            return group_of(nodeid.partition("::")[0]) or nodeid
+
+    return Groups(config, log)

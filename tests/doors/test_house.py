@@ -233,3 +233,12 @@ def test_a_method_with_an_appeal_is_still_scored_by_it():
                 return 7.0, "age"
 
     assert Old.score(None, None) == (7.0, "age")
+
+
+def test_tests_that_share_what_is_slow_to_start_run_in_one_process():
+    from tests.conftest import group_of
+
+    engines = [f"tests/engines/test_{name}.py" for name in ("clusters", "gossip_clusters", "shared_parties")]
+    assert {group_of(file) for file in engines} == {"clusters"}
+    assert group_of("tests/engines/test_peers.py") == "tests/engines/test_peers.py"  # a fixture serves all of it
+    assert group_of("tests/doors/test_house.py") is None
