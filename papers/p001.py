@@ -54,7 +54,7 @@ HEAD_START = {
 SOLVED = {"(3) solved, β = 1": 1.0, "(3) solved, β = 10": 10.0}
 """The first graph to its optimum, with the models of Local for that β."""
 LINEAR_PRICES = {"beta": 1000.0, "mu": 0.1}
-"""Of perso-linear, which bounds no norm, and has another loss: μ by cross-validation among powers of ten."""
+"""Of perso-linear, which bounds no norm, and has another loss: μ is the authors' program's."""
 PROGRAM = {"mu": 0.1, "lam": 0.0125}
 """Of Dada-Learned on Moons in the authors' program, μ = 0.1 and λ = 1: it minimises
 

@@ -36,7 +36,8 @@ class Tables(Study):
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Table 1 counts one way for the baselines and both ways for DFW-TRACE; the bill counts both ways for all, and "
-        "two numbers per worker more for the line search. Times and memory are of all workers in one process."
+        "two numbers per worker more for the line search. Times and memory are of all workers in one process; at the "
+        "larger size, with one thread on a machine that had other work as well, which a factor of two survives."
     )
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:

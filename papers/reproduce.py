@@ -76,7 +76,6 @@ These were changed after a first look:
 NOT_RUN: Mapping[str, str] = {
     "004 fig2": "200 epochs of five methods for three μ, 96 workers and 10⁵ × 1000: a GPU, for a quarter of an hour",
     "004 fig3": "features of ImageNet, which are not here; its outline takes a GPU with 60 GB",
-    "004 table1": "three minutes of processor time on a machine that does nothing else: it times epochs",
 }
 """What the paper's size would take where it was not run, by the rates that were measured."""
 LARGER: Mapping[str, str] = {

@@ -50,6 +50,7 @@ if typing.TYPE_CHECKING:
         LinearRegressor,
         LowRankClassifier,
         LowRankRegressor,
+        MatrixCompleter,
         PersonalizedClassifier,
         PersonalizedRegressor,
     )
@@ -103,6 +104,7 @@ __all__ = [
     "LowRankClassifier",
     "LowRankModel",
     "LowRankRegressor",
+    "MatrixCompleter",
     "Method",
     "Mix",
     "MulticlassModel",
@@ -150,7 +152,7 @@ _NAMES_OF = {
     "engines": "Engine",
     "errors": "CoterieError",
     "estimators": "CoxRegressor LinearClassifier LinearRegressor LowRankClassifier LowRankRegressor "
-    "PersonalizedClassifier PersonalizedRegressor",
+    "MatrixCompleter PersonalizedClassifier PersonalizedRegressor",
     "describe": "describe",
     "description": "Description",
     "evaluate": "evaluate",

@@ -37,6 +37,11 @@ def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
     return math.sqrt(values.dot(other)) if is_tensor(values) else np.sqrt(np.vecdot(values, other))
 
 
+def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:
+    """The numbers of one agent, or a row of them for each of several."""
+    return np.stack(np.broadcast_arrays(*numbers), axis=-1) if of_several else np.array(numbers, float)
+
+
 class Here:
     """The loss at one model, as an agent sees it on its own rows: each part is computed once, when it is asked for."""
 

@@ -23,6 +23,11 @@ Show = Callable[[Callable[[float], Text], float], None]
 """Show a line, made of the seconds since the beginning, unless another one was shown less than so many seconds ago."""
 
 
+def somebody_looks(wanted: bool | None) -> bool:
+    """Whether lines are shown; `wanted=None` means: if there is a terminal."""
+    return bool(Console(stderr=True).is_terminal if wanted is None else wanted)
+
+
 @contextmanager
 def progress_watch(wanted: bool | None, title: str) -> Iterator[Callable[[int, Record | None], None]]:
     """A callback that keeps one line up to date; `wanted=None` means: if there is a terminal."""
@@ -46,12 +51,11 @@ def stage_watch(wanted: bool | None) -> Iterator[None]:
 @contextmanager
 def _live_line(wanted: bool | None, compiles: str = "") -> Iterator[Show]:
     """What shows a line, or nothing if nobody is looking; with a title, the line also says what is compiled."""
-    console = Console(stderr=True)
-    if not (console.is_terminal if wanted is None else wanted):
+    if not somebody_looks(wanted):
         yield lambda line, pause: None
         return
     began = shown = time.monotonic()
-    live = Live(Text(), console=console, auto_refresh=False, transient=True)
+    live = Live(Text(), console=Console(stderr=True), auto_refresh=False, transient=True)
 
     def show(line: Callable[[float], Text], pause: float) -> None:
         nonlocal shown

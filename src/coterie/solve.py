@@ -31,7 +31,7 @@ from coterie.methods import METHODS, Method
 from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
 from coterie.personal import Personal, Shared
 from coterie.problem import Problem
-from coterie.progress import progress_watch, stage_watch
+from coterie.progress import progress_watch, somebody_looks, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
@@ -153,6 +153,7 @@ def solve(
         family.check_split(problem, split)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine, threads=threads)
+    progress = runner.speaks and somebody_looks(progress)
     recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
     ready = None
     if recipes is not None:
@@ -163,7 +164,7 @@ def solve(
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
             if recipes is None:
-                with stage_watch(progress if runner.speaks else False):
+                with stage_watch(progress):
                     here = isinstance(runner, Local)
                     tables, classes = split_and_prepare(data, problem, split, agents, seed, tensors=here)
             else:
@@ -198,7 +199,7 @@ def solve(
         )
         tables = within_reach(tables, setup.method, setup.problem)
         members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-        with stage_watch(progress if runner.speaks else False):
+        with stage_watch(progress):
             people = participants(members)
         warm, origin = None, None
         if warm_start is not None:
@@ -209,7 +210,7 @@ def solve(
         saved = None
         if checkpoint is not None:
             saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
-        with progress_watch(progress if runner.speaks else False, setup.method.name) as watch:
+        with progress_watch(progress, setup.method.name) as watch:
             LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(members))
             told = with_callback(watch, callback)
             sent = None if ready is None else ready.sent

@@ -40,7 +40,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, shared_result
 from coterie.certificate.bound import ANY, Beside, Bound, Point
 from coterie.certificate.introduction import introduce as introduce
-from coterie.here import Here, weighted_norm
+from coterie.here import Here, side_by_side, weighted_norm
 from coterie.kernels.sides import all_sides, sides
 from coterie.penalties import Penalty
 from coterie.words import Sum, Talk
@@ -135,9 +135,8 @@ def by_samples(
         losses, gaps = _both(losses, beside.value()), _both(gaps, beside.gaps(adjoint, length, 1.0))
     own = [*losses, agent.conjugate_at_zero, *gaps]
     own += [length * length, *(_imbalance(agent, v, both) if problem.intercept else ())]
-    # Of several agents, each number stands in a row for each.
     d = adjoint.shape[-1] - problem.free()
-    sums = yield Sum(np.concatenate([adjoint[..., :d], np.stack(np.broadcast_arrays(*own), axis=-1)], axis=-1))
+    sums = yield Sum(np.concatenate([adjoint[..., :d], side_by_side(own, adjoint.ndim > 1)], axis=-1))
     # Where all agents of this process stand at one and the same w, one of them computes what follows from the sums.
     place = id(w) if beside is None else None
     u, off, c = shared_result(sums, _slope, agent, sums, key=place)
@@ -145,7 +144,7 @@ def by_samples(
     if c < 1.0:
         less = _gaps(agent, here, c * v, error)
         less = less if beside is None else _both(less, beside.gaps(adjoint, length, c))
-        shrunk = yield Sum(np.stack(np.broadcast_arrays(*less), axis=-1))
+        shrunk = yield Sum(side_by_side(less, adjoint.ndim > 1))
     arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
     return shared_result(sums, _of_rows, *arguments, key=place)
 

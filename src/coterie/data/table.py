@@ -81,13 +81,13 @@ class Table:
         """
         if is_sparse(self.X) or self.d < MANY_COLUMNS or self.n < 2 * DIFFERENCES:
             return None
-        rows = host(self.X[:: self.n // (2 * DIFFERENCES)][: 2 * DIFFERENCES]).astype(float)
-        ways = rows[:DIFFERENCES] - rows[DIFFERENCES:]
+        rows = host(self.X[:: self.n // (2 * DIFFERENCES)][: 2 * DIFFERENCES])
+        ways = np.subtract(rows[:DIFFERENCES], rows[DIFFERENCES:], dtype=float)
         products = ways @ ways.T
         norms = products.diagonal()
         if not norms.all():
             return None
-        cosines = products**2 / np.outer(norms, norms)
+        cosines = products**2 / (norms[:, None] * norms)
         return float(min(DIFFERENCES * (DIFFERENCES - 1) / (self.d * (cosines.sum() - DIFFERENCES)), 1.0))
 
     @property

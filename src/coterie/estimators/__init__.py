@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coterie.estimators.completion import MatrixCompleter
 from coterie.estimators.linear import LinearClassifier, LinearRegressor
 from coterie.estimators.low_rank import LowRankClassifier, LowRankRegressor
 from coterie.estimators.personalized import PersonalizedClassifier, PersonalizedRegressor
@@ -13,6 +14,7 @@ __all__ = [
     "LinearRegressor",
     "LowRankClassifier",
     "LowRankRegressor",
+    "MatrixCompleter",
     "PersonalizedClassifier",
     "PersonalizedRegressor",
 ]

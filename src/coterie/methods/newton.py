@@ -301,6 +301,7 @@ class Newton(Method[State]):
 
 PENALTIES_OF = {"products": ("l2", "none"), "active": ("l1", "elasticnet")}
 """Which penalties the ways for many columns are for."""
+SUITING = {name: mode for mode, names in PENALTIES_OF.items() for name in names}
 
 
 def _aim(
@@ -345,5 +346,5 @@ def _has_curvature(loss: Loss) -> bool:
 
 def _suiting(penalty: str, width: int) -> str | None:
     """What suits that penalty and that many columns, if anything."""
-    suiting = next((mode for mode, names in PENALTIES_OF.items() if penalty in names), None)
+    suiting = SUITING.get(penalty)
     return "full" if width <= (TUNING.sparse if suiting == "active" else FULL) else suiting

@@ -50,6 +50,8 @@ def first_sample(agent: Agent, suits: bool) -> int:
 
 def next_sample(agent: Agent, every: int, before: float, after: float, foreseen: float) -> int:
     """How many rows one stands for in the next H, after P fell from `before` to `after`."""
+    if every == 1:
+        return 1
     gain, width = before - after, agent.design.shape[1]
     rich = agent.total >= TUNING.rich * width * every and abs(gain - foreseen) <= TUNING.faithful * foreseen
     return every if rich or gain > TUNING.stride * abs(before) else 1

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.special import softmax
 
 from coterie.arrays import FloatArray, Matrix, product
+from coterie.data.entries import pairs_of, places_of
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.factors import decomposed
 from coterie.models.model import Model
@@ -39,6 +40,9 @@ class LowRankModel(Model):
     """The intercept of every column; for completion, what is added to every column of the matrix."""
     a: FloatArray | None = None
     """For completion with an intercept: what is added to every row of the matrix."""
+    row_ids: npt.NDArray[Any] | None = None
+    column_ids: npt.NDArray[Any] | None = None
+    """For completion: the names of rows and columns; without them, they count from 0."""
 
     @staticmethod
     def from_factors(
@@ -97,13 +101,26 @@ class LowRankModel(Model):
         return scores
 
     def predict(self, X: Matrix) -> npt.NDArray[Any]:
-        """A row of numbers per row, or the most probable class; for completion, the entries at pairs (row, column)."""
+        """A row of numbers per row, or the most probable class; for completion, the entries at pairs (row, column).
+
+        Where rows and columns have names, a name that the model does not know has the mean of all rows or columns.
+        """
         if isinstance(self.problem.loss, Completion):
-            rows, columns = self.problem.loss.places(self._read(X)).T
-            entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
-            return entries if self.a is None or self.b is None else entries + self.a[rows] + self.b[columns]
+            if self.row_ids is None or self.column_ids is None:
+                return self._entries(*self.problem.loss.places(self._read(X)).T)
+            rows, columns = pairs_of(X)
+            return self._entries(places_of(rows, self.row_ids), places_of(columns, self.column_ids))
         scores = self.decision_function(X)
         return scores if self.classes_ is None else self.classes_[scores.argmax(axis=1)]
+
+    def _entries(self, rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp]) -> FloatArray:
+        """The entries at these places; a place of −1 is a row or column that nobody knows."""
+        entries: FloatArray = np.einsum("ik,ik->i", self.U[rows] * self.s, self.V[columns])
+        entries = np.where((rows < 0) | (columns < 0), 0.0, entries)
+        for free, places in ((self.a, rows), (self.b, columns)):
+            if free is not None:
+                entries = entries + np.where(places < 0, free.mean(), free[places])
+        return entries
 
     def predict_proba(self, X: Matrix) -> FloatArray:
         """The probability of every class (multinomial only)."""

@@ -153,8 +153,10 @@ def set_up(
     problem = problem.with_classes(classes)
     family.check_columns(problem, sizes.columns)
     problem = family.for_graph(problem, graph)
-    choice = method, options, problem, split, graph, sizes, acceleration, known, allowed, secure_sums
-    chosen, explanation = choose_method(*choice)
+    liked: dict[str, tuple[float, str]] = {}
+    if method == AUTO:
+        liked = liked_methods(options, problem, split, graph, sizes, acceleration, allowed, secure_sums)
+    chosen, explanation = choose_method(method, options, problem, split, liked, known, secure_sums)
     chosen, problem = chosen.adapted(problem)
     problem = for_data(problem)
     if family.graph_is_data and not chosen.uses_network:
@@ -164,9 +166,8 @@ def set_up(
     if secure_sums and graph.agents == 2:
         explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
     auto = None
-    if method == AUTO:
-        others = liked_methods(options, problem, split, graph, sizes, acceleration, allowed, secure_sums)
-        auto = _another(chosen, steps, others, options, problem, graph, sizes, acceleration, allowed_later)
+    if liked:
+        auto = _another(chosen, steps, liked, options, problem, graph, sizes, acceleration, allowed_later)
     told = explanation, secure_sums, prepare, auto
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, *told)
 
@@ -299,18 +300,13 @@ def choose_method(
     options: dict[str, Any],
     problem: Problem,
     split: str,
-    graph: Network,
-    sizes: Sizes,
-    acceleration: str = "auto",
+    liked: dict[str, tuple[float, str]],
     settings: Sequence[str] = (),
-    allowed: Container[str] | None = None,
     secure_sums: bool = False,
 ) -> tuple[Method, str]:
-    """The method, and a sentence that says which one and why."""
-    fitting = _fitting(problem, split)
+    """The method, for "auto" the first of those `liked_methods`, and a sentence that says which one and why."""
     explanation = "as asked for"
     if name == AUTO:
-        liked = liked_methods(options, problem, split, graph, sizes, acceleration, allowed, secure_sums)
         name = next(iter(liked))
         explanation = f"chosen because {liked[name][1]}"
     if isinstance(name, Method) and options:
@@ -321,7 +317,7 @@ def choose_method(
     for option in options.keys() - parameters:
         hint = did_you_mean(option, [*parameters, *settings]) or f"It takes {', '.join(parameters) or 'none'}."
         raise InvalidProblem(f"{option} is neither a setting of solve nor a parameter of method {name!r}. {hint}")
-    chosen = find_method(name, **options)
+    chosen, fitting = find_method(name, **options), _fitting(problem, split)
     if chosen.split != split:
         raise InvalidProblem(
             f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "

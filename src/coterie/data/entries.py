@@ -1,0 +1,56 @@
+"""Entries of a matrix whose rows and columns have names, as of users and films: names, and their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from coterie.errors import InvalidData
+
+Names = npt.NDArray[Any]
+
+
+def pairs_of(X: Any, party: str = "data") -> tuple[Names, Names]:
+    """The names of row and column of every entry, from a frame of two columns, an array of shape (n, 2) or a list."""
+    titles = getattr(X, "column_names", None) or getattr(X, "columns", None)
+    if titles is not None:
+        columns = [np.asarray(X[title]) for title in titles]
+    else:
+        array = np.asarray(X)
+        columns = list(array.T) if array.ndim == 2 else [array]
+    if len(columns) != 2:
+        raise InvalidData(
+            f"party {party!r}: entries are pairs (row, column), as two columns, but X has {len(columns)}. "
+            "Give an array of shape (n, 2) or a frame of two columns; the values are y."
+        )
+    rows, others = (_names(column, party, side) for column, side in zip(columns, ("row", "column"), strict=True))
+    return rows, others
+
+
+def _names(values: Names, party: str, side: str) -> Names:
+    """Names of one kind, words or numbers; none may be missing."""
+    missing = np.array([value is None or value != value for value in values.tolist()], bool)
+    if missing.any():
+        raise InvalidData(f"party {party!r}: entry {missing.argmax()} has no {side}. Leave it out, or name its {side}.")
+    if values.dtype.kind in "biufU":
+        return values
+    cells = values.tolist()
+    return np.array([str(cell) for cell in cells]) if any(isinstance(cell, str) for cell in cells) else np.array(cells)
+
+
+def places_of(names: Names, known: Names) -> npt.NDArray[np.intp]:
+    """The place of every name among the known ones, which are sorted; −1 for others."""
+    if (known.dtype.kind == "U") != (names.dtype.kind == "U"):
+        names, known = names.astype(str), known.astype(str)
+    order = np.argsort(known, kind="stable")
+    at = np.minimum(np.searchsorted(known, names, sorter=order), len(known) - 1)
+    places = order[at]
+    return np.where(known[places] == names, places, -1)
+
+
+def distinct(parts: Sequence[Names]) -> Names:
+    """All names, each once, in order."""
+    return np.unique(np.concatenate(parts))

@@ -1,0 +1,172 @@
+"""Completing a matrix, e.g. of what users think of films, from entries held by several parties."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_array, check_consistent_length, check_is_fitted
+
+from coterie.arrays import FloatArray, whole_number
+from coterie.data.entries import pairs_of
+from coterie.errors import InvalidData
+from coterie.estimators.distributed import Distributed, explained, seed_of, warn_unless_optimal
+from coterie.path import Path, path
+from coterie.problem import Problem
+from coterie.session.entries import NamedMatrix
+from coterie.solve import solve
+
+QUICK = {"tol": 1e-2, "max_rounds": 40, "inner": 5, "space": 20}
+"""Of the fits that only choose a radius."""
+DOUBLINGS = 12
+HALVINGS = 2
+"""How often the ratio of neighbouring radii is made smaller, from 2."""
+
+
+@explained
+@dataclass(eq=False, repr=False, kw_only=True)
+class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
+    """A matrix of low rank that fits the entries that are known: min of (1/n) Σ sᵢ ½(W + a1ᵀ + 1bᵀ − y)² over all W of
+    trace norm at most `radius`, in stages that hardly shrink what is large.
+
+    X has two columns: the name of an entry's row (a user), and that of its column (a film), words or numbers; y has the
+    values. Data is split by samples.
+
+    Parameters
+    ----------
+    radius : float, sequence or None
+        The trace norm of W at most; of several numbers, cross-validation at the agents chooses one, and without any it
+        looks for the best, from what the data suggests upwards.
+    stages : int
+        How many convex problems are solved one after the other. 1 is the trace norm alone.
+    fit_intercept : bool
+        Whether every row and column has a number that is added to W, and is never penalised.
+    cv : int
+        How many folds choose the radius.
+
+    Attributes
+    ----------
+    rows_, columns_ : the names of rows and columns, sorted
+    path_ : what was tried, if the radius was chosen
+    radius_ : the radius of the model
+    singular_values_, rank_ : of W
+    mean_, row_means_, column_means_ : what is added to W
+    """
+
+    radius: Any = field(default=None, kw_only=False)
+    stages: int = 5
+    fit_intercept: bool = True
+    cv: int = 3
+    tol: float = 1e-3
+    max_rounds: int = 200
+    split: ClassVar[str] = "samples"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse, tags.input_tags.string, tags.input_tags.categorical = False, True, True
+        return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, offset: Any = None) -> Self:
+        """Fit the model to pairs (row, column) and the values there; entries of weight zero are left out."""
+        if offset is not None:
+            raise InvalidData("a completed matrix takes no offset. Take it off the values, and leave it out.")
+        if y is None:
+            raise InvalidData("y is missing: the values of the entries.")
+        pairs = pairs_of(X)
+        values = check_array(y, ensure_2d=False, dtype=[np.float64, np.float32], input_name="y")
+        if values.ndim != 1:
+            raise InvalidData(f"y has one number for each entry, but its shape is {values.shape}.")
+        check_consistent_length(pairs[0], values)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, values, dtype=values.dtype, ensure_non_negative=True)
+            kept = weights > 0
+            pairs, values, weights = (pairs[0][kept], pairs[1][kept]), values[kept], weights[kept]
+        matrix = NamedMatrix.of([pairs])
+        table = matrix.table(pairs, values, weights, columns=_titles(X))
+        self._fitted(matrix, table)
+        self.n_features_in_ = 2
+        return self
+
+    def _fitted(self, matrix: NamedMatrix, table: Any) -> None:
+        one = None if self.radius is None or np.ndim(self.radius) else self.radius
+        problem = Problem(
+            "completion",
+            "traceball",
+            radius=1.0 if one is None else one,
+            intercept=self.fit_intercept,
+            shape=matrix.shape,
+            stages=self.stages,
+        )
+        how = {name: getattr(self, name) for name in ("network", "method", "engine", "acceleration", "tol", "threads")}
+        how |= {"max_rounds": self.max_rounds, "checkpoint": self.checkpoint, "secure_sums": self.secure_sums}
+        how |= {"agents": self._agents(table.n), "seed": seed_of(self.random_state)}
+        if one is None:
+            quick = {**how, **QUICK, "checkpoint": None, "cv": whole_number("cv", self.cv, least=2)}
+            tried = (
+                _searched(problem, table, quick)
+                if self.radius is None
+                else path(problem, table, list(self.radius), **quick)
+            )
+            self.path_ = replace(tried, results=tuple(map(matrix.named, tried.results)))
+            best = tried.best_result
+            result = matrix.named(solve(best.model.problem, table, warm_start=best, **how))
+        else:
+            before = getattr(self, "result_", None) if self.warm_start else None
+            same = before is not None and before.model.problem.task == problem.task
+            result = matrix.named(solve(problem, table, warm_start=before if same else None, **how))
+        warn_unless_optimal(result, stacklevel=5)
+        self._results = (result,)
+        self._keep([result])
+        self._take([result.model], None, one=True)
+
+    def _agents(self, entries: int) -> Any:
+        count = self._pieces if self.agents is None else self.agents
+        return min(count, entries) if isinstance(count, int | np.integer) else count
+
+    def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
+        (model,) = models
+        self.rows_, self.columns_ = model.row_ids, model.column_ids
+        self.radius_ = model.problem.penalty.radius
+        self.singular_values_, self.rank_ = model.s, model.rank_
+        self.mean_, self.row_means_, self.column_means_ = model.mean_, model.row_means_, model.column_means_
+
+    def predict(self, X: Any) -> FloatArray:
+        """The entries at pairs (row, column); a name that `fit` has not seen has the mean of all rows or columns."""
+        check_is_fitted(self)
+        entries: FloatArray = self.result_.model.predict(X)
+        return entries
+
+
+def _searched(problem: Problem, table: Any, how: dict[str, Any]) -> Path:
+    """Radii that double while they help; then those between the best ones, closer and closer."""
+    found = path(problem, table, count=1, **how)
+
+    def more(*radii: float) -> None:
+        nonlocal found
+        for radius in radii:
+            new = path(problem, table, [radius], **how)
+            order = np.argsort([*found.strengths, radius]).tolist()
+            results, scores = [*found.results, *new.results], np.hstack([np.asarray(found.scores), np.asarray(new.scores)])
+            found = Path(
+                tuple(sorted((*found.strengths, radius))),
+                tuple(results[place] for place in order),
+                scores[:, order],
+                found.validation + new.validation,
+            )
+
+    while found.best >= len(found.strengths) - 1 and len(found.strengths) < DOUBLINGS:
+        more(2.0 * found.strengths[-1])
+    for halving in range(1, HALVINGS + 1):
+        ratio, best = 2.0 ** (0.5**halving), found.best_strength
+        more(best / ratio, best * ratio)
+    return found
+
+
+def _titles(X: Any) -> tuple[str, ...] | None:
+    """What the two columns of a frame are called."""
+    titles = getattr(X, "column_names", None) or getattr(X, "columns", None)
+    return None if titles is None else tuple(map(str, titles))
