@@ -133,7 +133,9 @@ def test_ray_is_like_one_process(name, on_ray):
 
 
 @needs("spark")
-@pytest.mark.parametrize("name", SOME_CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "dfw-subspace" else n for n in SOME_CASES]
+)  # low-rank estimators are fitted on Spark below
 def test_spark_is_like_one_process(name, on_spark):
     assert_alike(summary(fit(name, on_spark)), embedded(name))
 
