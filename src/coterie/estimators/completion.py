@@ -150,7 +150,8 @@ def _searched(problem: Problem, table: Any, how: dict[str, Any]) -> Path:
         for radius in radii:
             new = path(problem, table, [radius], **how)
             order = np.argsort([*found.strengths, radius]).tolist()
-            results, scores = [*found.results, *new.results], np.hstack([np.asarray(found.scores), np.asarray(new.scores)])
+            results = [*found.results, *new.results]
+            scores = np.hstack([np.asarray(one.scores) for one in (found, new)])
             found = Path(
                 tuple(sorted((*found.strengths, radius))),
                 tuple(results[place] for place in order),
