@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from typer.testing import CliRunner
 
 import coterie as co
+from coterie.cli import app
 from coterie.errors import InvalidData
 from coterie.session.entries import NamedMatrix
 
@@ -88,3 +90,44 @@ def test_weights_of_zero_leave_entries_out():
 def test_what_is_no_entry_is_refused(X, y, told):
     with pytest.raises((InvalidData, ValueError), match=told):
         co.MatrixCompleter(1.0).fit(X, y)
+
+
+@pytest.mark.parametrize("how", [["--radius", str(RADIUS)], ["--cv", "2", "--strengths", f"5,{RADIUS}"]])
+def test_files_of_entries_from_the_shell(how, tmp_path):
+    known = FRAME.assign(rating=VALUES)
+    halves = [tmp_path / "north.csv", tmp_path / "south.csv"]
+    for place, half in enumerate(halves):
+        known[place::2].to_csv(half, index=False)
+    new, out = tmp_path / "new.csv", tmp_path / "answer"
+    pd.DataFrame({"film": [30, 40], "user": ["user 02", "nobody"]}).to_csv(new, index=False)
+    roles = ["--columns", "user,film", "--target", "rating"]
+    run = CliRunner().invoke
+    told = run(app, ["fit", *map(str, halves), "--loss", "completion", *roles, "--intercept", *how, "-o", str(out)])
+    assert told.exit_code == 0, told.output
+    model, certificate = str(out / "model.npz"), str(out / "certificate.json")
+    told = run(app, ["verify", certificate, model, *map(str, halves), "--target", "rating"])
+    assert told.exit_code == 0, told.output
+    told = run(app, ["predict", model, str(new), "-o", str(tmp_path / "predicted.csv")])
+    assert told.exit_code == 0, told.output
+    found = pd.read_csv(tmp_path / "predicted.csv")["prediction"]
+    assert abs(found[0] - TRUTH[2, 3]) < 0.5
+    assert co.models.load_model(model).column_ids.tolist() == sorted({str(film) for film in FRAME["film"]})
+    assert np.isfinite(found[1])
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (["--columns", "user"], "--columns ROW,COLUMN"),
+        (["--columns", "user,film,rating"], "--columns ROW,COLUMN"),
+        (["--target", "user"], "holds no numbers"),
+        (["--columns", "user,flim"], "flim"),
+    ],
+)
+def test_the_shell_says_what_a_file_of_entries_has(changed, told, tmp_path):
+    file = tmp_path / "ratings.csv"
+    FRAME.assign(rating=VALUES).to_csv(file, index=False)
+    roles = ["--columns", "user,film", "--target", "rating", *changed]
+    found = CliRunner().invoke(app, ["fit", str(file), "--loss", "completion", "--radius", "5", *roles])
+    assert found.exit_code != 0
+    assert told in " ".join((found.output + str(found.exception)).split())

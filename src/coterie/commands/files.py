@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import coterie as co
 from coterie.errors import InvalidData, InvalidInput, UnknownName
+
+if TYPE_CHECKING:
+    from coterie.session.entries import NamedMatrix
 
 
 def has_named_columns(path: Path) -> bool:
@@ -64,6 +67,50 @@ def tables(
     if wanted is not None:
         found = _only(found, list(wanted))
     return found if id is None else co.align(found)[0]
+
+
+def entries(
+    paths: list[Path],
+    columns: str | Sequence[str] | None,
+    target: str | None,
+    weight: str | None = None,
+    matrix: NamedMatrix | None = None,
+) -> tuple[NamedMatrix, co.Table | list[co.Table]]:
+    """Entries of a matrix by the names of their rows and columns; these are those of all files, unless given."""
+    from coterie.data.entries import pairs_of
+    from coterie.session.entries import NamedMatrix
+
+    wanted = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else list(columns or ())
+    if len(wanted) != 2 or target is None:
+        raise InvalidInput(
+            "--loss completion takes --columns ROW,COLUMN, the two columns that name an entry's place, and --target "
+            "COLUMN with its value."
+        )
+    found, numbers = [], [target, *([] if weight is None else [weight])]
+    for path in paths:
+        name, cells = path.name.split(".")[0], co.data.read_cells(path, numbers)
+        y, s = (None if role is None else _numbers(cells[role], role, name) for role in (target, weight))
+        found.append((name, pairs_of(named_places(path, wanted), name), (y, s)))
+    matrix = matrix or NamedMatrix.of([pairs for _, pairs, _ in found])
+    parts = [matrix.table(pairs, y, s, columns=tuple(wanted), name=name) for name, pairs, (y, s) in found]
+    return matrix, parts if len(parts) > 1 else parts[0]
+
+
+def named_places(path: Path, columns: Sequence[str] | None) -> Any:
+    """The names of rows and columns that a file has, as words."""
+    import numpy as np
+
+    cells = co.data.read_cells(path, columns or ())
+    return np.array([[None if cell is None else str(cell) for cell in column] for column in cells.values()], object).T
+
+
+def _numbers(cells: list[Any], column: str, party: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.array([np.nan if cell is None else float(cell) for cell in cells])
+    except (TypeError, ValueError) as error:
+        raise InvalidData(f"party {party!r}: column {column!r} holds no numbers: {error}.") from None
 
 
 def by_user(

@@ -81,9 +81,10 @@ def fit(
     how |= {**question.settings, **question.options}
     path = None
     if cv is None:
-        result = co.solve(question.problem, question.data, **how)
+        result = question.named(co.solve(question.problem, question.data, **how))
     else:
         path = co.path(question.problem, question.data, tried, cv=cv, rule=rule, **how)
+        path = replace(path, results=tuple(map(question.named, path.results)))
         result = path.chosen_result
     found, refusal = None, None
     if inference is not None:

@@ -14,7 +14,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.files import by_user, has_named_columns, survival_roles, tables
+from coterie.commands.files import by_user, entries, has_named_columns, survival_roles, tables
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 
 
@@ -159,6 +159,12 @@ class Question:
     """The cluster of each row, an array per file."""
     read: Callable[[list[Path]], Any] | None = None
     """Reads more files as the data was read."""
+    matrix: Any = None
+    """The names of rows and columns of a matrix that is completed."""
+
+    def named(self, result: co.Result) -> co.Result:
+        """The result, with the names of rows and columns if there are some."""
+        return result if self.matrix is None else self.matrix.named(result)
 
     @property
     def split(self) -> str:
@@ -233,7 +239,7 @@ def question(
     given |= {"radius": radius, "lower": lower, "upper": upper}
     given |= {"groups": None if groups is None else _whole_numbers(groups)}
     parameters = {name: value for name, value in given.items() if value is not None}
-    chosen = penalty or ("none" if strength is None else "l2")
+    chosen = penalty or ("traceball" if loss == "completion" else "none" if strength is None else "l2")
     options = pairs(option)
     split = "users" if users is not None else split
     kinds: list[Any] = [c[n] for c, n in _parts(loss or "squared", chosen) if n in c]
@@ -257,6 +263,10 @@ def question(
         with co.progress.stage_watch(None):
             parts = by_user(data, target, users, columns)
         return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
+    matrix = None
+    if loss == "completion" and "shape" not in parameters:
+        matrix, named_entries = entries(data, columns, target, weight)
+        parameters["shape"] = matrix.shape
     problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
     roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
@@ -268,6 +278,8 @@ def question(
         with co.progress.stage_watch(None):
             return tables(files, split, names, id=id, **roles)
 
+    if matrix is not None:
+        return Question(problem, named_entries, settings, options, read=more, matrix=matrix)
     if cluster is None:
         return Question(problem, more(data), settings, options, read=more)
     if id is not None or split != "samples":
@@ -394,7 +406,8 @@ def any_strength(given: dict[str, Any]) -> None:
 
 def knob_of(given: dict[str, Any]) -> str:
     """What is to be chosen: the radius of a ball, or the strength of another penalty."""
-    return "radius" if given["penalty"] in BALLS else "strength"
+    completes = given["loss"] == "completion" and given["penalty"] is None
+    return "radius" if completes or given["penalty"] in BALLS else "strength"
 
 
 def _whole_numbers(written: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,7 @@ def path(
         **question.settings,
         **question.options,
     )
+    found = replace(found, results=tuple(map(question.named, found.results)))
     if question.settings["engine"].speaks:
         found.save(output)
         if figures is not None:

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 import coterie as co
 from coterie.commands.agent import saying
-from coterie.commands.files import numbered
+from coterie.commands.files import named_places, numbered
 from coterie.commands.options import Config, Exposure, Json, Offset, Raw, Without, among
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
@@ -77,10 +77,14 @@ def predict(
         names = fitted.preparation.raw
     roles: dict[str, Any] = {"id": users or (id if names is None else None), "offset": offset, "exposure": exposure}
     _check_offset(fitted, offset or exposure)
-    table = co.read(data, columns=names, prepare=fitted.preparation, **roles)
-    whose = {"users": table.ids, "unknown": unknown} if personal and users is not None else {}
-    if table.offset is not None:
-        whose, table = {"offset": table.offset}, replace(table, offset=None)
+    table: Any
+    if getattr(fitted, "row_ids", None) is not None:
+        table, whose = named_places(data, fitted.columns), {}
+    else:
+        table = co.read(data, columns=names, prepare=fitted.preparation, **roles)
+        whose = {"users": table.ids, "unknown": unknown} if personal and users is not None else {}
+        if table.offset is not None:
+            whose, table = {"offset": table.offset}, replace(table, offset=None)
     copied = co.data.read_cells(data, [*([] if id is None else [id]), *(keep or ())])
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)

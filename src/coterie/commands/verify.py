@@ -12,7 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.files import by_user, survival_roles, tables
+from coterie.commands.files import by_user, entries, survival_roles, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -29,6 +29,7 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
+from coterie.session.entries import NamedMatrix
 
 if TYPE_CHECKING:
     from coterie.verify import Verification
@@ -89,7 +90,11 @@ def verify(
     roles["prepare"] = fitted.preparation
     survival = fitted.problem.family == "survival"
     roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
-    parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
+    if getattr(fitted, "row_ids", None) is not None:
+        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)  # type: ignore[union-attr, arg-type]
+        parts = entries(data, columns or fitted.columns, target, weight, names)[1]
+    else:
+        parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
     raise typer.Exit(_shown(co.verify(document, fitted, parts), as_json))
 
 

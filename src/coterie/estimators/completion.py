@@ -151,7 +151,7 @@ def _searched(problem: Problem, table: Any, how: dict[str, Any]) -> Path:
             new = path(problem, table, [radius], **how)
             order = np.argsort([*found.strengths, radius]).tolist()
             results = [*found.results, *new.results]
-            scores = np.hstack([np.asarray(found.scores), np.asarray(new.scores)])
+            scores = np.hstack([np.asarray(one.scores) for one in (found, new)])
             found = Path(
                 tuple(sorted((*found.strengths, radius))),
                 tuple(results[place] for place in order),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -155,9 +156,16 @@ def coefficients(path: Path) -> Figure:
     what = "length of a column's coefficients" if several else "coefficients"
     figure, ax = _axes(what, path.strengths)
     order = np.argsort(path.strengths)
-    values: FloatArray = np.linalg.norm(path.coefficients, axis=1) if several else path.coefficients
+    model: Any = path.results[0].model
+    # A matrix of low rank has a row for every column of the data, or is the matrix itself.
+    low_rank, completed = hasattr(model, "rank_"), getattr(model.problem.loss, "kind", None) == "entries"
+    values: FloatArray = np.linalg.norm(path.coefficients, axis=1 + low_rank) if several else path.coefficients
     x, values = np.array(path.strengths)[order], values[order]
-    names = path.results[0].model.columns or [f"column {j}" for j in range(values.shape[1])]
+    names = None if completed else model.columns
+    if names is None:
+        names = [f"{'row' if completed else 'column'} {j}" for j in range(values.shape[1])]
+        if completed and model.row_ids is not None:
+            names = model.row_ids.tolist()
     largest = np.argsort(-np.abs(values).max(axis=0), kind="stable")
     ax.axhline(0, color=INK, linewidth=0.6)
     for j in reversed(largest[NAMED:].tolist()):
@@ -165,7 +173,7 @@ def coefficients(path: Path) -> Figure:
     shown = [j for j in largest[:NAMED].tolist() if values[:, j].any()]
     shown.sort(key=lambda j: -values[0, j])  # as the lines begin, from above
     for place, j in enumerate(shown):
-        name = shortened(plain(names[j]), COLUMN_LETTERS)
+        name = shortened(plain(str(names[j])), COLUMN_LETTERS)
         ax.plot(x, values[:, j], color=HUES[place % len(HUES)], linewidth=1.4, label=name.lstrip("_"))
     if path.scores is not None:
         ax.axvline(path.chosen_strength, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
