@@ -95,7 +95,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(BENCH)/.installed: pyproject.toml
 	@echo "Installing Coterie and its peers into $(BENCH) (several minutes, once) ..."
 	@$(PYTHON) -m venv $(BENCH)
-	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable .
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'
 	@for peer in $(PEERS); do $(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check $$peer > /dev/null 2>&1 || echo "  $$peer does not install here"; done
 	@touch $@
 

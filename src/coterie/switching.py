@@ -1,8 +1,9 @@
 """An "auto" run compares its rounds with what was expected, and changes its method once if another is clearly cheaper.
 
-After a share of the rounds that were expected, each certificate says how fast the gap g falls, in logarithms a round,
-since the newest certificate of the first half of all rounds (or since the beginning, where g is one unit), and so how
-many rounds are left until the target ε. What a round costs is known, too: its bits and hops are on the bill.
+After a share of the rounds that were expected (or many times as many, if they were few), each certificate says how fast
+the gap g falls, in logarithms a round, since the newest certificate of the first half of all rounds (or since the
+beginning, where g is one unit), and so how many rounds are left until the target ε. What a round costs is known, too:
+its bits and hops are on the bill.
 
     left = log(g/ε) · rounds since then / log(g then/g)
     cost = left · (expected work of a round + its share of what the bill takes on that link)
@@ -28,8 +29,14 @@ from coterie.verdict import Record, promised
 
 @dataclass(frozen=True)
 class _Tuning(Tuning):
-    soonest: int = tuned(20, "Before this round nothing is changed: second-order methods are fast in the end, ...")
-    share: float = tuned(0.25, "... nor before this share of the rounds that were expected.", below=1)
+    soonest: int = tuned(20, "Before this round nothing is changed, ...")
+    share: float = tuned(0.25, "... nor before this share of the rounds that were expected, ...", below=1)
+    patience: float = tuned(
+        10.0,
+        "... nor, where less than `soonest` were, before so many times as many: such methods are fast in the end.",
+        "measured: hinge on w8a with bounds",
+        above=1,
+    )
     dear: float = tuned(10.0, "Methods of few rounds are preferred, up to this many times what the first one costs.")
     clearly: float = tuned(2.0, "By what factor rounds left must cost more, until all expected ones are over.", above=1)
 
@@ -90,7 +97,8 @@ class Switching:
     def change(self, history: Sequence[Record], bill: Bill, unit: float, target: float) -> Change | None:
         """The change that the history asks for, if it does."""
         first, other, t = self.first, self.other, history[-1].round
-        if t < max(TUNING.soonest, TUNING.share * first.rounds):
+        share = TUNING.patience if first.rounds < TUNING.soonest else TUNING.share
+        if t < max(TUNING.soonest, share * first.rounds):
             return None
         left = _rounds_left(history, unit, target)
         seconds = left * (first.work / first.rounds + _sending(bill, self.link) / t)

@@ -178,6 +178,12 @@ def test_nothing_is_changed_before_its_time():
     assert decided(records(0.9, 0.9, every=10), rounds_expected=200.0) is None
 
 
+def test_a_method_of_few_rounds_has_time_to_become_fast():
+    """The proof of an interior point may come at the end only."""
+    assert decided(records(0.9, 0.9, every=79), rounds_expected=16.0) is None
+    assert decided(records(0.9, 0.9, every=80), rounds_expected=16.0) is not None
+
+
 def test_clocks_do_not_matter(whole):
     late = [replace(record, seconds=1e9) for record in records(1e-1, 2e-5, 2e-5, 2e-5)]
     assert decided(late) == decided(records(1e-1, 2e-5, 2e-5, 2e-5))
