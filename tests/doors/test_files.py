@@ -83,15 +83,15 @@ def vectors(kind, rows=300):
     if kind == "lists":
         X = X.astype(np.float32)
         return pa.array(X.tolist(), pa.list_(pa.float32())), X
-    if kind == "lists of one size":
-        return pa.FixedSizeListArray.from_arrays(X.ravel(), 30), X
+    if kind == "tensors":
+        return pa.FixedShapeTensorArray.from_numpy_ndarray(X), X
     parts = {"size": pa.int32(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
     rows = [{"size": 30, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
     return pa.array(rows, pa.struct(parts)), X.astype(np.float32)
 
 
 @pytest.mark.parametrize("ending", [".parquet"])
-@pytest.mark.parametrize("kind", ["lists", "lists of one size", "sparse"])
+@pytest.mark.parametrize("kind", ["lists", "tensors", "sparse"])
 def test_columns_of_vectors_are_matrices_and_sparse_ones_stay_sparse(kind, ending, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "VECTORS", 64)
     column, X = vectors(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -47,13 +48,19 @@ def test_tensorboard_event_files_hold_the_history(tmp_path):
 
     result = co.solve(PROBLEM, (X, y), agents=3, callback=sinks.tensorboard(tmp_path))
     (file,) = tmp_path.iterdir()
-    content, found = file.read_bytes(), []
-    while content:  # a record is its length, a checksum, the event, and another checksum
-        (length,) = struct.unpack("<Q", content[:8])
-        event = Event.FromString(content[12 : 12 + length])
-        found += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "gap"]
-        content = content[16 + length :]
-    assert found == [(row.round, np.float32(row.gap)) for row in result.history]
+    expected = [(row.round, np.float32(row.gap)) for row in result.history]
+    found, until = [], time.monotonic() + 30.0
+    while found != expected and time.monotonic() < until:  # a thread of tensorboardX writes, when it finds the time
+        content, found = file.read_bytes(), []
+        while len(content) >= 16:  # a record is its length, a checksum, the event, and another checksum
+            (length,) = struct.unpack("<Q", content[:8])
+            if len(content) < 16 + length:
+                break
+            event = Event.FromString(content[12 : 12 + length])
+            found += [(event.step, value.simple_value) for value in event.summary.value if value.tag == "gap"]
+            content = content[16 + length :]
+        time.sleep(0.01)
+    assert found == expected
 
 
 def test_mlflow_runs_hold_the_history(tmp_path, monkeypatch):

@@ -133,7 +133,9 @@ def test_ray_is_like_one_process(name, on_ray):
 
 
 @needs("spark")
-@pytest.mark.parametrize("name", SOME_CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "dfw-subspace" else n for n in SOME_CASES]
+)  # low-rank estimators are fitted on Spark below
 def test_spark_is_like_one_process(name, on_spark):
     assert_alike(summary(fit(name, on_spark)), embedded(name))
 
@@ -350,7 +352,8 @@ def test_a_ray_dataset_is_fitted_where_it_lies(on_ray):
 
 
 @needs("ray")
-def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray, tmp_path):
+@pytest.mark.parametrize("kind", [pytest.param("ndarray", marks=pytest.mark.slow), "csr"])
+def test_tensors_sparse_vectors_and_single_precision_come_through_ray(kind, on_ray, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
     import ray
@@ -358,23 +361,22 @@ def test_sparse_vectors_tensors_and_single_precision_come_through_ray(on_ray, tm
     X = np.random.default_rng(1).random((60, 40)).astype(np.float32)
     X *= X < 0.1
     y = (X[:, :9].sum(axis=1) > 0) * 1.0
-    tensors = [{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)]
     single = pa.struct([("size", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
     vectors = [{"size": 40, "indices": np.flatnonzero(row).tolist(), "values": row[row > 0].tolist()} for row in X]
-    pq.write_table(pa.table({"x": pa.array(vectors, single), "y": y}), tmp_path / "rows.parquet", row_group_size=20)
-    frames = {
-        ("ndarray", "float32"): ray.data.from_items(tensors),
-        ("csr", "float32"): ray.data.read_parquet(tmp_path / "rows.parquet"),
-    }
     fit("cocoa", on_ray)  # whose actors wait, and occupy all processors
-    pooled = co.solve(co.Problem("logistic", "l2", 0.01), (X, y), agents=3, tol=1e-8)
-    for kind, frame in frames.items():
-        data = co.Rows(frame, target="y", columns="x")
-        engine, sources = on_ray.hosting(data, 3)
-        with engine.held():
-            kinds = engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
-        assert kinds == [kind] * 3
-    found = co.solve(pooled.model.problem, data, engine=on_ray, agents=3, tol=1e-8)
+    if kind == "ndarray":
+        frame = ray.data.from_items([{"x": row, "y": label} for row, label in zip(X, y.tolist(), strict=True)])
+    else:
+        pq.write_table(pa.table({"x": pa.array(vectors, single), "y": y}), tmp_path / "rows.parquet", row_group_size=20)
+        frame = ray.data.read_parquet(tmp_path / "rows.parquet")
+    data = co.Rows(frame, target="y", columns="x")
+    engine, sources = on_ray.hosting(data, 3)
+    with engine.held():
+        kinds = engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
+    assert kinds == [(kind, "float32")] * 3
+    problem = co.Problem("logistic", "l2", 0.01)
+    found = co.solve(problem, data, engine=on_ray, agents=3, tol=1e-8)
+    pooled = co.solve(problem, (X, y), agents=3, tol=1e-8)
     np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
 
 
@@ -893,33 +895,41 @@ def test_sparse_vectors_stay_sparse():
         held_as([(9, [1], [1.0]), [4.0, 5.0, 6.0]], [1.0, 2.0])
 
 
-@needs("spark")
-def test_sparse_vectors_and_single_precision_come_through_spark(on_spark):
+def kinds_in_spark(frame, engine):
+    """What the workers of two partitions hold."""
+    host, sources = engine.hosting(co.Rows(frame.coalesce(2), target="y"), None)
+    return host.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
+
+
+def sparse_frame():
+    """Three partitions with sparse vectors, and their rows."""
     from pyspark.ml.linalg import Vectors
 
-    session, rng = spark_session(), np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     places = [sorted(rng.choice(50, 3, replace=False).tolist()) for _ in range(60)]
     y = [float(row[0] > 12) for row in places]
     rows = [(Vectors.sparse(50, row, [1.0, 1.0, 1.0]), label) for row, label in zip(places, y, strict=True)]
-    frame = session.createDataFrame(rows, ["x", "y"]).repartition(3)
-    problem = co.Problem("logistic", "l2", 0.01)
-    found = co.solve(problem, co.Rows(frame, target="y"), engine=on_spark, tol=1e-9)
     X = np.zeros((60, 50))
     for row, own in zip(X, places, strict=True):
         row[own] = 1.0
-    pooled = co.solve(problem, (X, np.array(y)), agents=2, tol=1e-9)
+    return spark_session().createDataFrame(rows, ["x", "y"]).repartition(3), X, np.array(y)
+
+
+@needs("spark")
+def test_sparse_vectors_stay_sparse_in_spark(on_spark):
+    assert kinds_in_spark(sparse_frame()[0], on_spark) == [("csr", "float64")] * 2
+
+
+@needs("spark")
+@pytest.mark.slow
+def test_sparse_vectors_and_single_precision_come_through_spark(on_spark):
+    frame, X, y = sparse_frame()
+    problem = co.Problem("logistic", "l2", 0.01)
+    found = co.solve(problem, co.Rows(frame, target="y"), engine=on_spark, tol=1e-9)
+    pooled = co.solve(problem, (X, y), agents=2, tol=1e-9)
     np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
-    engine, sources = on_spark.hosting(co.Rows(frame.repartition(2), target="y"), None)
-    single = frame.selectExpr("float(y) as a", "float(1 - y) as b", "y").coalesce(2)
-    engine_of_single, singles = on_spark.hosting(co.Rows(single, target="y"), None)
-    assert [
-        kind for kind, _ in engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
-    ] == [
-        "csr",
-        "csr",
-    ]
-    told = engine_of_single.ask([functools.partial(cluster_cases.kind_of, source) for source in singles])
-    assert told == [("ndarray", "float32")] * 2
+    single = frame.selectExpr("float(y) as a", "float(1 - y) as b", "y")
+    assert kinds_in_spark(single, on_spark) == [("ndarray", "float32")] * 2
 
 
 FOREIGN = """

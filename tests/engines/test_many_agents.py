@@ -36,7 +36,7 @@ def peak_bytes(network, agents, rounds):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("m", [400, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("m", [150, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("network", ["ring", "expander"])
 def test_memory_is_flat_over_rounds_and_small_for_an_agent(network, m):
     """Beside what agents hold, the set-up has m² numbers for m agents: eigenvalues, and a word from all to all."""

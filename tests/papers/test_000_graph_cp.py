@@ -337,6 +337,7 @@ def test_D_and_delta_are_numbers_or_the_papers_words():
         GraphCP(variant="paper", R="degree")
 
 
+@pytest.mark.slow  # its quick size is in test_studies.py
 def test_figure_1_at_a_reduced_size():
     """Complete is fastest for every m and best at a middle one; star and lattice get worse; random comes between."""
     X, y, theta, best, zero = least_squares(512, 64, 0)

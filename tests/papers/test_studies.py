@@ -34,8 +34,8 @@ from papers.reproduce import LARGER, NOT_RUN, reproduce, summary, write_gallery_
 from papers.study import CAUSES
 
 QUICK_SECONDS, LONG_SECONDS = 60, 180
-LONG = ("001 fig1", "001 fig9", "001 fig10", "001 tuning")
-"""Also long in their quick sizes: they show on other data, or other users, what figures 4 and 6 do."""
+LONG = ("001 fig1", "001 fig4", "001 fig9", "001 fig10", "001 tuning", "002 fig3", "004 fig2", "004 fig3")
+"""Also long in their quick sizes: they show on other data, or other users, what other figures of the paper do."""
 
 
 NAMES = re.compile(r"[A-Za-zκμλρp] = [\d.]+|DFW-\d|J > 1|epoch \d+|proximal-\d|Section [\d.]+")

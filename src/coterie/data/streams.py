@@ -112,12 +112,19 @@ def _source_of(path: Path) -> type[_Parquet] | type[_Arrow]:
     return next(_SOURCES[ending.lower()] for ending in reversed(path.suffixes) if ending.lower() in _SOURCES)
 
 
+def _empty(schema: Any) -> Any:
+    """A table without rows; `schema.empty_table` knows no tensors."""
+    import pyarrow as pa
+
+    return pa.Table.from_batches([], schema)
+
+
 def _whole(source: _Parquet | _Arrow, names: Sequence[str]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([source.schema.field(name) for name in names])
     blocks = [block.select(list(names)) for block in source.blocks(names, BLOCK)] if names else []
-    return pa.concat_tables([schema.empty_table(), *blocks]).combine_chunks()
+    return pa.concat_tables([_empty(schema), *blocks]).combine_chunks()
 
 
 def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> Table:
@@ -125,7 +132,7 @@ def _table(source: _Parquet | _Arrow, path: Path, roles: Roles, party: str) -> T
     known = [name for name in source.schema.names if not name.startswith("__index_level_")]
     if twice := sorted({name for name in known if known.count(name) > 1}):
         raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
-    types = _series(source.schema.empty_table().select(known))
+    types = _series(_empty(source.schema).select(known))
     chosen = chosen_columns(types, roles, party)
     beside = _series(_whole(source, [*dict.fromkeys(roles.named.values())]))
     if roles.prepare is None and any(is_vector(source.schema.field(name).type) for name in chosen):
