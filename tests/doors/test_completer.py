@@ -24,7 +24,7 @@ RADIUS = float(np.linalg.norm(TRUTH - TRUTH.mean(0) - TRUTH.mean(1, keepdims=Tru
 
 @pytest.fixture(scope="module")
 def fitted():
-    return clone(co.MatrixCompleter(RADIUS, stages=2, agents=3)).fit(FRAME, VALUES)
+    return clone(co.MatrixCompleter(RADIUS, stages=2, agents=3, tol=1e-3)).fit(FRAME, VALUES)
 
 
 def error(model):
@@ -57,7 +57,7 @@ def test_a_file_has_the_names_and_its_proof_holds(fitted, tmp_path):
 
 
 def test_the_radius_is_chosen_on_entries_that_are_kept_back(fitted):
-    chosen = co.MatrixCompleter([0.3 * RADIUS, RADIUS], cv=2, stages=1, agents=2).fit(FRAME, VALUES)
+    chosen = co.MatrixCompleter([0.3 * RADIUS, RADIUS], cv=2, stages=1, agents=2, tol=1e-3).fit(FRAME, VALUES)
     assert chosen.radius_ == RADIUS
     assert chosen.path_.scores.shape == (2, 2)
 
@@ -72,7 +72,7 @@ def test_a_radius_is_found_without_a_word_about_it(fitted):
 def test_weights_of_zero_leave_entries_out():
     weights = np.ones(len(VALUES))
     weights[FRAME["user"] == "user 00"] = 0.0
-    weighed = co.MatrixCompleter(RADIUS, agents=2, stages=1).fit(FRAME, VALUES, weights)
+    weighed = co.MatrixCompleter(RADIUS, agents=2, stages=1, tol=1e-3).fit(FRAME, VALUES, weights)
     assert "user 00" not in weighed.rows_
 
 
@@ -102,7 +102,22 @@ def test_files_of_entries_from_the_shell(how, tmp_path):
     pd.DataFrame({"film": [30, 40], "user": ["user 02", "nobody"]}).to_csv(new, index=False)
     roles = ["--columns", "user,film", "--target", "rating"]
     run = CliRunner().invoke
-    told = run(app, ["fit", *map(str, halves), "--loss", "completion", *roles, "--intercept", *how, "-o", str(out)])
+    told = run(
+        app,
+        [
+            "fit",
+            *map(str, halves),
+            "--loss",
+            "completion",
+            *roles,
+            "--intercept",
+            "--tol",
+            "1e-3",
+            *how,
+            "-o",
+            str(out),
+        ],
+    )
     assert told.exit_code == 0, told.output
     model, certificate = str(out / "model.npz"), str(out / "certificate.json")
     told = run(app, ["verify", certificate, model, *map(str, halves), "--target", "rating"])

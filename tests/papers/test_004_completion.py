@@ -28,7 +28,7 @@ def made(shape, rank, share, noise, seed, means=True):
     return truth, pairs, truth[*pairs.T] + noise * rng.standard_normal(len(pairs))
 
 
-def alternating(pairs, y, shape, rank, ridge, means, turns=30):
+def alternating(pairs, y, shape, rank, ridge, means, turns=100):
     """Alternating least squares, with a free number for every row and column if there are means."""
     rng, places, level = np.random.default_rng(1), pairs.T, y.mean() * means
     sides, free = [0.1 * rng.standard_normal((size, rank)) for size in shape], [np.zeros(size) for size in shape]
@@ -58,10 +58,10 @@ def chosen(shape, rank, share, noise, seed, means, stages, radii, cv=3):
     """The error of ours and of theirs, each with what is best on entries that were kept back."""
     truth, pairs, y = made(shape, rank, share, noise, seed, means)
     problem = co.Problem("completion", "traceball", radius=1.0, intercept=means, shape=shape, stages=stages)
-    path = co.path(problem, (pairs.astype(float), y), radii, cv=cv, **QUICK)
+    path = co.path(problem, (pairs.astype(float), y), radii, cv=cv, **{**QUICK, "tol": 1e-3})
     fold = np.random.default_rng(seed).integers(cv, size=len(y))
     losses = {}
-    for tried in [(k, ridge) for k in (rank - 1, rank, rank + 1) for ridge in (0.3, 1.0, 3.0)]:
+    for tried in [(k, ridge) for k in (rank - 1, rank, rank + 1) for ridge in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)]:
         kept = [alternating(pairs[fold != f], y[fold != f], shape, *tried, means)[*pairs.T] for f in range(cv)]
         losses[tried] = sum(float(((kept[f] - y)[fold == f] ** 2).sum()) for f in range(cv))
     theirs = alternating(pairs, y, shape, *min(losses, key=losses.get), means)

@@ -19,8 +19,8 @@ from coterie.problem import Problem
 from coterie.session.entries import NamedMatrix
 from coterie.solve import solve
 
-QUICK = {"tol": 1e-2, "max_rounds": 40, "inner": 5, "space": 20}
-"""Of the fits that only choose a radius."""
+QUICK = {"tol": 1e-3, "max_rounds": 60, "inner": 5, "space": 20}
+"""Of the fits that only choose a radius: a share of the labels' variance that is below that of most noise."""
 DOUBLINGS = 12
 HALVINGS = 2
 """How often the ratio of neighbouring radii is made smaller, from 2."""
@@ -60,7 +60,7 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
     stages: int = 5
     fit_intercept: bool = True
     cv: int = 3
-    tol: float = 1e-3
+    tol: float = 1e-4
     max_rounds: int = 200
     split: ClassVar[str] = "samples"
 
