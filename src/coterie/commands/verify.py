@@ -29,7 +29,6 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
-from coterie.session.entries import NamedMatrix
 
 if TYPE_CHECKING:
     from coterie.verify import Verification
@@ -91,6 +90,8 @@ def verify(
     survival = fitted.problem.family == "survival"
     roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
     if getattr(fitted, "row_ids", None) is not None:
+        from coterie.session.entries import NamedMatrix
+
         names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)  # type: ignore[union-attr, arg-type]
         parts = entries(data, columns or fitted.columns, target, weight, names)[1]
     else:

@@ -65,7 +65,7 @@ class _Tuning(Tuning):
         1.25, "How much larger a stage's ball is than W of the stage before, in its norm.", above=1, below=2, costs=2.0
     )
     rounds_of_stage: int = tuned(
-        4, "Rounds of every stage but the last: what they leave open, the next one mends.", costs=2.0
+        4, "Rounds of every stage but the last: what they leave open, the next one mends.", costs=2.5
     )
 
 
