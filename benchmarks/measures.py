@@ -553,7 +553,7 @@ def _apart(problem: co.Problem, parts: list[Any], method: str, split: str = "sam
         # Enough rounds to fill the memory of Anderson's acceleration, which waits for forty where the loss has kinks.
         rounds = 20 if np.isfinite(problem.loss.smoothness) else 60
         options = {"network": "ring"} if split == "features" else {}
-        co.solve(problem, parts, split=split, method=method, max_rounds=rounds, tol=tol, **options)
+        co.solve(problem, parts, split=split, method=method, max_rounds=rounds, tol=tol, threads=1, **options)
         return np.zeros(1)
 
     return fit

@@ -396,8 +396,9 @@ def _heaviest(agent: Agent) -> float:
 
 
 def _clipped(agent: Agent, v: FloatArray) -> FloatArray:
-    lower, upper = agent.domain
-    clipped: FloatArray = np.minimum(np.maximum(v.astype(float, copy=False), lower), upper)
+    if agent.problem.loss.quadratic:
+        return v.astype(float)
+    clipped: FloatArray = np.minimum(np.maximum(v.astype(float, copy=False), agent.domain[0]), agent.domain[1])
     return clipped
 
 

@@ -120,7 +120,9 @@ class Driver:
         replies: Sequence[Any] = [None] * len(talks)
         try:
             while True:
+                # What was said before is forgotten before more is computed.
                 words: list[Word] = []
+                said: list[tuple[bool, Any]] = []
                 if self.numbers >= WORTH:
                     said = spread(_sent, list(zip(talks, replies, strict=True)), self.numbers)
                     words = [word for ended, word in said if not ended]
