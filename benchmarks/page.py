@@ -313,8 +313,8 @@ starts, reads the data and fits once.
 
 In our own engine. The baselines are written from their papers (`benchmarks/baselines`): CoCoA and ADMM as published;
 EXTRA, gradient tracking and distributed subgradients on a ring. Nothing is tuned for anybody; Coterie's megabytes
-include its certificates, and "auto" reckons with 20 ms per hop and 100 Mbit/s. “> 300”: not within 300 rounds, where the
-patience of the run ended.
+include its certificates, and "auto" reckons with 20 ms per hop and 100 Mbit/s. “> 300”: not within 300 rounds, where
+the patience of the run ended.
 
 {rounds}
 
