@@ -32,9 +32,12 @@ ALL = 1 << 24
 
 
 def weighted_norm(values: FloatArray, weights: FloatArray | None) -> Any:
-    """√(Σ s x²), along the last axis."""
+    """√(Σ s x²), along the last axis; infinite, without a warning, where squares are too large."""
     other = values if weights is None else values * weights
-    return math.sqrt(values.dot(other)) if is_tensor(values) else np.sqrt(np.vecdot(values, other))
+    if values.ndim == 1:
+        return math.sqrt(values.dot(other) if is_tensor(values) else np.vdot(values, other))  # vdot never warns
+    with np.errstate(over="ignore"):
+        return np.sqrt(np.vecdot(values, other))
 
 
 def side_by_side(numbers: Sequence[Any], of_several: bool) -> FloatArray:

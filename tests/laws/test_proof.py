@@ -10,6 +10,7 @@ from tests.exact import DIGITS, SMOOTH, Exact
 
 import coterie as co
 from coterie.errors import CoterieError
+from coterie.here import weighted_norm
 from coterie.losses import LOSSES
 
 PENALTIES = ("none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l1ball")
@@ -124,6 +125,11 @@ def test_no_gap_is_smaller_than_the_truth_beside_offsets(chunk):
     seeds = range(sum(each[:chunk]), sum(each[: chunk + 1]))
     found = [hit for seed in seeds if (hit := violation(seed, with_offsets=True)) is not None]
     assert not found, max(found)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_lengths_that_are_too_large_are_infinite_without_a_warning(shape):
+    assert np.isposinf(weighted_norm(np.full(shape, 1e263), None)).all()
 
 
 @pytest.mark.slow
