@@ -20,6 +20,8 @@ from coterie.bill import Bill
 from coterie.errors import InvalidProblem
 from coterie.losses import LOSSES, loss
 from coterie.methods import curved_pairs, envelope, quasi_newton
+from coterie.methods.column_costs import numbers_sent
+from coterie.methods.costs import Sizes
 from coterie.methods.metrics import Block, Diagonal, block_of
 from coterie.methods.quasi_newton import Memory
 from coterie.networks import network, ring, star
@@ -368,3 +370,18 @@ def test_a_run_needs_six_vectors_per_agent_and_its_pairs(name, penalty):
     tracemalloc.stop()
     pairs = 2 * 20 * d
     assert peak <= 8 * (6 * n * m + 3 * pairs) + 128 * 1024 * m
+
+
+def test_few_sparse_columns_beside_l1_are_expected_to_be_sent_once():
+    """Agents of one owner do not rotate them, so that the one with the labels needs no rounds."""
+    rng = np.random.default_rng(3)
+    X = (rng.random((300, 60)) < 0.1).astype(float)
+    y = np.where(X @ rng.standard_normal(60) > 0, 1.0, -1.0)
+    problem = co.Problem("hinge", "l1", 1e-2)
+    link = {"agents": 6, "split": "features", "network": "ring", "link": (0.02, 1e8)}
+    result = co.solve(problem, (sp.csr_array(X), y), **link)
+    assert "Method blocks" in result.explanation
+    assert (result.status, result.rounds) == ("optimal", 1)
+    sizes = Sizes(300, 60, int(np.count_nonzero(X)), 6)
+    sent = numbers_sent(problem, ring(6), sizes)["blocks"]
+    assert 0.5 <= sent / (result.bill.total.bits / 64) <= 2

@@ -29,7 +29,7 @@ SUMS_L1 = 7.0
 ALONE_ROUNDS = 8.0
 """Rounds of Newton's method where the label party has all columns."""
 FEW = 1500
-"""So many columns, if they are dense, it solves for alone, beside l1 too."""
+"""Fewer columns it solves for alone, beside l1 too."""
 DENSE, SMALL = 0.25, 10**7
 """Columns of which fewer numbers are not 0 do not move, because rotated they are dense, unless they are so small."""
 
@@ -83,9 +83,8 @@ def _rounds(problem: Problem) -> tuple[float, bool]:
 
 def _alone(sizes: Sizes, l1: bool) -> bool:
     """Whether the agent with the labels solves alone, once it has the columns."""
-    few = sizes.columns < FEW and sizes.nonzeros >= DENSE * sizes.rows * sizes.columns
     # Organisations rotate their columns, and l1 does not turn with them.
-    return not l1 or (few and not sizes.apart)
+    return not l1 or (sizes.columns < FEW and not sizes.apart)
 
 
 def per_row(sent: dict[str, float], rows: int) -> dict[str, str]:
