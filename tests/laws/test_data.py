@@ -146,6 +146,8 @@ def test_how_independent_columns_are_is_their_effective_rank(rank, least, most):
     X = 50.0 + rng.standard_normal((4000, rank)) @ basis.T
     found = [table.independence for table in split(Table(X), "samples", 4)]
     assert least <= np.mean(found) <= most
+    assert Table(1e100 * X).independence == pytest.approx(Table(X).independence)
+    assert Table(np.eye(120)).independence == 1.0
     assert Table(X[:3]).independence is Table(sp.csr_array(X)).independence is Table(0 * X).independence is None
 
 

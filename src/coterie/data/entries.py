@@ -42,7 +42,7 @@ def _names(values: Names, party: str, side: str) -> Names:
 
 
 def places_of(names: Names, known: Names) -> npt.NDArray[np.intp]:
-    """The place of every name among the known ones, which are sorted; −1 for others."""
+    """The place of every name among the known ones; −1 for others. Numbers and words are compared as words."""
     if (known.dtype.kind == "U") != (names.dtype.kind == "U"):
         names, known = names.astype(str), known.astype(str)
     order = np.argsort(known, kind="stable")

@@ -84,11 +84,11 @@ class Table:
         rows = host(self.X[:: self.n // (2 * DIFFERENCES)][: 2 * DIFFERENCES])
         ways = np.subtract(rows[:DIFFERENCES], rows[DIFFERENCES:], dtype=float)
         products = ways @ ways.T
-        norms = products.diagonal()
-        if not norms.all():
+        lengths = np.sqrt(products.diagonal())
+        if not lengths.all():
             return None
-        cosines = products**2 / (norms[:, None] * norms)
-        return float(min(DIFFERENCES * (DIFFERENCES - 1) / (self.d * (cosines.sum() - DIFFERENCES)), 1.0))
+        cosines, pairs = products / (lengths[:, None] * lengths), DIFFERENCES * (DIFFERENCES - 1)
+        return pairs / max(self.d * (float((cosines**2).sum()) - DIFFERENCES), pairs)
 
     @property
     def beside(self) -> dict[str, Any]:
