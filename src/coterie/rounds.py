@@ -125,8 +125,7 @@ def run(
     if sent is not None:
         transport.bill.restore(sent)
     loop = RunLoop(agents, steps, transport, limits, watch, keep)
-    loop.hand_out_the_clock(stop_wished)
-    loop.begin(checkpoint, warm)
+    loop.begin(checkpoint, warm, stop_wished)
     error: NumericalError | PartyLost | None = None
     status = loop.verdict()
     try:
@@ -155,10 +154,10 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(agents: Sequence[Agent], transport: Transport, purpose: str) -> list[Agent]:
-    """The agents after their first conversation: each knows the facts on which all agreed."""
+def introduced(agents: Sequence[Agent], transport: Transport, purpose: str, **more: Any) -> list[Agent]:
+    """The agents after their first conversation: each knows the facts on which all agreed, and those further fields."""
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
-    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    agents = [replace(agent, facts=known, **more) for agent, known in zip(agents, facts, strict=True)]
     if agents:
         form_cohorts(agents)
     return agents
@@ -187,18 +186,15 @@ class RunLoop:
         self.states: Sequence[Any] = []
         self.crowds: Crowds | None = None
 
-    def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
-        """Let agents that go by one clock cut long work short, in the last round of the run."""
-        if self.transport.one_process:
+    def begin(
+        self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None, stop_wished: Callable[[], bool]
+    ) -> None:
+        """Introduce the agents to each other, then start, or continue from the newest snapshot.
 
-            def should_stop() -> bool:
-                return self._stop_reason(stop_wished) > 0
-
-            self.agents = [replace(agent, should_stop=should_stop) for agent in self.agents]
-
-    def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
-        """Introduce the agents to each other, then start, or continue from the newest snapshot."""
-        self.agents = introduced(self.agents, self.transport, "setup")
+        Agents that go by one clock may cut long work short, in the last round of the run.
+        """
+        clock = {"should_stop": lambda: self._stop_reason(stop_wished) > 0} if self.transport.one_process else {}
+        self.agents = introduced(self.agents, self.transport, "setup", **clock)
         self.unit = self.agents[0].known.gap_unit
         self.target = self.limits.tol * self.unit
         self._go_on_with(self.steps)
