@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
-from coterie.here import Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
+from coterie.here import LEAST, Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.tensors import beside
 from coterie.losses import Loss
@@ -57,7 +57,7 @@ SEVERAL = ("samples", "linear"), ("users", "shared")
 def form_cohorts(agents: Sequence[Agent]) -> None:
     """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
     alike: dict[Any, list[Agent]] = {}
-    for agent in agents:
+    for agent in agents if len(agents) >= LEAST else ():
         table = agent.data
         if (agent.split, agent.family) in SEVERAL and table.weights is None and agent.offset is None:
             alike.setdefault(table.X.shape, []).append(agent)
@@ -316,9 +316,13 @@ class Agent:
         lower, upper = self.domain
         return weighted_norm(upper - lower, self.data.weights)
 
-    @cached_property
+    @property
     def conjugate_at_zero(self) -> Any:
         """Σ s ℓ*(0)."""
+        return self._conjugate_at_zero(self._shift)
+
+    @remembered
+    def _conjugate_at_zero(self, shift: float) -> Any:
         y = self.exact_labels
         return self.summed(self.loss.conjugate_each(np.zeros(y.shape), y))
 
