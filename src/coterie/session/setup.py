@@ -102,7 +102,7 @@ class Setup:
             "split": self.split,
             "partition": self.partition,
             "network": self.network,
-            "network_digest": digest(self.graph.weights),
+            "network_digest": self.graph.digest,
             "seed": self.seed,
             "limits": asdict(self.limits),
             "classes": None if self.classes is None else self.classes.tolist(),
@@ -419,4 +419,4 @@ def _fitting(problem: Problem, split: str) -> dict[str, type[Method]]:
 def _accepts(entry: type[Method], options: dict[str, Any], acceleration: str) -> bool:
     """Whether those parameters are that method's: who asks for rho, or to accelerate, asks for a method that can."""
     able = acceleration in ("auto", "none") or entry.coordinates is not Method.coordinates
-    return able and options.keys() <= {field.name for field in fields(entry)}
+    return able and (not options or options.keys() <= {field.name for field in fields(entry)})
