@@ -34,7 +34,7 @@ class _Tuning(Tuning):
     unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
     believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
     fairer: float = tuned(
-        8.0,
+        2.0,
         "The next gap may be so much nearer to a method's word than the last one was.",
         "measured: newton and interior-point",
         above=1,
