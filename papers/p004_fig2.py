@@ -39,7 +39,7 @@ class Figure2(Study):
     }  # fmt: skip
     full: ClassVar[Mapping[str, Any]] = {
         "n": 100_000, "d": 1000, "classes": 1000, "agents": 96, "marks": (10, 50, 100, 200), "sva": (10, 50),
-        "ours": (10,), "radii": (10, 50, 100), "draws": (0,), "searched": True, "seed": 0,
+        "ours": (10,), "radii": (10, 50, 100), "draws": (0, 1, 2), "searched": True, "seed": 0,
     }  # fmt: skip
     remark: ClassVar[str] = (
         "Step 2/(t + 2), as in the paper; DFW-log has K(t) = 1 + 0.5 log t. Ours chooses its steps, for fewer epochs. "
@@ -122,9 +122,8 @@ class Figure2(Study):
                 errors[first]["DFW-1"] <= others - LOWER,
                 f"top-5 error, {first}, mean of {len(draws)} draws: "
                 + ", ".join(f"{p} {errors[first][p]:.3f}" for p in published),
-                f"It depends on the draw, and the paper's is not published: DFW-1 has the lowest error in {wins} of "
-                f"{len(draws)}.",
-                cause="data",
+                f"With so few rows it depends on the draw: DFW-1 has the lowest error in {wins} of {len(draws)}.",
+                cause="size",
                 fails_if=f"it is not {LOWER} below every other in the mean over the draws (our threshold).",
             ),
         ]

@@ -16,7 +16,6 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ coterie reproduce all --quick --gallery docs/gallery
 coterie reproduce 002 fig3 --gallery docs/gallery
 ```
 
-"Quick" is a size for seconds; the second command has the paper's own, shown below the quick one where it was run.
+"Quick" is a size for seconds; the second command has the paper's own, shown below the quick one.
 Settings, seeds, bills and machine are in the JSON file beside each picture. ✓ is a statement of the paper that these
 numbers bear out, ✗ one that they do not; behind each stands what would falsify it. A ✗ names its cause and what shows
 it: the **size** (it holds at the paper's, or a larger run says so), the **settings** (as printed they lead elsewhere,
@@ -70,18 +69,9 @@ These were changed after a first look:
 | 002 fig3 | the share of time is a mean over four problems | one of four decided | significantly simpler |
 | 004 fig2 | 200 epochs instead of 40 | DFW-log changes at 100 | SVA, DFW-log |
 | 004 fig3 | 600 epochs instead of 150 | the paper runs until convergence | DFW-2, DFW-log, the error |
+| 004 fig4 | one worker's share of the rows is timed, not all shares in turn | the paper's size takes minutes | none |
 | 004 fig4 | the objective is drawn for 60 epochs instead of 8 | after 8 it is still above F(0) | more workers |
 """
-
-NOT_RUN: Mapping[str, str] = {
-    "004 fig2": "200 epochs of five methods for three μ, 96 workers and 10⁵ × 1000: a GPU, for a quarter of an hour",
-    "004 fig3": "features of ImageNet, which are not here; its outline takes a GPU with 60 GB",
-}
-"""What the paper's size would take where it was not run, by the rates that were measured."""
-LARGER: Mapping[str, str] = {
-    "004 fig4": "ImageNet's 1,281,167 × 2048 take 41 GB with scores and probabilities; a larger size is below",
-}
-"""The same for studies whose larger size is not the paper's."""
 
 
 def reproduce(study: Study, folder: str | Path, quick: bool, gallery: str | Path | None = None) -> dict[str, Any]:
@@ -146,15 +136,6 @@ def write_gallery_page(gallery: str | Path) -> Path:
             raise CorruptFile(
                 f"{path} is no record of a study ({error!r}); delete it and run the study again."
             ) from None
-    missing = [
-        f"| {name} | {takes} |"
-        for name, takes in {**NOT_RUN, **LARGER}.items()
-        if any(record["study"] == name for record in records.values())
-        and (name in LARGER or not (gallery / f"{name.replace(' ', '-')}{PAPER_SIZE}.json").is_file())
-    ]
-    if missing:
-        head = ["## Not run at the paper's size\n", "| study | what it takes |", "|---|---|"]
-        parts.insert(0, "\n".join([*head, *missing, ""]))
     parts.insert(0, HEAD.replace("@SUMMARY@", summary([c for record in records.values() for c in record["claims"]])))
     return write_atomically(gallery.with_suffix(".md"), "\n".join(parts).encode(), public=True)
 
@@ -190,7 +171,6 @@ def _in_order(path: Path) -> tuple[list[str], bool]:
 
 def _entry(record: dict[str, Any], stem: str) -> str:
     full = "The paper's size" if record["paper"][0].isdigit() else "Full size"
-    full = "Larger size" if record["study"] in LARGER else full
     size = {"quick": "Quick size", "paper": full}[record["size"]]
     elsewhere = any(remark.startswith("on a GPU") for remark in record["remarks"])
     took = f"{record['seconds']:,.0f} s" if elsewhere else f"{record['processor_seconds']:,.0f} s of processor time"

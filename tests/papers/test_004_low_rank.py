@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -405,6 +406,30 @@ def proven_norm(parts_of_gradient, factors, size_limit, monkeypatch):
         monkeypatch.setattr(low_rank, name, watched)
     transport.converse([certify(agent, Point(stacked(left, right))) for agent in agents], "proof")
     return found[0]
+
+
+@pytest.mark.parametrize("size_limit", [1 << 22, 0])
+def test_a_proof_holds_no_rows_while_it_waits(size_limit, monkeypatch):
+    """On a GPU, the blocks of all agents beside each other took several times the memory of the data."""
+    blocks, looks = [], []
+
+    def sum_of(message):
+        looks.append(sum(block() is not None for block in blocks))
+        return co.Sum(message)
+
+    whole = low_rank._parts
+
+    def watched(*arguments):
+        for part in whole(*arguments):
+            blocks.append(weakref.ref(part))
+            yield part
+
+    monkeypatch.setattr(low_rank, "EXACT_SIZE", size_limit)
+    monkeypatch.setattr(low_rank, "_parts", watched)
+    monkeypatch.setattr(low_rank, "Sum", sum_of)
+    solve("multinomial", rounds=1)
+    assert len(blocks) >= AGENTS
+    assert not any(looks)
 
 
 @settings(max_examples=25, deadline=None)

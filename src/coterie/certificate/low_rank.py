@@ -178,13 +178,18 @@ def _whole(
     agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
 ) -> Talk[tuple[float, float, float]]:
     d, m = len(left), len(right)
-    gradient: Any = 0.0
-    values = np.zeros(2)
-    for part in _parts(agent, means, weights):
-        part.reset(left, right)
-        gradient = gradient + part.matrix()
-        values += part.loss(), part.inner()
-    sums = yield Sum(np.append(host(gradient), values))
+
+    def own() -> FloatArray:
+        """The gradient and both values; in a function, so that no block is held until everybody has sent its own."""
+        gradient: Any = 0.0
+        values = np.zeros(2)
+        for part in _parts(agent, means, weights):
+            part.reset(left, right)
+            gradient = gradient + part.matrix()
+            values += part.loss(), part.inner()
+        return np.append(host(gradient), values)
+
+    sums = yield Sum(own())
     norm = shared_result(sums, lambda: _spectral_norm(sums[:-2].reshape(d, m), agent.data.X))
     return float(sums[-2]), float(sums[-1]), norm
 
@@ -208,18 +213,22 @@ def _in_blocks(
     V = orthonormal(np.hstack([right, random]))
     U = orthonormal((yield Sum(products(None, V))).reshape(d, -1))
     V = orthonormal((yield Sum(products(U, None))).reshape(m, -1))
-    values, rest = np.zeros(2), 0.0
-    message = np.zeros(d * V.shape[1] + m * U.shape[1])
-    for part in _parts(agent, means, weights):
-        part.reset(left, right)
-        GV, GU = part.times(V), part.times_transposed(U)
-        message += np.concatenate([GV.ravel(), GU.ravel()])
-        values += part.loss(), part.inner()
-        whole = part.squared_norm()
-        corner = float(np.linalg.norm(U.T @ GV)) ** 2
-        seen = float(np.linalg.norm(GV)) ** 2 + float(np.linalg.norm(GU)) ** 2 - corner
-        rest += math.sqrt(max(whole - seen, 0.0) + ROUNDING * whole)
-    sums = yield Sum(np.append(message, [*values, rest]))
+
+    def own() -> FloatArray:
+        values, rest = np.zeros(2), 0.0
+        message = np.zeros(d * V.shape[1] + m * U.shape[1])
+        for part in _parts(agent, means, weights):
+            part.reset(left, right)
+            GV, GU = part.times(V), part.times_transposed(U)
+            message += np.concatenate([GV.ravel(), GU.ravel()])
+            values += part.loss(), part.inner()
+            whole = part.squared_norm()
+            corner = float(np.linalg.norm(U.T @ GV)) ** 2
+            seen = float(np.linalg.norm(GV)) ** 2 + float(np.linalg.norm(GU)) ** 2 - corner
+            rest += math.sqrt(max(whole - seen, 0.0) + ROUNDING * whole)
+        return np.append(message, [*values, rest])
+
+    sums = yield Sum(own())
     GV, GU = sums[: d * V.shape[1]].reshape(d, -1), sums[d * V.shape[1] : -3].reshape(m, -1)
     corner = U.T @ GV
     pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]
