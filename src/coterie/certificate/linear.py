@@ -124,8 +124,7 @@ def by_samples(
     if problem.intercept:
         both = yield Sum(np.array(_sides(agent, v)).T)
         v = _balanced(v, *both.tolist())
-    known = dual is None and v is here.slopes
-    adjoint = here.adjoint if known else agent.design.adjoint(agent.weighted(v))
+    adjoint = here.adjoint if dual is None and v is here.slopes else agent.design.adjoint(agent.weighted(v))
     sizes = w if beside is None else beside.sizes
     error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
     size = here.slopes_norm if v is here.slopes else weighted_norm(v, agent.data.weights)
@@ -146,8 +145,7 @@ def by_samples(
         less = _gaps(agent, here, c * v, error, bent)
         less = less if beside is None else _both(less, beside.gaps(adjoint, length, c))
         shrunk = yield Sum(side_by_side(less, adjoint.ndim > 1))
-    arguments = agent, w, sums, both, (u, off, c), shrunk, target, radius
-    return shared_result(sums, _of_rows, *arguments, key=place)
+    return shared_result(sums, _of_rows, agent, w, sums, both, (u, off, c), shrunk, target, radius, key=place)
 
 
 def _both(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -281,9 +279,8 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
             left = max(abs(sum(_imbalance(agent, one, both))) for one in (v, c * v))
             imbalance = _room(agent, float(w[-1])) * left
         bent = _curved(agent, here, error)
-        first = [*_losses(agent, here, error, bent), agent.conjugate_at_zero]
-        gaps = *_gaps(agent, here, v, error, bent), *_gaps(agent, here, c * v, error, bent)
-        mine = np.array([*first, *gaps, imbalance])
+        whole, shrunk = (_gaps(agent, here, one, error, bent) for one in (v, c * v))
+        mine = np.array([*_losses(agent, here, error, bent), agent.conjugate_at_zero, *whole, *shrunk, imbalance])
     parts = [
         penalty.value(coefficients),
         penalty.fenchel_young(coefficients, c * u),
