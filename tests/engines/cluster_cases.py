@@ -55,7 +55,7 @@ def steep(n: int = 400, d: int = 100) -> tuple[Any, Any]:
 
 
 MORE = {
-    "changed on the way": (FLAT, steep(), {"agents": 2, "link": CROSSED, "secure_sums": True}),
+    "changed on the way": (FLAT, steep(), {"agents": 3, "link": CROSSED, "secure_sums": True}),
     "prepared where it lies": (
         LINEAR,
         [functools.partial(tuple, [RAW[rows], NUMBERS[rows]]) for rows in np.split(np.arange(48), [20, 20, 31])],
