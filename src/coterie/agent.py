@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
-from coterie.here import Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
+from coterie.here import LEAST, Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.tensors import beside
 from coterie.losses import Loss
@@ -48,6 +48,8 @@ def numbers_held(agents: Sequence[Agent]) -> int:
     return int(sum(held)) // max(len(agents), 1)
 
 
+NOWHERE: FloatArray = np.empty(0)
+"""No model: where there is nothing but scores."""
 SEVERAL = ("samples", "linear"), ("users", "shared")
 """Splits and families of which small agents may compute together."""
 
@@ -55,7 +57,7 @@ SEVERAL = ("samples", "linear"), ("users", "shared")
 def form_cohorts(agents: Sequence[Agent]) -> None:
     """Let small agents that are alike look at their rows together, once introduced; see `Cohort`."""
     alike: dict[Any, list[Agent]] = {}
-    for agent in agents:
+    for agent in agents if len(agents) >= LEAST else ():
         table = agent.data
         if (agent.split, agent.family) in SEVERAL and table.weights is None and agent.offset is None:
             alike.setdefault(table.X.shape, []).append(agent)
@@ -65,6 +67,7 @@ def form_cohorts(agents: Sequence[Agent]) -> None:
             cohort = Cohort(tables, [agent.exact_labels for agent in members], members[0].loss)
             for place, agent in enumerate(members):
                 agent.scratch["cohort"] = cohort, place
+                agent.scratch.pop("at 0", None)  # they look together
 
 
 @dataclass(frozen=True)
@@ -262,7 +265,10 @@ class Agent:
         known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
             lasting = w.flags.owndata and not w.flags.writeable
-            if lasting and (together := self.scratch.get("cohort")) is not None:
+            origin = self.scratch.pop("at 0", None)
+            if origin is not None and design is self.design and not w.any():
+                known, origin.w = origin, w
+            elif lasting and (together := self.scratch.get("cohort")) is not None:
                 known = together[0].member(together[1], w, design)
             if known is not None and known.w is w:
                 pass
@@ -278,6 +284,17 @@ class Agent:
             if lasting:
                 self.scratch[place] = known
         return known
+
+    def at_constant(self, constant: float) -> Here:
+        """The loss where every score is that constant.
+
+        Without an intercept it is remembered until somebody asks for the loss at a model: most methods start at 0.
+        """
+        y = self.exact_labels
+        here = Here(NOWHERE, self.design, self.loss, y, self.data.weights, np.full(len(y), constant))
+        if constant == 0.0 and not self.problem.intercept and not is_tensor(self.data.X):
+            self.scratch["at 0"] = here
+        return here
 
     @property
     @remembered
@@ -299,9 +316,13 @@ class Agent:
         lower, upper = self.domain
         return weighted_norm(upper - lower, self.data.weights)
 
-    @cached_property
+    @property
     def conjugate_at_zero(self) -> Any:
         """Σ s ℓ*(0)."""
+        return self._conjugate_at_zero(self._shift)
+
+    @remembered
+    def _conjugate_at_zero(self, shift: float) -> Any:
         y = self.exact_labels
         return self.summed(self.loss.conjugate_each(np.zeros(y.shape), y))
 

@@ -34,13 +34,12 @@ Matrix: TypeAlias = Any
 
 def is_sparse(X: object) -> bool:
     """Whether X is a scipy.sparse matrix or array."""
-    return bool(sp.issparse(X))
+    return type(X) is not np.ndarray and bool(sp.issparse(X))
 
 
 def is_tensor(x: object) -> bool:
     """Whether x is a torch tensor; never imports torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(x, torch.Tensor)
+    return type(x) is not np.ndarray and "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor)
 
 
 def precision_of(X: Matrix) -> np.dtype[Any]:

@@ -17,7 +17,7 @@ import pkgutil
 import re
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -103,6 +103,11 @@ class Entries(Mapping[str, E], Generic[E]):
     def __iter__(self) -> Iterator[str]:
         EXTENSIONS.load()
         return iter(sorted({*self._own, *self._added}))
+
+    def items(self) -> ItemsView[str, E]:
+        # That of a Mapping looks every name up again.
+        EXTENSIONS.load()
+        return dict(sorted({**self._own, **self._added}.items())).items()
 
     def __len__(self) -> int:
         EXTENSIONS.load()

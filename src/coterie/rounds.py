@@ -125,8 +125,7 @@ def run(
     if sent is not None:
         transport.bill.restore(sent)
     loop = RunLoop(agents, steps, transport, limits, watch, keep)
-    loop.hand_out_the_clock(stop_wished)
-    loop.begin(checkpoint, warm)
+    loop.begin(checkpoint, warm, stop_wished)
     error: NumericalError | PartyLost | None = None
     status = loop.verdict()
     try:
@@ -155,10 +154,10 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(agents: Sequence[Agent], transport: Transport, purpose: str) -> list[Agent]:
-    """The agents after their first conversation: each knows the facts on which all agreed."""
+def introduced(agents: Sequence[Agent], transport: Transport, purpose: str, **more: Any) -> list[Agent]:
+    """The agents after their first conversation: each knows the facts on which all agreed, and those further fields."""
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
-    agents = [replace(agent, facts=known) for agent, known in zip(agents, facts, strict=True)]
+    agents = [replace(agent, facts=known, **more) for agent, known in zip(agents, facts, strict=True)]
     if agents:
         form_cohorts(agents)
     return agents
@@ -182,23 +181,22 @@ class RunLoop:
         self.t, self.certified_at, self.next_certificate = 0, -1, 1
         self.sent, self.costliest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
+        self.word: float | None = None
+        """What the method said of the gap at the last certificate."""
         self.enough = False
         self.warnings: tuple[str, ...] = ()
         self.states: Sequence[Any] = []
         self.crowds: Crowds | None = None
 
-    def hand_out_the_clock(self, stop_wished: Callable[[], bool]) -> None:
-        """Let agents that go by one clock cut long work short, in the last round of the run."""
-        if self.transport.one_process:
+    def begin(
+        self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None, stop_wished: Callable[[], bool]
+    ) -> None:
+        """Introduce the agents to each other, then start, or continue from the newest snapshot.
 
-            def should_stop() -> bool:
-                return self._stop_reason(stop_wished) > 0
-
-            self.agents = [replace(agent, should_stop=should_stop) for agent in self.agents]
-
-    def begin(self, checkpoint: Checkpoint | None, warm: Sequence[Point] | None) -> None:
-        """Introduce the agents to each other, then start, or continue from the newest snapshot."""
-        self.agents = introduced(self.agents, self.transport, "setup")
+        Agents that go by one clock may cut long work short, in the last round of the run.
+        """
+        clock = {"should_stop": lambda: self._stop_reason(stop_wished) > 0} if self.transport.one_process else {}
+        self.agents = introduced(self.agents, self.transport, "setup", **clock)
         self.unit = self.agents[0].known.gap_unit
         self.target = self.limits.tol * self.unit
         self._go_on_with(self.steps)
@@ -224,7 +222,7 @@ class RunLoop:
                 self.began -= self.history[-1].seconds
         self._look_again()
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
-            self.next_certificate = snapshot.next_look
+            self.next_certificate, self.word = snapshot.next_look, snapshot.word
         self._publish()
 
     def _go_on_with(self, steps: Steps) -> None:
@@ -300,9 +298,13 @@ class RunLoop:
 
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
-        gap = None if self.limits.check_every is not None else self.steps.expected_gap(self.agents[0], self.states[0])
+        gap = None if self.limits.check_every is not None else self._expected_gap()
         looks = 0 if gap is None else sum(record.round > self.t - self._own_round for record in self.history)
-        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks)
+        too_small = self.history[-1].gap / self.word if self.word and math.isfinite(self.history[-1].gap) else 1.0
+        return worth_a_look(self.t - self.next_certificate, gap, self.target, looks, too_small)
+
+    def _expected_gap(self) -> float | None:
+        return self.steps.expected_gap(self.agents[0], self.states[0])
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
@@ -318,7 +320,7 @@ class RunLoop:
             self._certify_pair()
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
-        self.certified_at = self.t
+        self.certified_at, self.word = self.t, self._expected_gap()
         self._look_again()
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
@@ -328,6 +330,7 @@ class RunLoop:
         if self.switching is not None and self.change is None:
             self.change = self.switching.change(self.history, self.bill, self.unit, self.target)
             if self.change is not None:
+                self.word = None
                 self._go_on_with(self.switching.other.steps)
                 self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
                 self._look_again()
@@ -391,7 +394,14 @@ class RunLoop:
         """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end the run."""
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
-            kept = (self.bill.state(), rows, *self.best.state(), self.transport.memory(), self.next_certificate)
+            kept = (
+                self.bill.state(),
+                rows,
+                *self.best.state(),
+                self.transport.memory(),
+                self.next_certificate,
+                self.word,
+            )
             named = () if self.switching is None else self.switching.written(self.change)
             self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *named))
 

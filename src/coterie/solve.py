@@ -37,6 +37,7 @@ from coterie.session.finish import finish
 from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.setup import (
+    AUTO,
     make_agents,
     make_limits,
     make_link,
@@ -178,7 +179,7 @@ def solve(
             check = partial(prepare_tables, problem=problem, split=split)
             tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart, family.only_sums)
-        parties = [TableSummary.of(table) for table in tables]
+        parties = [TableSummary.of(table, independence=method == AUTO) for table in tables]
         setup = set_up(
             with_offset(problem, parties),
             make_network(network, split, len(tables), seed),

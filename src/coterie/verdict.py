@@ -33,6 +33,12 @@ class _Tuning(Tuning):
     lost: float = tuned(1e6, "A run has diverged when its primal is this many units above the best.")
     unseen: int = tuned(20, "For so many rounds a method's own word that the gap is still too large is taken.")
     believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
+    fairer: float = tuned(
+        2.0,
+        "The next gap may be so much nearer to a method's word than the last one was.",
+        "measured: newton and interior-point",
+        above=1,
+    )
 
 
 TUNING = _Tuning()
@@ -91,11 +97,14 @@ def promised(history: Sequence[Record]) -> float:
     return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
 
 
-def worth_a_look(late: int, expected: float | None, target: float, looks: int) -> bool:
-    """Whether to look so many rounds after the schedule says, where the method expects that gap, if it knows any."""
+def worth_a_look(late: int, expected: float | None, target: float, looks: int, too_small: float = 1.0) -> bool:
+    """Whether to look so many rounds after the schedule says, where the method expects that gap, if it knows any.
+
+    `too_small`: by what factor its word about the last gap that was proven was.
+    """
     if expected is None:
         return late >= 0
-    if expected > target:
+    if expected * max(too_small / TUNING.fairer, 1.0) > target:
         return late >= TUNING.unseen
     return late >= 0 or looks < TUNING.believed
 

@@ -40,7 +40,22 @@ FEATURES = {**RUN, "split": "features", "network": "ring"}
 RAW = np.column_stack([X[:, :2].astype(object), np.array(list("abc") * 16, object)])
 RAW[::5, 1] = None
 
+FLAT = co.Problem("logistic", "l2", 1e-7)
+CROSSED = (1e-3, 3e6)
+"""A link on which L-BFGS is expected to be a little faster than Newton's method, whose messages are long."""
+
+
+def steep(n: int = 400, d: int = 100) -> tuple[Any, Any]:
+    """Columns of which a few say nearly all: L-BFGS takes many times as many rounds as expected."""
+    rng = np.random.default_rng(0)
+    turned, _ = np.linalg.qr(rng.standard_normal((d, d)))
+    X = rng.standard_normal((n, d)) * np.arange(1.0, d + 1) ** -2 @ turned
+    X /= X.std()
+    return X, np.where(X @ rng.standard_normal(d) + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
+
+
 MORE = {
+    "changed on the way": (FLAT, steep(), {"agents": 3, "link": CROSSED, "secure_sums": True}),
     "prepared where it lies": (
         LINEAR,
         [functools.partial(tuple, [RAW[rows], NUMBERS[rows]]) for rows in np.split(np.arange(48), [20, 20, 31])],
@@ -144,6 +159,7 @@ def summary(result: co.Result) -> dict[str, Any]:
         "coefficients": coefficients.toarray() if sp.issparse(coefficients) else np.asarray(coefficients),
         "bill": result.bill.state(),
         "gaps": result.history.gap,
+        "changed": result.certificate.settings.get("changed"),
         "certificate": (result.certificate.primal, result.certificate.dual),
         "witness": [np.asarray(v) for v in result.certificate.witness],
         "covariance": result.inference("clustered", np.arange(48) % 12).covariance if asks_again(result) else None,

@@ -58,6 +58,7 @@ def embedded(name):
 def assert_alike(found, expected):
     """The same model to 1e-10 (in fact to the last bit, where sums keep their order) and the same bill."""
     assert found["status"] == expected["status"]
+    assert found["changed"] == expected["changed"]
     assert found["bill"] == expected["bill"]
     np.testing.assert_allclose(found["coefficients"], expected["coefficients"], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found["gaps"], expected["gaps"], rtol=1e-6, atol=1e-10)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.engines.cluster_cases import CROSSED, FLAT, steep
+from tests.engines.cluster_cases import fit as fit_case
 
 import coterie as co
 from coterie import rounds
@@ -21,22 +23,9 @@ from coterie.switching import Candidate, Switching
 from coterie.threads import one_blas_thread
 from coterie.verdict import Record
 
-PROBLEM = co.Problem("logistic", "l2", 1e-7)
-LINK = (1e-3, 3e6)
-"""Where L-BFGS is expected to be a little faster than Newton's method, whose messages are long."""
-
-
-def data(n=400, d=100):
-    """Columns of which a few say nearly all: L-BFGS takes many times as many rounds as expected."""
-    rng = np.random.default_rng(0)
-    turned, _ = np.linalg.qr(rng.standard_normal((d, d)))
-    X = rng.standard_normal((n, d)) * np.arange(1.0, d + 1) ** -2 @ turned
-    X /= X.std()
-    return X, np.where(X @ rng.standard_normal(d) + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
-
 
 def fit(**how):
-    return co.solve(PROBLEM, data(), **{"agents": 4, "link": LINK, "progress": False, **how})
+    return co.solve(FLAT, steep(), **{"agents": 4, "link": CROSSED, "progress": False, **how})
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +49,9 @@ def same(one, other):
 def test_a_run_that_takes_longer_than_expected_changes_its_method(whole):
     slow, fast = fit(method="lbfgs-rows", max_rounds=200), fit(method="newton")
     assert whole.status == "optimal"
-    assert co.verify(whole.certificate, whole.model, data()).holds
+    assert co.verify(whole.certificate, whole.model, steep()).holds
     assert slow.status == "iteration_limit"
-    assert whole.bill.seconds(*LINK) < slow.bill.seconds(*LINK)
+    assert whole.bill.seconds(*CROSSED) < slow.bill.seconds(*CROSSED)
     changed = whole.certificate.settings["changed"]
     assert changed["from"]["name"] == "lbfgs-rows"
     assert whole.certificate.settings["method"]["name"] == "newton"
@@ -118,9 +107,10 @@ def test_a_run_that_dies_while_it_changes_continues_bit_by_bit(tmp_path, whole, 
 
 @pytest.mark.cluster
 def test_processes_of_their_own_decide_alike():
+    # Other engines run this case, too: see test_clusters.
     with one_blas_thread():  # as each of the processes has
-        one = fit(agents=2, secure_sums=True)
-    other = fit(agents=2, secure_sums=True, engine="peers")
+        one = fit_case("changed on the way", "local")
+    other = fit_case("changed on the way", "peers")
     assert "changed" in one.certificate.settings
     same(one, other)
 
@@ -192,8 +182,8 @@ def test_clocks_do_not_matter(whole):
 # -- what may follow ---------------------------------------------------------------------------------------------------
 
 
-def prepared(problem=PROBLEM, columns=100, **how):
-    sizes = Sizes(400, columns, 400 * columns, 4, Link(*LINK))
+def prepared(problem=FLAT, columns=100, **how):
+    sizes = Sizes(400, columns, 400 * columns, 4, Link(*CROSSED))
     rest = {"split": "samples", "method": "auto", "options": {}, "acceleration": "auto", "limits": Limits()}
     made = star(4, server=True), sizes, lambda problem: problem
     return set_up(problem, *made, **{**rest, "seed": 0, "classes": None, **how})

@@ -99,6 +99,21 @@ def test_a_model_is_looked_at_once_unless_it_can_change(intercept):
     assert agent.at(view) is not agent.at(view)  # what it looks at can change
 
 
+@pytest.mark.parametrize("w", [np.zeros(5), -np.zeros(5), np.full(5, 1e-300)])
+def test_what_the_introduction_saw_at_0_serves_the_first_look_at_0_and_no_other(w):
+    problem, X, y, weights = make_problem("logistic", "l2", False, 3, weighted=True)
+    graph = NETWORKS["server"](2)
+    members = make_agents(split(Table(X, y, weights), "samples", 2), problem, "samples", graph, 0)
+    agent = introduced(members, InProcess(graph, Bill(graph)), "setup")[0]
+    seen, here = agent.scratch["at 0"], agent.at(w)
+    assert (here is seen) == (not w.any())
+    assert here.w is w
+    assert "at 0" not in agent.scratch  # it is not kept for ever
+    slopes = problem.loss.gradient(np.zeros(12), y[:12])
+    np.testing.assert_allclose(here.adjoint, X[:12].T @ (weights[:12] * slopes))
+    assert agent.at(np.zeros(5)) is not seen
+
+
 @given(
     loss=st.sampled_from(sorted(LOSSES)),
     penalty=st.sampled_from(sorted(PENALTIES)),

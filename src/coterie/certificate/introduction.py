@@ -71,7 +71,7 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
     if not agent.problem.intercept:
         said = np.concatenate([[agent.weight, 0.0, 0.0, agent.conjugate_at_zero], agent.column_squares])
         message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
-        sums, there = np.split(message, [len(said)])
+        sums, there = message[: len(said)], message[len(said) :]
         total, conjugates, constant, losses = float(sums[0]), float(sums[3]), 0.0, float(there[-3])
     else:
         ones = agent.weighted(np.ones(agent.data.n))
@@ -86,12 +86,10 @@ def _by_samples(agent: Agent) -> Talk[Facts]:
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
     """Sums over its own rows where methods start: of slopes, their squares, losses, losses of the best constant, and
     squares of labels about it."""
-    y = agent.exact_labels
-    slopes = agent.loss.gradient(np.full(len(y), start), y)
-    weighted = agent.weighted(slopes)
-    losses = _value(agent, start)
-    about = [losses, losses if constant == start else _value(agent, constant), _squares(agent, start)]
-    return np.concatenate([agent.design.adjoint(weighted), [float(slopes @ weighted)], about])
+    here = agent.at_constant(start)
+    slopes, at_constant = here.slopes, here.losses if constant == start else _value(agent, constant)
+    about = [float(slopes @ agent.weighted(slopes)), here.losses, at_constant, _squares(agent, start)]
+    return np.concatenate([here.adjoint, about])
 
 
 def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tuple[float, float, float, float]) -> Facts:

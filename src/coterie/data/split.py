@@ -52,7 +52,7 @@ def split(
     if by == "features":
         return _by_columns(table, parts, names, labels_at)
     numbered = replace(table, rows=np.arange(table.n))
-    return [replace(numbered.take_rows(part), name=name) for part, name in zip(parts, names, strict=True)]
+    return [numbered.take_rows(part, name=name) for part, name in zip(parts, names, strict=True)]
 
 
 def hold_out(tables: Sequence[Table], share: float, *, by: str, seed: int) -> tuple[list[Table], list[Table]]:

@@ -47,7 +47,9 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What stands beside the labels: fields of a `Table`, weights excepted, which concern nobody else."""
 
     @staticmethod
-    def of(table: Table, *, classification: bool = False, names: bool = True) -> TableSummary:
+    def of(
+        table: Table, *, classification: bool = False, names: bool = True, independence: bool = False
+    ) -> TableSummary:
         """The summary of a table; without `names`, of its column names only the digest."""
         y = table.y
         return TableSummary(
@@ -61,7 +63,7 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             header="" if names or table.columns is None else digest(json.dumps(table.columns)),
             names=table.columns if names else None,
             open_ended=table.open_ended,
-            independence=table.independence if names else None,
+            independence=table.independence if independence else None,
             beside=tuple(field for field in table.beside if field != "weights"),
         )
 

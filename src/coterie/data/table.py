@@ -108,8 +108,8 @@ class Table:
         rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
         return digest(fingerprint(self.X) if leaves else host(self.X), self.y, self.weights, *rest)
 
-    def take_rows(self, rows: Indices) -> Table:
-        """Those rows in that order; a contiguous block shares memory with this table."""
+    def take_rows(self, rows: Indices, **changes: Any) -> Table:
+        """Those rows in that order, with other fields changed; a contiguous block shares memory with this table."""
         where = _as_slice(rows)
         return replace(
             self,
@@ -118,6 +118,7 @@ class Table:
             ids=None if self.ids is None else self.ids[where],
             rows=None if self.rows is None else self.rows[where],
             **{field: values[where] for field, values in self.beside.items()},
+            **changes,
         )
 
     def take_columns(self, cols: Indices) -> Table:

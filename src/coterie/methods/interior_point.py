@@ -65,9 +65,9 @@ MEASURED = "measured: a1a, w8a, diabetes, breast cancer and digits, all losses w
 class _Tuning(Tuning):
     first_mu: float = tuned(0.2, "The first μ, in units of P(0).", MEASURED)
     near: float = tuned(
-        1.0,
+        0.5,
         "The path is reached when a Newton step promises less than this share of μ.",
-        "theorem: there Newton's method on a self-concordant function converges (Nesterov and Nemirovskii 1994)",
+        "theorem: there Newton's method on a self-concordant function converges fast (Nesterov and Nemirovskii 1994)",
     )
     blocked: float = tuned(1e-3, "After a shorter step along the path it is approached again.", MEASURED)
     inside: float = tuned(0.99, "Which share of the longest step is taken.", "paper: Mehrotra 1992", below=1, costs=4)

@@ -46,12 +46,13 @@ def second_moment(
     here = chosen[:-1] if design.intercept and len(chosen) and chosen[-1] == width - 1 else chosen
     d, centre = len(here), design.centre[here] if isinstance(design, CentredDesign) else None
     sums = design.adjoint(scale)[here] if d < len(chosen) or centre is not None else np.empty(0)
-    if not is_sparse(design.X):
+    sparse = is_sparse(design.X)
+    if not sparse:
         dense = _dense_moment(design.X, None if columns is None else here, scale, centre, single)
         if d == len(chosen):
             return dense
     moment = np.zeros((len(chosen), len(chosen)))
-    if is_sparse(design.X):
+    if sparse:
         X, place = design.X.tocsr(), here
         if columns is not None:
             place = np.full(design.X.shape[1], -1)

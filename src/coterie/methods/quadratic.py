@@ -64,8 +64,7 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
         return w + solve(-slope - ridge * w), pivot > FIRM
     pieces = penalty.pieces
     if pieces is not None and pieces.separable:
-        bounds = (np.append(side, np.full(free, end)) for side, end in _sides(pieces, len(w) - free))
-        return _by_coordinates(agent.should_stop, H, slope, w, *bounds), False
+        return _by_coordinates(agent.should_stop, H, slope, w, *_sides(pieces, len(w), free)), False
     inside = pieces is not None and len(pieces.kinds) == 1
     z, found = _by_gradients(agent, H, slope, w, w, TUNING.easy if inside else GRADIENT_STEPS)
     if pieces is None or not inside or found:
@@ -94,10 +93,13 @@ def proven(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray | None]:
     return single, agent.at(w, agent.centred).slopes
 
 
-def _sides(pieces: Pieces, d: int) -> list[tuple[FloatArray, float]]:
-    """(λ₂, λ₁, lower, upper) per coordinate, each with what a free intercept has."""
+def _sides(pieces: Pieces, width: int, free: int) -> FloatArray:
+    """(λ₂, λ₁, lower, upper) per coordinate, the last of which may be free."""
+    sides: FloatArray = np.empty((4, width))
     parts = (pieces.ridge, 0.0), (pieces.threshold, 0.0), (pieces.lower, -np.inf), (pieces.upper, np.inf)
-    return [(np.broadcast_to(part, d).astype(float), free) for part, free in parts]
+    for side, (part, of_free) in zip(sides, parts, strict=True):
+        side[: width - free], side[width - free :] = part, of_free
+    return sides
 
 
 def solver(
@@ -109,7 +111,7 @@ def solver(
     one is returned, too, and 0 in that case.
     """
     # Columns on scales of their own would look dependent: all have a diagonal of 1.
-    diagonal = np.diag(H) + ridge
+    diagonal = H.diagonal() + ridge
     scale = np.sqrt(np.maximum(diagonal, 0.0))
     scale = np.divide(1.0, scale, out=np.ones(len(H)), where=scale > 0)
     diagonal *= scale
@@ -119,7 +121,7 @@ def solver(
     A.flat[:: len(A) + 1] = diagonal
     if len(A):
         factor, failed = scipy.linalg.lapack.dpotrf(A.T, clean=0)
-        pivot = float(np.diag(factor).min()) ** 2
+        pivot = float(factor.diagonal().min()) ** 2
         if not failed and pivot > least_pivot * diagonal.max():
             return lambda b: scale * _refined(A, factor, scale * b), pivot
     values, vectors = np.linalg.eigh(A)
@@ -185,19 +187,19 @@ def _to_the_face_minimum(
     low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
     free = ((z != 0) | (threshold == 0)) & (z > lower) & (z < upper)
     for _ in range(turns):
-        if not free.any() or should_stop():
+        places = np.flatnonzero(free)
+        if not places.size or should_stop():
             break
-        pull = -slope - H @ (z - w) - ridge * z - threshold * sign
-        way = solver(H[np.ix_(free, free)], ridge[free])[0](pull[free])
-        end = np.where(way > 0, high[free], low[free])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.where(way == 0, np.inf, (end - z[free]) / way)
+        pull, here = -slope - H @ (z - w) - ridge * z - threshold * sign, z[places]
+        way = solver(H[places[:, None], places], ridge[places])[0](pull[places])
+        end = np.where(way > 0, high[places], low[places])
+        shares = np.divide(end - here, way, out=np.full(len(way), np.inf), where=way != 0)
         share = min(1.0, float(shares.min()))
         met = shares <= share
-        z[free] = np.where(met, end, z[free] + share * way)
+        z[places] = np.where(met, end, here + share * way)
         if share == 1.0:
             break
-        free[np.flatnonzero(free)[met]] = False
+        free[places[met]] = False
     still: npt.NDArray[np.bool_] = free
     return still
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse import csgraph
 
-from coterie.arrays import FloatArray, Matrix, sealed
+from coterie.arrays import FloatArray, Matrix, digest, sealed
 from coterie.errors import InvalidNetwork, UnknownName
 from coterie.networks.checks import as_mixing, as_weights, check_connected
 from coterie.networks.spectrum import laplacian_ends
@@ -87,6 +87,11 @@ class Network:
     def agents(self) -> int:
         """m, the number of agents; they are called 0 to m − 1."""
         return int(self.weights.shape[0])
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over the weights."""
+        return digest(self.weights)
 
     @cached_property
     def edges(self) -> npt.NDArray[np.intp]:

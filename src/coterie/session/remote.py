@@ -92,7 +92,7 @@ def summary_of(source: Source, index: int, classification: bool) -> _Known:
     if labels is not None and labels.dtype.kind in "biuf" and not classification:
         labels = np.ones(1, labels.dtype)
     ids = None if table.ids is None else digest(table.ids)
-    return _Known(TableSummary.of(table), labels, tuple(table.beside), ids)
+    return _Known(TableSummary.of(table, independence=True), labels, tuple(table.beside), ids)
 
 
 def _fetched(source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str) -> Table:

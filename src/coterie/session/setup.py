@@ -102,7 +102,7 @@ class Setup:
             "split": self.split,
             "partition": self.partition,
             "network": self.network,
-            "network_digest": digest(self.graph.weights),
+            "network_digest": self.graph.digest,
             "seed": self.seed,
             "limits": asdict(self.limits),
             "classes": None if self.classes is None else self.classes.tolist(),
@@ -317,16 +317,16 @@ def choose_method(
     for option in options.keys() - parameters:
         hint = did_you_mean(option, [*parameters, *settings]) or f"It takes {', '.join(parameters) or 'none'}."
         raise InvalidProblem(f"{option} is neither a setting of solve nor a parameter of method {name!r}. {hint}")
-    chosen, fitting = find_method(name, **options), _fitting(problem, split)
+    chosen = find_method(name, **options)
     if chosen.split != split:
         raise InvalidProblem(
             f"method {chosen.name!r} needs data split by {chosen.split}, but it is split by {split}. "
-            f"For {split}: {', '.join(fitting) or 'none yet'}."
+            f"For {split}: {', '.join(_fitting(problem, split)) or 'none yet'}."
         )
     if chosen.family != problem.family:
         raise InvalidProblem(
             f"method {chosen.name!r} learns {chosen.family} models, but {family_of(problem).words(problem)} asks for a "
-            f"{problem.family} one. For it: {', '.join(fitting) or 'none yet'}."
+            f"{problem.family} one. For it: {', '.join(_fitting(problem, split)) or 'none yet'}."
         )
     if secure_sums and chosen.one_speaker:
         raise InvalidProblem(
@@ -384,34 +384,32 @@ def _another(
     than expected, because columns are correlated, so do all that know slopes only.
     """
 
-    def candidate(one: Method, steps: Steps) -> Candidate:
-        outlook = type(one).outlook(problem, sizes)
-        return Candidate(one.name, steps, *expected(problem, graph, sizes, outlook, liked[one.name][0]))
+    def candidate(name: str, steps: Steps = steps) -> Candidate:
+        outlook = METHODS[name].outlook(problem, sizes)
+        return Candidate(name, steps, *expected(problem, graph, sizes, outlook, liked[name][0]))
 
     def suits(name: str) -> bool:
         # Turns of one agent after the other are no rounds as the costs count them.
         one = METHODS[name]
-        return (allowed is None or name in allowed) and (one.split, one.family, one.one_speaker) == ROWS
+        fits = name != chosen.name and (one.split, one.family, one.one_speaker) == ROWS
+        return fits and (allowed is None or name in allowed) and _accepts(one, options, acceleration)
 
     if chosen.name not in liked or (chosen.split, chosen.family, chosen.one_speaker) != ROWS:
         return None
-    first, others = candidate(chosen, steps), dict[str, tuple[Method, Candidate]]()
-    for name in liked:
-        if name == chosen.name or not suits(name) or not _accepts(METHODS[name], options, acceleration):
-            continue
-        other, same = find_method(name, **options).adapted(problem)
+    first = candidate(chosen.name)
+    for later in sorted(map(candidate, filter(suits, liked)), key=lambda one: one.after(first)):
+        other, same = find_method(later.name, **options).adapted(problem)
         try:
             other.check(problem, graph)
         except InvalidProblem:
             continue
         if same is problem:
-            others[name] = other, candidate(other, accelerated(other, acceleration, other.accelerated(problem)))
-    if not others:
-        return None
-    other, later = min(others.values(), key=lambda both: both[1].after(first))
-    known = sizes.link.latency, sizes.link.bandwidth
-    asked = {"method": AUTO, **options, "acceleration": acceleration, "link": None if sizes.link.memory else [*known]}
-    return Auto(Switching(first, later, known), other, asked)
+            later = replace(later, steps=accelerated(other, acceleration, other.accelerated(problem)))
+            known = sizes.link.latency, sizes.link.bandwidth
+            link = None if sizes.link.memory else [*known]
+            asked = {"method": AUTO, **options, "acceleration": acceleration, "link": link}
+            return Auto(Switching(first, later, known), other, asked)
+    return None
 
 
 def _fitting(problem: Problem, split: str) -> dict[str, type[Method]]:
@@ -421,4 +419,4 @@ def _fitting(problem: Problem, split: str) -> dict[str, type[Method]]:
 def _accepts(entry: type[Method], options: dict[str, Any], acceleration: str) -> bool:
     """Whether those parameters are that method's: who asks for rho, or to accelerate, asks for a method that can."""
     able = acceleration in ("auto", "none") or entry.coordinates is not Method.coordinates
-    return able and options.keys() <= {field.name for field in fields(entry)}
+    return able and (not options or options.keys() <= {field.name for field in fields(entry)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -68,17 +68,9 @@ class Driver:
         with self._without_collection():
             return self.converse([step(*row) for row in rows], purpose)
 
-    @contextmanager
-    def _without_collection(self) -> Iterator[None]:
+    def _without_collection(self) -> AbstractContextManager[None]:
         """Of many agents, Python would look for garbage among all that they hold, again and again, in vain."""
-        pause = len(self.here) >= MANY and gc.isenabled()
-        if pause:
-            gc.disable()
-        try:
-            yield
-        finally:
-            if pause:
-                gc.enable()
+        return _no_collection() if len(self.here) >= MANY and gc.isenabled() else nullcontext()
 
     def confer(self, talks: Sequence[Talk[T]], places: Sequence[IndexArray], purpose: str) -> list[T]:
         """Run conversations of sums to their end, each of which speaks for the agents at these places of `here`.
@@ -385,6 +377,15 @@ class Driver:
         other = next(k for k, word in enumerate(words) if type(word) is not type(words[0]))
         one = f"{self.names[self.here[0]]} said {_name(words[0])}"
         return ProtocolError(f"at the same step {one} and {self.names[self.here[other]]} said {_name(words[other])}.")
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _sent(member: tuple[Talk[T], Any]) -> tuple[bool, Any]:
