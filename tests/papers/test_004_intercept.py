@@ -188,5 +188,6 @@ def test_subspace_certifies_where_the_best_matrix_is_far_away(rows, columns, cla
     A, W = rng.standard_normal((rows, columns)), rng.standard_normal((columns, 3)) @ rng.standard_normal((3, classes))
     labels = (A @ W + 2.0 * rng.gumbel(size=(rows, classes))).argmax(axis=1)
     problem = co.Problem("multinomial", "traceball", radius=radius, intercept=True)
-    how = {"method": "dfw-subspace", "agents": 2, "max_rounds": 150, "progress": False}
+    # Less than 150 are enough, but for the last case of seed 1: 181 to 217, as the last bits of a processor have it.
+    how = {"method": "dfw-subspace", "agents": 2, "max_rounds": 300, "progress": False}
     assert co.solve(problem, (A, labels), tol=1e-8, **how).certificate.relative_gap <= 1e-8
