@@ -49,7 +49,7 @@ def numbers_held(agents: Sequence[Agent]) -> int:
 
 
 NOWHERE: FloatArray = np.empty(0)
-"""No model: where there is nothing but scores."""
+"""No model: where there is nothing but scores; `Agent.at` puts one in its place."""
 SEVERAL = ("samples", "linear"), ("users", "shared")
 """Splits and families of which small agents may compute together."""
 
@@ -67,7 +67,7 @@ def form_cohorts(agents: Sequence[Agent]) -> None:
             cohort = Cohort(tables, [agent.exact_labels for agent in members], members[0].loss)
             for place, agent in enumerate(members):
                 agent.scratch["cohort"] = cohort, place
-                agent.scratch.pop("at 0", None)  # they look together
+                agent.scratch.pop("at 0", None)  # the cohort answers from now on
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class Agent:
         known: Here | SoftmaxHere | CoxHere | None = self.scratch.get(place)
         if known is None or known.w is not w:
             lasting = w.flags.owndata and not w.flags.writeable
-            origin = self.scratch.pop("at 0", None)
+            origin = self.scratch.pop("at 0", None)  # at whatever model the first look is, it is not kept for longer
             if origin is not None and design is self.design and not w.any():
                 known, origin.w = origin, w
             elif lasting and (together := self.scratch.get("cohort")) is not None:
@@ -322,7 +322,7 @@ class Agent:
         return self._conjugate_at_zero(self._shift)
 
     @remembered
-    def _conjugate_at_zero(self, shift: float) -> Any:
+    def _conjugate_at_zero(self, shift: float) -> Any:  # by the shift, which moves labels once they are introduced
         y = self.exact_labels
         return self.summed(self.loss.conjugate_each(np.zeros(y.shape), y))
 

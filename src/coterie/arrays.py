@@ -39,7 +39,8 @@ def is_sparse(X: object) -> bool:
 
 def is_tensor(x: object) -> bool:
     """Whether x is a torch tensor; never imports torch."""
-    return type(x) is not np.ndarray and "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor)
+    torch = None if type(x) is np.ndarray else sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def precision_of(X: Matrix) -> np.dtype[Any]:

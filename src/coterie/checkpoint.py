@@ -38,8 +38,8 @@ class Snapshot:
     """Arrays by name: what the transport keeps beside the States."""
     next_look: int | None = None
     """The round after which the next certificate was due."""
-    word: float | None = None
-    """What the method had said of the gap at the last one."""
+    said_gap: float | None = None
+    """What the method had expected of the gap at the last one."""
     method: str | None = None
     """The method of the States, where "auto" chose it, ..."""
     change: list[Any] | None = None
@@ -63,7 +63,7 @@ class Checkpoint:
             "history": snapshot.history,
             "best": snapshot.best,
             "next_look": snapshot.next_look,
-            "word": snapshot.word,
+            "said_gap": snapshot.said_gap,
             **({} if snapshot.method is None else {"method": snapshot.method, "change": snapshot.change}),
             "states": [],
         }
@@ -183,7 +183,7 @@ def _rebuild(header: dict[str, Any], arrays: dict[str, Any], classes: Sequence[t
     best = header["best"] if "best" in header else {"bound": header["bound"]}
     points = {name: _points(name, arrays, len(states)) for name in ("best", "lowest", "highest")}
     memory = {name.removeprefix(MEMORY): array for name, array in arrays.items() if name.startswith(MEMORY)}
-    kept = (header["bill"], header["history"], best, points, memory, header.get("next_look"), header.get("word"))
+    kept = (header["bill"], header["history"], best, points, memory, header.get("next_look"), header.get("said_gap"))
     return Snapshot(header["round"], states, *kept, header.get("method"), header.get("change"))
 
 

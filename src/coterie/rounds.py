@@ -181,8 +181,8 @@ class RunLoop:
         self.t, self.certified_at, self.next_certificate = 0, -1, 1
         self.sent, self.costliest = 0, 0
         """All bits sent until a turn began, and the most that one turn has added to them."""
-        self.word: float | None = None
-        """What the method said of the gap at the last certificate."""
+        self.said_gap: float | None = None
+        """What the method expected of the gap at the last certificate."""
         self.enough = False
         self.warnings: tuple[str, ...] = ()
         self.states: Sequence[Any] = []
@@ -222,7 +222,7 @@ class RunLoop:
                 self.began -= self.history[-1].seconds
         self._look_again()
         if snapshot is not None and snapshot.next_look is not None and self.limits.check_every is None:
-            self.next_certificate, self.word = snapshot.next_look, snapshot.word
+            self.next_certificate, self.said_gap = snapshot.next_look, snapshot.said_gap
         self._publish()
 
     def _go_on_with(self, steps: Steps) -> None:
@@ -298,13 +298,19 @@ class RunLoop:
 
     def worth_a_look(self) -> bool:
         """Whether it is time for a certificate: by the schedule, unless the method itself knows the gap."""
-        gap = None if self.limits.check_every is not None else self._expected_gap()
+        gap = self._expected_gap()
         looks = 0 if gap is None else sum(record.round > self.t - self._own_round for record in self.history)
-        too_small = self.history[-1].gap / self.word if self.word and math.isfinite(self.history[-1].gap) else 1.0
+        too_small = 1.0
+        # For one round only: a proof that was poor by accident must not keep the run from the next one.
+        if self.said_gap and self.t - self.certified_at <= 1 and math.isfinite(self.history[-1].gap):
+            too_small = self.history[-1].gap / self.said_gap
         return worth_a_look(self.t - self.next_certificate, gap, self.target, looks, too_small)
 
     def _expected_gap(self) -> float | None:
-        return self.steps.expected_gap(self.agents[0], self.states[0])
+        if self.limits.check_every is not None:
+            return None
+        said = self.steps.expected_gap(self.agents[0], self.states[0])
+        return None if said is None else float(said)
 
     def certify(self) -> None:
         """Compute a certificate of where the agents stand, and keep the best."""
@@ -320,7 +326,7 @@ class RunLoop:
             self._certify_pair()
         seconds = time.monotonic() - self.began
         self.history.append(Record(self.t, seconds, self.bill.total.bits, bound.primal, bound.dual, bound.gap))
-        self.certified_at, self.word = self.t, self._expected_gap()
+        self.certified_at, self.said_gap = self.t, self._expected_gap()
         self._look_again()
         self.enough = self.watch(self.t, self.history[-1]) is True
         self.keep(self.outcome(Status.PARTY_LOST))
@@ -330,7 +336,7 @@ class RunLoop:
         if self.switching is not None and self.change is None:
             self.change = self.switching.change(self.history, self.bill, self.unit, self.target)
             if self.change is not None:
-                self.word = None
+                self.said_gap = None
                 self._go_on_with(self.switching.other.steps)
                 self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
                 self._look_again()
@@ -394,16 +400,10 @@ class RunLoop:
         """Write a snapshot, if there is a folder for it; a disk that takes none is no reason to end the run."""
         if checkpoint:
             rows = [list(vars(record).values()) for record in self.history]
-            kept = (
-                self.bill.state(),
-                rows,
-                *self.best.state(),
-                self.transport.memory(),
-                self.next_certificate,
-                self.word,
-            )
+            kept = self.bill.state(), rows, *self.best.state(), self.transport.memory()
+            look = self.next_certificate, self.said_gap
             named = () if self.switching is None else self.switching.written(self.change)
-            self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *named))
+            self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *look, *named))
 
 
 def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:

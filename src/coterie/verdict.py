@@ -35,7 +35,7 @@ class _Tuning(Tuning):
     believed: int = tuned(6, "So many times its word that the gap is small enough is worth a certificate.")
     fairer: float = tuned(
         2.0,
-        "The next gap may be so much nearer to a method's word than the last one was.",
+        "Of the factor by which a method's last word was too small, this much may be gone one round later.",
         "measured: newton and interior-point",
         above=1,
     )
@@ -100,7 +100,7 @@ def promised(history: Sequence[Record]) -> float:
 def worth_a_look(late: int, expected: float | None, target: float, looks: int, too_small: float = 1.0) -> bool:
     """Whether to look so many rounds after the schedule says, where the method expects that gap, if it knows any.
 
-    `too_small`: by what factor its word about the last gap that was proven was.
+    `too_small`: by what factor its word was too small when the last gap was proven, if that was one round ago.
     """
     if expected is None:
         return late >= 0

@@ -26,7 +26,7 @@ from coterie.files import read_archive
 from coterie.methods import Method
 from coterie.networks import path
 from coterie.transport.in_process import InProcess
-from coterie.verdict import Record, verdict
+from coterie.verdict import Record, verdict, worth_a_look
 from coterie.words import Ask
 
 RNG = np.random.default_rng(0)
@@ -431,3 +431,20 @@ def test_a_bill_does_not_grow_with_the_rounds():
     again.say("rounds", "Mix", 6, 8)
     again.end_round()
     assert again.per_round == [*few.per_round, 24]
+
+
+@pytest.mark.parametrize(
+    ("late", "expected", "looks", "too_small", "worth"),
+    [
+        (0, None, 0, 1.0, True),  # by the schedule alone
+        (-1, None, 0, 1.0, False),
+        (-5, 0.5, 0, 1.0, True),  # sooner, if the method says that it is done
+        (-5, 0.5, 6, 1.0, False),  # which it has said too often
+        (5, 2.0, 0, 1.0, False),  # later, if it says that it is not
+        (20, 2.0, 0, 1.0, True),  # but not much later
+        (-5, 0.5, 1, 2.0, True),  # its word was too small by a factor of two at most: it may be right now
+        (-5, 0.5, 1, 8.0, False),  # by more
+    ],
+)
+def test_a_methods_own_word_says_when_to_look(late, expected, looks, too_small, worth):
+    assert worth_a_look(late, expected, 1.0, looks, too_small) is worth

@@ -1,12 +1,13 @@
 """Laws of the products with a data matrix."""
 
 import ctypes
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from coterie.arrays import Design, product
+from coterie.arrays import Design, is_sparse, is_tensor, product
 from coterie.kernels.gram import add_gram
 
 SIGNALLING = 0x7FA00000
@@ -70,3 +71,10 @@ def test_scores_of_a_model_of_zeros_need_no_product(storage, kind, intercept):
     assert scores.dtype == np.float64
     np.testing.assert_array_equal(scores, [4.0 * intercept] * 3)
     assert design.forward(w.astype(kind)).dtype == kind
+
+
+def test_kinds_of_arrays_are_told_apart_where_torch_is_forbidden(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for X in (np.eye(2), np.eye(2).view(np.matrix), np.ma.masked_array(np.eye(2)), sp.eye_array(2), [1.0], None):
+        assert not is_tensor(X)
+        assert is_sparse(X) is sp.issparse(X)

@@ -127,6 +127,14 @@ def test_no_gap_is_smaller_than_the_truth_beside_offsets(chunk):
     assert not found, max(found)
 
 
+@pytest.mark.parametrize("seed", [1716, 3100, 3872])
+def test_columns_in_single_precision_far_from_0_are_proved_as_they_are(seed):
+    """Centred or rotated, they are other numbers, which float32 does not hold."""
+    problem, X, _, _, options = case(seed)
+    assert (X.dtype, options["split"], problem.intercept) == (np.float32, "features", True)
+    assert violation(seed) is None
+
+
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
 def test_lengths_that_are_too_large_are_infinite_without_a_warning(shape):
     assert np.isposinf(weighted_norm(np.full(shape, 1e263), None)).all()

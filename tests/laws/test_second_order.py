@@ -630,6 +630,22 @@ def test_a_start_at_the_bounds_costs_nothing(start):
     assert result.rounds <= 15
 
 
+def test_a_poor_proof_does_not_keep_a_run_from_the_next_one():
+    """The first gap is a million times what the method expects, and the third one small enough."""
+    rng = np.random.default_rng(1)
+    scales = np.logspace(0, 2, 8)
+    rows = rng.standard_normal((120, 8)) * scales
+    score = rows @ (rng.standard_normal(8) / scales)
+    rng.standard_normal(120)
+    data, problem = (rows**3, score + rng.standard_normal(120)), co.Problem("absolute", "l1", 1e-6)
+    often, seldom = (
+        co.solve(problem, data, agents=3, method="interior-point", tol=1e-8, max_rounds=60, check_every=every)
+        for every in (1, None)
+    )
+    assert often.status == seldom.status == "optimal"
+    assert seldom.rounds <= often.rounds + 2
+
+
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
 @pytest.mark.parametrize("name", KINKS)
 def test_weights_of_eight_orders_of_magnitude(name, penalty):

@@ -129,8 +129,8 @@ def by_samples(
     error = _score_error(agent, sizes) + _label_error(agent, here.scores, sizes)
     size = here.slopes_norm if v is here.slopes else weighted_norm(v, agent.data.weights)
     length = (agent.design.roundings[1] + agent.count + 4) * size
-    bent = _curved(agent, here, error)
-    losses, gaps = _losses(agent, here, error, bent), _gaps(agent, here, v, error, bent)
+    curved = _curved(agent, here, error)
+    losses, gaps = _losses(agent, here, error, curved), _gaps(agent, here, v, error, curved)
     if beside is not None:
         losses, gaps = _both(losses, beside.value()), _both(gaps, beside.gaps(adjoint, length, 1.0))
     own = [*losses, agent.conjugate_at_zero, *gaps]
@@ -142,7 +142,7 @@ def by_samples(
     u, off, c = shared_result(sums, _slope, agent, sums, key=place)
     shrunk = sums[d + 3 : d + 5]
     if c < 1.0:
-        less = _gaps(agent, here, c * v, error, bent)
+        less = _gaps(agent, here, c * v, error, curved)
         less = less if beside is None else _both(less, beside.gaps(adjoint, length, c))
         shrunk = yield Sum(side_by_side(less, adjoint.ndim > 1))
     return shared_result(sums, _of_rows, agent, w, sums, both, (u, off, c), shrunk, target, radius, key=place)
@@ -278,9 +278,9 @@ def _by_features(agent: Agent, point: Point, target: float, radius: float | None
             both = np.array(_sides(agent, v))
             left = max(abs(sum(_imbalance(agent, one, both))) for one in (v, c * v))
             imbalance = _room(agent, float(w[-1])) * left
-        bent = _curved(agent, here, error)
-        whole, shrunk = (_gaps(agent, here, one, error, bent) for one in (v, c * v))
-        mine = np.array([*_losses(agent, here, error, bent), agent.conjugate_at_zero, *whole, *shrunk, imbalance])
+        curved = _curved(agent, here, error)
+        whole, shrunk = (_gaps(agent, here, one, error, curved) for one in (v, c * v))
+        mine = np.array([*_losses(agent, here, error, curved), agent.conjugate_at_zero, *whole, *shrunk, imbalance])
     parts = [
         penalty.value(coefficients),
         penalty.fenchel_young(coefficients, c * u),
@@ -334,25 +334,25 @@ def bound_of(agent: Agent, t: Totals, target: float, radius: float | None) -> Bo
     return Bound.of(primal, bounded[k], rounding, t.radii[k], t.room, primal_error)
 
 
-def _losses(agent: Agent, here: Here, error: Any, bent: Any) -> tuple[Any, Any]:
+def _losses(agent: Agent, here: Here, error: Any, curved: Any) -> tuple[Any, Any]:
     """Σ s ℓ of its own samples, and how far it may be off: the slopes times the errors of the scores, and `_curved`."""
     loss = agent.loss
     sizes = loss.sizes(here.scores, here.y) @ agent.weighted(np.ones(len(here.y))) if loss.steep else here.losses
     # Beside kinks nobody else needs the slopes, and none is longer than the loss is steep.
     slopes = here.slopes_norm if loss.smooth else loss.lipschitz * math.sqrt(agent.weight)
-    return here.losses, slopes * error + bent + _summed(agent, sizes)
+    return here.losses, slopes * error + curved + _summed(agent, sizes)
 
 
-def _gaps(agent: Agent, here: Here, v: FloatArray, error: Any, bent: Any) -> tuple[Any, Any]:
+def _gaps(agent: Agent, here: Here, v: FloatArray, error: Any, curved: Any) -> tuple[Any, Any]:
     """Σ s (ℓ + ℓ* − u v) of its own samples, and how far it may be off."""
     loss = agent.loss
     if v is here.slopes and math.isfinite(loss.smoothness):
         # Every term is 0 where v is the slope, up to the rounding of either.
-        return 0.0, bent
+        return 0.0, curved
     gaps = agent.summed(loss.fenchel_young_each(here.scores, v, here.y))
     # How fast the terms change when a score is off: |ℓ' − v|, or at kinks the most it can be.
     distance = weighted_norm(here.slopes - v, agent.data.weights) if loss.smooth else agent.domain_norm
-    return gaps, distance * error + bent + _summed(agent, gaps)
+    return gaps, distance * error + curved + _summed(agent, gaps)
 
 
 def _curved(agent: Agent, here: Here, error: Any) -> Any:

@@ -50,7 +50,10 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def of(
         table: Table, *, classification: bool = False, names: bool = True, independence: bool = False
     ) -> TableSummary:
-        """The summary of a table; without `names`, of its column names only the digest."""
+        """The summary of a table; without `names`, of its column names only the digest.
+
+        How independent its columns are is looked at only if that is asked for: it takes some microseconds.
+        """
         y = table.y
         return TableSummary(
             name=table.name,

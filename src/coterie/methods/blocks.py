@@ -217,9 +217,11 @@ class Sent(NamedTuple):
 
 def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
     """Where its columns begin among those of all without labels, and at the labels these columns."""
-    here, (n, _), dtype = agent.data.y is not None, agent.design.shape, agent.design.dtype
+    here, n = agent.data.y is not None, agent.data.n
     own = [float(agent.data.d), float(_rotates(agent))]
     told = yield Sum(np.append(agent.one_hot(0 if here else len(rotation)), own))
+    # A proof knows what rounding to double precision can do; columns as they are stored are not rounded at all.
+    dtype = np.dtype(float) if told[-1] or agent.problem.intercept else agent.design.dtype
     widths = told[:-2].astype(int)
     place, width = int(widths[: agent.index].sum()), int(widths.sum())
     at_once = pooled.fits(int(told[-2])) and not (has_threshold(agent) and told[-1])

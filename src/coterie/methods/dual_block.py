@@ -225,6 +225,13 @@ def _sweeps_for_newton(agent: Agent) -> float:
     return float((products + min(n, width) ** 3 / TUNING.many) / numbers)
 
 
+def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
+    """A⁻¹b for the positive definite matrix with that upper triangle; where rounding spoils it, for its diagonal."""
+    _, x, failed = scipy.linalg.lapack.dposv(A, b)
+    solution: FloatArray = b / A.diagonal() if failed else x
+    return solution
+
+
 def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float) -> FloatArray:
     """ℓ'(X̃z) at the least Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from that z."""
     design, loss, y, weights = agent.centred, agent.loss, agent.labels, agent.data.weights
@@ -242,14 +249,14 @@ def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolera
         if tall:
             H = second_moment(design, agent.weighted(bends))
             H[np.diag_indices_from(H)] += 1.0 / c
-            step = -scipy.linalg.solve(H, slope, lower=False, assume_a="pos", overwrite_a=True)
+            step = -_solved(H, slope)
         else:
             # (I/c + AᵀA)⁻¹ = c I − c² Aᵀ(I + c AAᵀ)⁻¹A for A = √(s∘ℓ'') X̃
             root = np.sqrt(bends)
             K = c * root[:, None] * _products(agent) * root
             K[np.diag_indices_from(K)] += 1.0
             weigh = root if weights is None else root * np.sqrt(weights)
-            inner = scipy.linalg.solve(K, weigh * design.forward(slope), assume_a="pos", overwrite_a=True)
+            inner = _solved(K, weigh * design.forward(slope))
             step = c * (c * design.adjoint(weigh * inner) - slope)
         # P falls by half of what its slope promises at least, or the step is halved. Far from rounding the whole fits.
         ahead, length, promised = design.forward(step).astype(float), 1.0, float(slope @ step)

@@ -65,7 +65,7 @@ MEASURED = "measured: a1a, w8a, diabetes, breast cancer and digits, all losses w
 class _Tuning(Tuning):
     first_mu: float = tuned(0.2, "The first μ, in units of P(0).", MEASURED)
     near: float = tuned(
-        0.5,
+        0.7,
         "The path is reached when a Newton step promises less than this share of μ.",
         "theorem: there Newton's method on a self-concordant function converges fast (Nesterov and Nemirovskii 1994)",
     )

@@ -384,7 +384,8 @@ def _another(
     than expected, because columns are correlated, so do all that know slopes only.
     """
 
-    def candidate(name: str, steps: Steps = steps) -> Candidate:
+    def candidate(name: str) -> Candidate:
+        # Another one gets its own steps once it is chosen.
         outlook = METHODS[name].outlook(problem, sizes)
         return Candidate(name, steps, *expected(problem, graph, sizes, outlook, liked[name][0]))
 
