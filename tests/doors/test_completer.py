@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from tests.papers.test_004_completion import alternating, made
 from typer.testing import CliRunner
 
 import coterie as co
@@ -67,6 +68,17 @@ def test_a_radius_is_found_without_a_word_about_it(fitted):
     searched = co.MatrixCompleter(agents=2).fit(FRAME, VALUES)
     assert error(searched) < 1.3 * error(fitted)
     assert list(searched.path_.strengths) == sorted(searched.path_.strengths)
+
+
+@pytest.mark.slow
+def test_the_radius_that_is_found_comes_near_to_alternating_least_squares():
+    truth, pairs, values = made((200, 120), 3, 0.2, 0.3, 0)
+    searched = co.MatrixCompleter(agents=2).fit(pairs, values)
+    ours = np.sqrt(np.mean((searched.predict(np.argwhere(np.ones(truth.shape))) - truth.ravel()) ** 2))
+    theirs = min(
+        np.sqrt(np.mean((alternating(pairs, values, truth.shape, 3, ridge, True) - truth) ** 2)) for ridge in (0.3, 1.0)
+    )
+    assert ours <= 1.1 * theirs
 
 
 def test_weights_of_zero_leave_entries_out():

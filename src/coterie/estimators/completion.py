@@ -22,8 +22,8 @@ from coterie.solve import solve
 QUICK = {"tol": 1e-3, "max_rounds": 60, "inner": 5, "space": 20}
 """Of the fits that only choose a radius: a share of the labels' variance that is below that of most noise."""
 DOUBLINGS = 12
-HALVINGS = 2
-"""How often the ratio of neighbouring radii is made smaller, from 2."""
+STEPS = 3
+"""Radii from the best of those that double to its neighbours."""
 
 
 @explained
@@ -142,29 +142,21 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
 
 
 def _searched(problem: Problem, table: Any, how: dict[str, Any]) -> Path:
-    """Radii that double while they help; then those between the best ones, closer and closer."""
-    found = path(problem, table, count=1, **how)
+    """Radii that double while they help; then closer ones around the best, each from the one before.
 
-    def more(*radii: float) -> None:
-        nonlocal found
-        for radius in radii:
-            new = path(problem, table, [radius], **how)
-            order = np.argsort([*found.strengths, radius]).tolist()
-            results = [*found.results, *new.results]
-            scores = np.hstack([np.asarray(one.scores) for one in (found, new)])
-            found = Path(
-                tuple(sorted((*found.strengths, radius))),
-                tuple(results[place] for place in order),
-                scores[:, order],
-                found.validation + new.validation,
-            )
-
-    while found.best >= len(found.strengths) - 1 and len(found.strengths) < DOUBLINGS:
-        more(2.0 * found.strengths[-1])
-    for halving in range(1, HALVINGS + 1):
-        ratio, best = 2.0 ** (0.5**halving), found.best_strength
-        more(best / ratio, best * ratio)
-    return found
+    What stages come to depends on where they begin: the model of a smaller radius is the better start.
+    """
+    radii, tried = [], [path(problem, table, count=1, **how)]
+    while True:
+        radii.append(tried[-1].strengths[0])
+        means = [float(np.mean(np.asarray(one.scores))) for one in tried]
+        best = int(np.argmin(means))
+        if best < len(tried) - 1 or len(tried) == DOUBLINGS:
+            break
+        tried.append(path(problem, table, [2.0 * radii[-1]], **how))
+    around = [radii[best] * 2.0 ** (step / STEPS) for step in range(-STEPS, STEPS + 1)]
+    found = path(problem, table, around, **how)
+    return replace(found, validation=sum((one.validation for one in tried), found.validation))
 
 
 def _titles(X: Any) -> tuple[str, ...] | None:
