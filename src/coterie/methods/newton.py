@@ -60,7 +60,7 @@ class _Tuning(Tuning):
         1e-3, "The first floor under ℓ'', in units of its largest value.", "measured: Huber with one row × 300"
     )
     single_from: int = tuned(100, "Columns from which on dense H are in single precision, while firm.", MNIST)
-    doubt: float = tuned(4.0, "By how much the gap that a step leaves may be less than how P fell tells.", above=1)
+    doubt: float = tuned(1.2, "By how much the gap that a step leaves may be less than how P fell tells.", above=1)
     sparse: int = tuned(200, "Columns from which on those in play count alone, beside l1.", "measured: a1a and w8a")
 
 
