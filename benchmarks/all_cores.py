@@ -56,7 +56,9 @@ def scikit(X: np.ndarray, y: np.ndarray, tol: float) -> np.ndarray:
 
 def coterie(X: np.ndarray, y: np.ndarray, tol: float, threads: int) -> np.ndarray:
     """The embedded engine, with eight agents and a certificate."""
-    result = co.solve(co.Problem("logistic", "l2", STRENGTH), (X, y), tol=tol, threads=threads, progress=False)
+    result = co.solve(
+        co.Problem("logistic", "l2", STRENGTH, intercept=False), (X, y), tol=tol, threads=threads, progress=False
+    )
     return result.model.coef_.astype(float)
 
 

@@ -105,7 +105,7 @@ def seconds_of_blocks(engine: Any, word: str, size: int, rounds: int = ROUNDS, b
     STAMPS.clear()
     X = np.random.default_rng(0).standard_normal((4 * AGENTS, 2))
     result = co.solve(
-        co.Problem("squared", "l2", 1.0),
+        co.Problem("squared", "l2", 1.0, intercept=False),
         (X, X.sum(axis=1)),
         agents=AGENTS,
         network="star" if word == "Sum" else "ring",
@@ -425,7 +425,7 @@ def many_agents() -> None:
             ) -> list[float]:
                 readings: dict[int, float] = {}
                 co.solve(
-                    co.Problem("squared", "l2", 0.1),
+                    co.Problem("squared", "l2", 0.1, intercept=False),
                     (X, X[:, 0]),
                     split="features",
                     agents=agents,

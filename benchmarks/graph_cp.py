@@ -59,7 +59,7 @@ class LeastSquares:
     def rounds_to(self, graph: Network, max_rounds: int, every: int, name: str, **options: object) -> list[float]:
         """Rounds until the relative error is 1e-3 and 1e-6; infinite if that takes more than `max_rounds`."""
         result = co.solve(
-            co.Problem("squared"), self.shards(graph), split="features", network=graph, method=name,
+            co.Problem("squared", intercept=False), self.shards(graph), split="features", network=graph, method=name,
             max_rounds=max_rounds, check_every=every, tol=1e-14, **options,
         )  # fmt: skip
         errors = (np.asarray(result.history.primal) - self.best) / (self.zero - self.best)
@@ -93,8 +93,8 @@ def print_ratios() -> None:
     rng = np.random.default_rng(3)
     X = rng.standard_normal((300, 64))
     y = X @ (rng.standard_normal(64) * (rng.random(64) < 0.4)) + rng.standard_normal(300)
-    problems = [co.Problem("squared", "l2", 0.05), co.Problem("squared", "l1", 0.05)]
-    problems += [co.Problem("logistic", "l2", 0.01), co.Problem("huber", "l1", 0.05)]
+    problems = [co.Problem("squared", "l2", 0.05, intercept=False), co.Problem("squared", "l1", 0.05, intercept=False)]
+    problems += [co.Problem("logistic", "l2", 0.01, intercept=False), co.Problem("huber", "l1", 0.05, intercept=False)]
     for graph in [path(2), *(make(m) for m in (4, 8, 16, 32) for make in (path, ring, star, lattice, complete))]:
         run = {"split": "features", "agents": graph.agents, "network": graph, "check_every": 1, "max_rounds": 3000}
         logarithms = []
@@ -120,7 +120,11 @@ class Cost(NamedTuple):
 def cost_of_a_round(X: FloatArray, y: FloatArray, graph: Network, repeat: int = 30) -> Cost:
     """What a round costs beside its products, measured in turns."""
     agents = make_agents(
-        split_table(read((X, y)), "features", graph.agents), co.Problem("squared"), "features", graph, 0
+        split_table(read((X, y)), "features", graph.agents),
+        co.Problem("squared", intercept=False),
+        "features",
+        graph,
+        0,
     )
     transport, steps = InProcess(graph, Bill(graph)), method("graph-cp")
     facts = transport.converse([introduce(agent) for agent in agents], "setup")

@@ -491,7 +491,7 @@ def growth(what: str) -> Iterator[Row]:
         for _ in range(4):
             for many, taken in spent.items():
                 began = time.process_time()
-                co.solve(co.Problem("squared", "l2", 0.1), (X, y), max_rounds=many, **run)
+                co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, y), max_rounds=many, **run)
                 taken.append(time.process_time() - began)
         milliseconds = 25 * (min(spent[41]) - min(spent[1]))
         yield {"table": "growth", "problem": what, "solver": f"× {factor}", "milliseconds": milliseconds,
@@ -530,7 +530,7 @@ def memory_of_rows() -> Iterator[Row]:
         parts = [(X[cut[0] : cut[-1] + 1], labels[cut]) for cut in cuts]
         size = sum((A.data.nbytes + A.indices.nbytes + A.indptr.nbytes if sp.issparse(A) else A.nbytes) + v.nbytes
                    for A, v in parts)  # fmt: skip
-        peer = Peer(label, "", frozenset(), _apart(co.Problem(loss, "l2", 1e-3), parts, method))
+        peer = Peer(label, "", frozenset(), _apart(co.Problem(loss, "l2", 1e-3, intercept=False), parts, method))
         yield {"table": "memory", "problem": f"rows apart: {label}", "solver": "Coterie",
                "data MB": size / 1e6, "added MB": _added(peer), "floats": np.nan}  # fmt: skip
         del parts
@@ -544,7 +544,12 @@ def memory_of_columns() -> Iterator[Row]:
         blocks = np.array_split(np.arange(64), agents)
         shards = [(np.asfortranarray(dense[:, block]), y) if k == 0 else np.asfortranarray(dense[:, block])
                   for k, block in enumerate(blocks)]  # fmt: skip
-        peer = Peer("", "", frozenset(), _apart(co.Problem("squared", "l2", 1e-2), shards, "graph-cp", "features"))
+        peer = Peer(
+            "",
+            "",
+            frozenset(),
+            _apart(co.Problem("squared", "l2", 1e-2, intercept=False), shards, "graph-cp", "features"),
+        )
         added = _added(peer)
         yield {"table": "memory", "problem": f"columns apart: {agents} agents, n = {n}", "solver": "Coterie",
                "data MB": n * 64 * 8 / 1e6, "added MB": added, "floats": added * 1e6 / 8 / n / agents}  # fmt: skip

@@ -38,7 +38,7 @@ TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 FILES = 8
 MARK = "<!-- on the cluster -->"
 TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-PROBLEM = co.Problem("logistic", "l2", STRENGTH)
+PROBLEM = co.Problem("logistic", "l2", STRENGTH, intercept=False)
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,21 @@ def experiment2() -> Iterator[Case]:
         ridge = datasets.experiment2(iid=iid).train
         n = ridge.n
         for name, strength in (("1e-2", 1e-2), ("1e-3", 1e-3), ("1/n", 1 / n))[0 if iid else 2 :]:
-            yield f"{kind} ridge λ = {name}", co.Problem("squared", "l2", strength), (ridge.X, ridge.y), 30
+            yield (
+                f"{kind} ridge λ = {name}",
+                co.Problem("squared", "l2", strength, intercept=False),
+                (ridge.X, ridge.y),
+                30,
+            )
         lasso = datasets.experiment2(iid=iid, sparse=True).train
         largest = np.abs(lasso.X.T @ lasso.y).max() / n
         for share in (0.1, 0.01)[0 if iid else 1 :]:
-            yield f"{kind} lasso {share} λmax", co.Problem("squared", "l1", share * largest), (lasso.X, lasso.y), 30
+            yield (
+                f"{kind} lasso {share} λmax",
+                co.Problem("squared", "l1", share * largest, intercept=False),
+                (lasso.X, lasso.y),
+                30,
+            )
 
 
 def machines() -> Iterator[Case]:
@@ -58,7 +68,12 @@ def machines() -> Iterator[Case]:
     for name, make, agents in (("a1a", datasets.a1a, 10), ("w8a", datasets.w8a, 60), ("text", datasets.text_like, 100)):
         for penalty in ("l2", "l1"):
             table = make().train
-            yield f"SVM {name}, {penalty}", co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents
+            yield (
+                f"SVM {name}, {penalty}",
+                co.Problem("hinge", penalty, 1 / table.n, intercept=False),
+                (table.X, table.y),
+                agents,
+            )
 
 
 def fresh() -> Iterator[Case]:
@@ -74,7 +89,7 @@ def fresh() -> Iterator[Case]:
         X = rng.standard_normal((n, d)) * np.logspace(0, -1, d)
         scores = X @ (rng.standard_normal(d) * (rng.random(d) < 0.3)) + 0.3 * rng.standard_normal(n)
         y = scores if loss in ("absolute", "squared") else np.where(scores > 0, 1.0, -1.0)
-        yield f"fresh {loss}, {penalty}", co.Problem(loss, penalty, 1 / n), (X, y), agents
+        yield f"fresh {loss}, {penalty}", co.Problem(loss, penalty, 1 / n, intercept=False), (X, y), agents
 
 
 def rounds_to(result: co.Result, best: float, tol: float = 1e-6) -> tuple[float, float]:
@@ -168,7 +183,9 @@ def seconds(only: str, alone: bool) -> None:
             continue
         data = make().train
         for loss in ("hinge", "logistic"):
-            case = problems.Case(name, co.Problem(loss, "l2", 1 / data.n), data.X, data.y.astype(float))
+            case = problems.Case(
+                name, co.Problem(loss, "l2", 1 / data.n, intercept=False), data.X, data.y.astype(float)
+            )
             best = optimum(case)
             print(f"{name}, {loss}: P* = {best:.9f}", flush=True)
             baseline = show("scikit-learn liblinear", near_enough(liblinear(case), case, best), None)

@@ -41,15 +41,15 @@ def _dense(kind: str) -> tuple[co.Problem, Any, np.ndarray]:
     table = datasets.experiment2(sparse=kind != "ridge").train
     X, y, n = table.X, table.y, table.n
     if kind == "ridge":
-        return co.Problem("squared", "l2", 1 / n), X, y
+        return co.Problem("squared", "l2", 1 / n, intercept=False), X, y
     if kind == "lasso":
-        return co.Problem("squared", "l1", 0.01 * float(np.abs(X.T @ y).max()) / n), X, y
+        return co.Problem("squared", "l1", 0.01 * float(np.abs(X.T @ y).max()) / n, intercept=False), X, y
     rng = np.random.default_rng(0)
     wild = np.where(rng.random(n) < 0.1, 10 * rng.standard_normal(n), 0.0)
     noisy = (y / float(np.std(y)) + wild).astype(float)
     if kind == "huber":
-        return co.Problem("huber", "l2", 1e-3, threshold=1.0), X, noisy
-    return co.Problem("quantile", "l1", 1e-3, level=0.7), X[:1500, :60], noisy[:1500]
+        return co.Problem("huber", "l2", 1e-3, threshold=1.0, intercept=False), X, noisy
+    return co.Problem("quantile", "l1", 1e-3, level=0.7, intercept=False), X[:1500, :60], noisy[:1500]
 
 
 @cache
@@ -65,7 +65,7 @@ def _table(name: str) -> Table:
 
 def _classes(name: str, loss: str, penalty: str, strength: float) -> tuple[co.Problem, Any, np.ndarray]:
     table = _table(name)
-    return co.Problem(loss, penalty, strength / table.n), table.X, table.y
+    return co.Problem(loss, penalty, strength / table.n, intercept=False), table.X, table.y
 
 
 SIZES = {"a1a": "1605 × 119", "w8a": "49749 × 300", "text": "72309 × 20958", "mnist": "12000 × 784"}
@@ -110,7 +110,7 @@ def wide(rows: int = 100_000, columns: int = 100_000, ones: int = 30, seed: int 
 
 def _wide(penalty: str) -> tuple[co.Problem, Any, np.ndarray]:
     table = wide()
-    return co.Problem("logistic", penalty, 3e-5), table.X, table.y
+    return co.Problem("logistic", penalty, 3e-5, intercept=False), table.X, table.y
 
 
 WIDE = {f"logistic {penalty}, 100000 × 100000, 30 ones a row": partial(_wide, penalty) for penalty in ("l1", "l2")}
@@ -135,14 +135,22 @@ def correlated(kind: str, rows: int = 3000, parties: int = 16) -> tuple[Any, np.
 
 def _correlated(kind: str, loss: str) -> tuple[co.Problem, Any, np.ndarray]:
     X, scores = correlated(kind)
-    return co.Problem(loss, "l2", 1e-3), X, scores if loss == "squared" else np.where(scores > 0, 1.0, -1.0)
+    return (
+        co.Problem(loss, "l2", 1e-3, intercept=False),
+        X,
+        scores if loss == "squared" else np.where(scores > 0, 1.0, -1.0),
+    )
 
 
 def _many_rows(loss: str, penalty: str) -> tuple[co.Problem, Any, np.ndarray]:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((100_000, 20))
     scores = X @ rng.standard_normal(20) + rng.logistic(size=len(X))
-    return co.Problem(loss, penalty, 1e-3), X, scores if loss == "absolute" else np.where(scores > 0, 1.0, -1.0)
+    return (
+        co.Problem(loss, penalty, 1e-3, intercept=False),
+        X,
+        scores if loss == "absolute" else np.where(scores > 0, 1.0, -1.0),
+    )
 
 
 COLUMNS = {

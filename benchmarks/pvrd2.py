@@ -121,7 +121,9 @@ def largest_curvature(problem: Problem, X: np.ndarray) -> float:
 
 def iterations_per_second(pipeline: int, rows: int | None = None, repeat: int = 3) -> float:
     """Single-sample iterations a second of all eight agents together, on one core: the best of a few rounds."""
-    run = Run(Problem("logistic", "l2", 1e-2), zeros_and_ones(rows), ring(AGENTS), STRIPS, pipeline=pipeline)
+    run = Run(
+        Problem("logistic", "l2", 1e-2, intercept=False), zeros_and_ones(rows), ring(AGENTS), STRIPS, pipeline=pipeline
+    )
     run.round()  # compiles, or loads what was compiled
     seconds = []
     for _ in range(repeat):
@@ -138,7 +140,7 @@ def picture(path: str | Path, epochs: int = 12, rows: int | None = None) -> Path
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    problem, (X, y) = Problem("logistic", "l2", 1e-2), zeros_and_ones(rows)
+    problem, (X, y) = Problem("logistic", "l2", 1e-2, intercept=False), zeros_and_ones(rows)
     best = minimiser(problem, X, y)
     run = Run(problem, (X, y), ring(AGENTS), STRIPS)
     seen = {0: run.w}
@@ -200,11 +202,11 @@ def main() -> None:
     for length in (1, 5, 8, 12):
         print(f"J = {length}: {iterations_per_second(length):,.0f} iterations a second (limit 20,000)")
     print(f"\nepochs to {ACCURACY:g} on a ring of {AGENTS}: correlated columns, 1000 × 40, squared loss, l2 0.01")
-    table(Problem("squared", "l2", 1e-2), correlated(), AGENTS, limit=400)
+    table(Problem("squared", "l2", 1e-2, intercept=False), correlated(), AGENTS, limit=400)
     print(f"\nepochs to {ACCURACY:g} on a ring of {AGENTS}: 2000 zeros and ones of MNIST, logistic loss, l2 0.01")
-    table(Problem("logistic", "l2", 1e-2), zeros_and_ones(2000), STRIPS, limit=150)
+    table(Problem("logistic", "l2", 1e-2, intercept=False), zeros_and_ones(2000), STRIPS, limit=150)
     if chosen.long:
-        problem, data = Problem("logistic", "l2", 1e-2), zeros_and_ones()
+        problem, data = Problem("logistic", "l2", 1e-2, intercept=False), zeros_and_ones()
         best = minimiser(problem, *data)
         step = 0.5 / largest_curvature(problem, data[0])
         plain, filtered = {"chebyshev": False, "step": step}, {"chebyshev": True, "step": step}

@@ -28,11 +28,21 @@ def cases() -> Iterator[Case]:
     ridge = datasets.experiment2().train
     largest = np.abs(lasso.X.T @ lasso.y).max() / lasso.n
     both, rare = ["gram", "proximal-1"], wide()
-    yield "ridge λ = 1/n, 3000 × 500", co.Problem("squared", "l2", 1 / ridge.n), (ridge.X, ridge.y), both
-    yield "lasso 0.01 λmax, 3000 × 500", co.Problem("squared", "l1", 0.01 * largest), (lasso.X, lasso.y), both
+    yield (
+        "ridge λ = 1/n, 3000 × 500",
+        co.Problem("squared", "l2", 1 / ridge.n, intercept=False),
+        (ridge.X, ridge.y),
+        both,
+    )
+    yield (
+        "lasso 0.01 λmax, 3000 × 500",
+        co.Problem("squared", "l1", 0.01 * largest, intercept=False),
+        (lasso.X, lasso.y),
+        both,
+    )
     for penalty in ("l2", "l1"):
         title = f"logistic {penalty} 3e-5, 30 ones a row, {rare.n} × {rare.d}"
-        yield title, co.Problem("logistic", penalty, 3e-5), (rare.X, rare.y), ["newton", "proximal-1"]
+        yield title, co.Problem("logistic", penalty, 3e-5, intercept=False), (rare.X, rare.y), ["newton", "proximal-1"]
     if not os.environ.get("COTERIE_DATA"):
         print("set COTERIE_DATA for the rest")
         return
@@ -40,15 +50,23 @@ def cases() -> Iterator[Case]:
         data = make().train
         for penalty, strength in (("l2", 1 / data.n), ("l1", 10 / data.n)):
             title = f"logistic {penalty}, {name}, {data.n} × {data.d}"
-            yield title, co.Problem("logistic", penalty, strength), (data.X, data.y), ["newton", "proximal-1"]
+            yield (
+                title,
+                co.Problem("logistic", penalty, strength, intercept=False),
+                (data.X, data.y),
+                ["newton", "proximal-1"],
+            )
     for name, make in (("a1a", datasets.a1a), ("w8a", datasets.w8a)):
         data = make().train
         for penalty in ("l2", "l1"):
-            title, problem = f"hinge {penalty}, {name}, {data.n} × {data.d}", co.Problem("hinge", penalty, 1 / data.n)
+            title, problem = (
+                f"hinge {penalty}, {name}, {data.n} × {data.d}",
+                co.Problem("hinge", penalty, 1 / data.n, intercept=False),
+            )
             yield title, problem, (data.X, data.y), ["interior-point", "proximal-1"]
         title, problem = (
             f"hinge box ±0.3, {name}, {data.n} × {data.d}",
-            co.Problem("hinge", "box", lower=-0.3, upper=0.3),
+            co.Problem("hinge", "box", lower=-0.3, upper=0.3, intercept=False),
         )
         yield title, problem, (data.X, data.y), ["interior-point", "proximal-1"]
 

@@ -24,7 +24,7 @@ def main() -> None:
     X, y = scale(X), scale(y)
     marriages = nx.florentine_families_graph()
     families = marriages.number_of_nodes()
-    problem = co.Problem(loss="huber", penalty="l1", strength=1e-2)
+    problem = co.Problem(loss="huber", penalty="l1", strength=1e-2, intercept=False)
 
     networks = {
         "server": co.networks.star(families, server=True),

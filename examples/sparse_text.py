@@ -33,7 +33,9 @@ def main() -> None:
     share = train.X.nnz / (train.n * train.d)
     print(f"{train.n} documents, {train.d} words, {share:.1%} of the cells filled.")
 
-    result = co.solve(co.Problem(loss="hinge", penalty="l2", strength=1e-3), train, agents=10, tol=1e-3)
+    result = co.solve(
+        co.Problem(loss="hinge", penalty="l2", strength=1e-3, intercept=False), train, agents=10, tol=1e-3
+    )
     print(f"{result.status}: {result.status.advice}")
     print("round   sent (MB)   at most this far from the best objective")
     for row in result.history[:: max(1, len(result.history) // 8)]:

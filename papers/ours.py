@@ -136,9 +136,9 @@ def problems(agents: int) -> dict[str, tuple[Problem, Any, dict[str, Any]]]:
     X, y = load_diabetes(return_X_y=True)
     ring = {"split": "features", "agents": agents, "network": "ring"}
     return {
-        "vertical logistic": (Problem("logistic", "l2", 0.01), patients, ring),
-        SVM: (Problem("hinge", "l2", 0.01), patients, {"split": "samples", "agents": agents}),
-        "vertical lasso": (Problem("squared", "l1", 0.02), (scale(X), scale(y)), ring),
+        "vertical logistic": (Problem("logistic", "l2", 0.01, intercept=False), patients, ring),
+        SVM: (Problem("hinge", "l2", 0.01, intercept=False), patients, {"split": "samples", "agents": agents}),
+        "vertical lasso": (Problem("squared", "l1", 0.02, intercept=False), (scale(X), scale(y)), ring),
     }
 
 

@@ -76,7 +76,7 @@ class LeastSquares:
 
     def _run(self, graph: Network, rounds: int, every: int, **options: Any) -> Result:
         return solve(
-            Problem("squared"), self.shards(graph), split="features", network=graph, method="graph-cp",
+            Problem("squared", intercept=False), self.shards(graph), split="features", network=graph, method="graph-cp",
             max_rounds=rounds, check_every=every, tol=1e-14, progress=False, **options,
         )  # fmt: skip
 

@@ -44,7 +44,7 @@ class Bounds(Study):
         curves = []
         for loss in LOSSES:
             y = np.where(numeric > 0, 1.0, -1.0) if loss == "logistic" else numeric
-            problem = Problem(loss, "l2", 0.1)
+            problem = Problem(loss, "l2", 0.1, intercept=False)
             exact = solve(problem, (X, y), agents=2, method="proximal-1", tol=1e-8, max_rounds=20_000, progress=False)
             best, R = exact.certificate.dual, float(np.linalg.norm(exact.model.coef_))
             for graph in (complete(m), ring(m), star(m)):

@@ -39,7 +39,11 @@ class Figure2(Study):
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
         table, remark = classification_data("a1a", settings["rows"], settings["seed"])
-        problem, data, K = Problem("hinge", "l2", 1.0 / table.n), (table.X, table.y), settings["agents"]
+        problem, data, K = (
+            Problem("hinge", "l2", 1.0 / table.n, intercept=False),
+            (table.X, table.y),
+            settings["agents"],
+        )
         rounds, every = settings["rounds"], settings["every"]
         shards = np.array_split(np.arange(table.n), K)
         tau = max(float(np.linalg.norm(_dense(table.X[rows]), 2)) ** 2 for rows in shards)

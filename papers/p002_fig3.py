@@ -88,7 +88,7 @@ def panel(settings: Mapping[str, Any], penalty: str, iid: bool) -> list[Curve]:
     strength = 1.0 / made.n
     if penalty == "lasso":
         strength = 0.01 * float(np.abs(made.X.T @ made.y).max()) / made.n
-    problem = Problem("squared", "l2" if penalty == "ridge" else "l1", strength)
+    problem = Problem("squared", "l2" if penalty == "ridge" else "l1", strength, intercept=False)
     name, grid = f"{penalty}, {'IID' if iid else 'non-IID'}", np.logspace(*settings["grid"]).tolist()
     data, agents = (made.X, made.y), settings["agents"]
     return compared(problem, data, name, agents, settings["rounds"], grid, settings["every"])

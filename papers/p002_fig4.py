@@ -41,7 +41,7 @@ class Figure4(Study):
             for name, (rows, agents, powers) in settings["sets"].items():
                 grid = np.logspace(*powers).tolist()
                 table, remark = classification_data(name, rows, settings["seed"])
-                problem = Problem("hinge", penalty, 1.0 / table.n)
+                problem = Problem("hinge", penalty, 1.0 / table.n, intercept=False)
                 data = (table.X, table.y)
                 panel = f"{name}, {penalty}"
                 curves += compared(problem, data, panel, agents, settings["rounds"], grid, settings["every"])

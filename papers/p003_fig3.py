@@ -55,7 +55,7 @@ class Figure3(Study):
 
     def run(self, settings: Mapping[str, Any]) -> Numbers:
         X, y, remark = _digits(settings["digits"])
-        problem = Problem("logistic", "l2", settings["strength"])
+        problem = Problem("logistic", "l2", settings["strength"], intercept=False)
         exact = solve(problem, (X, y), agents=1, method="newton", tol=1e-13, progress=False)
         # L_max, the largest curvature of one sample
         steepest = problem.loss.smoothness * float(np.max(np.sum(X**2, axis=1))) + settings["strength"]

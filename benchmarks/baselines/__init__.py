@@ -44,7 +44,11 @@ def run(
     tables = split(Table(case.X, case.y), baseline.split, network.agents)
     if baseline.split == "features":  # CoLA lets everybody know the labels
         tables = [Table(t.X, case.y, cols=t.cols, name=t.name) for t in tables]
-    problem = case.problem if baseline.split == "samples" else co.Problem(case.problem.loss, case.problem.penalty)
+    problem = (
+        case.problem
+        if baseline.split == "samples"
+        else co.Problem(case.problem.loss, case.problem.penalty, intercept=False)
+    )
     transport = InProcess(network, Bill(network))
     members = make_agents(tables, problem, baseline.split, network, 0)
     if baseline.split == "samples":

@@ -81,7 +81,7 @@ def describe(
             ]
         secure = wants_secure_sums(secure_sums, "samples", len(tables), runner.apart)
         network = star(len(tables), server=True)
-        members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
+        members = make_agents(tables, Problem("squared", intercept=False), "samples", network, 0, secure)
         talk = partial(_described, wish, per_party)
         outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
     found: Description = outcome.answers[0][0]

@@ -99,7 +99,7 @@ def _try_engine(name: str, quick: bool) -> Finding:
 
 def _tiny_fit(engine: str) -> str:
     X = np.random.default_rng(0).standard_normal((20, 3))
-    problem = Problem("squared", "l2", 0.1)
+    problem = Problem("squared", "l2", 0.1, intercept=False)
     return solve(problem, (X, X.sum(axis=1)), agents=2, engine=engine, tol=1e-4, progress=False).status
 
 

@@ -84,7 +84,7 @@ def evaluate(
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
         network = make_network("star" if split == "samples" else None, split, len(tables), 0)
         # The model says all there is to say of the problem.
-        members = make_agents(tables, Problem("squared"), "samples", network, 0, secure)
+        members = make_agents(tables, Problem("squared", intercept=False), "samples", network, 0, secure)
         talk: Any = partial(evaluated, model, per_party, minimum, ROOM)
         if split == "features":
             talk = partial(evaluated_by_columns, model, columns_of(tables))

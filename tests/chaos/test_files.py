@@ -30,7 +30,7 @@ def fitted(kind):
     X = np.random.default_rng(0).standard_normal((24, 3))
     y = np.sign(X @ [1.0, -1.0, 0.5] + 0.1)
     if kind == "linear":
-        return co.solve(co.Problem("logistic", "l2", 0.1), (X, y), agents=2, progress=False)
+        return co.solve(co.Problem("logistic", "l2", 0.1, intercept=False), (X, y), agents=2, progress=False)
     if kind == "low-rank":
         problem = co.Problem("squared", "traceball", radius=1.0)
         return co.solve(problem, (X, np.outer(y, [1.0, 2.0])), agents=2, progress=False, max_rounds=3)

@@ -17,8 +17,8 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((20, 3))
 Y = X.sum(axis=1)
 SIGNS = np.where(Y > 0, 1.0, -1.0)
-RIDGE = co.Problem("squared", "l2", 0.1)
-LOGISTIC = co.Problem("logistic", "l2", 0.1)
+RIDGE = co.Problem("squared", "l2", 0.1, intercept=False)
+LOGISTIC = co.Problem("logistic", "l2", 0.1, intercept=False)
 
 
 def spoiled(value, row=7, column=1):
@@ -84,7 +84,12 @@ BAD = {
     "labels that vanish": (RIDGE, parties(("shop", X, Y * 1e-170)), {}, ["shop", "the labels", "e-170", "Multiply"]),
     "labels that overflow": (RIDGE, parties(("shop", X, Y * 1e170)), {}, ["shop", "the labels", "e+170", "Divide"]),
     "tol as text": (RIDGE, (X, Y), {"tol": "1e-6"}, ["tol"]),
-    "box of another width": (co.Problem("squared", "box", lower=(0.0,) * 5, upper=1.0), (X, Y), {}, ["3 columns"]),
+    "box of another width": (
+        co.Problem("squared", "box", lower=(0.0,) * 5, upper=1.0, intercept=False),
+        (X, Y),
+        {},
+        ["3 columns"],
+    ),
     "a penalty for matrices": (co.Problem("squared", "traceball", radius=1.0), (X, Y), {}, ["traceball"]),
     "agents with a list": (RIDGE, [(X, Y), (X, Y)], {"agents": 3}, ["2 parties"]),
 }

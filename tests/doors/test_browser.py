@@ -30,10 +30,10 @@ y = X @ rng.normal(size=12) + 0.1 * rng.normal(size=80)
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    problem = co.Problem("squared", "l2", 0.1)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
     runs = {name: co.solve(problem, (X, y), agents=4, method=name, tol=1e-4) for name in ("proximal-2", "consensus")}
     ring = co.solve(problem, (X, y), agents=5, split="features", network="ring", tol=1e-4, max_rounds=2000)
-    path = co.path(co.Problem("squared", "l1", 1.0), (X, y), cv=3, agents=4, count=8)
+    path = co.path(co.Problem("squared", "l1", 1.0, intercept=False), (X, y), cv=3, agents=4, count=8)
     _, logistic, parties, check = co.demo.demo_problem()
     demo = co.solve(logistic, parties, tol=1e-9)
     classes = np.digitize(y, [-2, 2])

@@ -190,17 +190,19 @@ def test_one_class_only():
 
 
 def test_constant_scores_are_ties():
-    flat = co.LinearModel(np.zeros(4), 0.25, co.Problem("logistic", "l2", 1.0), np.array(["no", "yes"]))
+    flat = co.LinearModel(
+        np.zeros(4), 0.25, co.Problem("logistic", "l2", 1.0, intercept=False), np.array(["no", "yes"])
+    )
     found = co.evaluate(flat, parties("logistic"))
     assert found.scores["auc"] == 0.5
     assert found.auc_bound == 0.0
     assert found.roc["yes"].tolist() == [[0, 0], [1, 1]]
-    numbers = co.LinearModel(np.zeros(4), 2.0, co.Problem("squared", "l2", 1.0))
+    numbers = co.LinearModel(np.zeros(4), 2.0, co.Problem("squared", "l2", 1.0, intercept=False))
     assert sum(one.weight for one in co.evaluate(numbers, parties("squared")).calibration) == HALF
 
 
 def test_few_different_scores_are_exact():
-    stepped = co.LinearModel(np.array([1.0]), 0.0, co.Problem("logistic", "l2", 1.0), np.array([0, 1]))
+    stepped = co.LinearModel(np.array([1.0]), 0.0, co.Problem("logistic", "l2", 1.0, intercept=False), np.array([0, 1]))
     x = RNG.integers(0, 3, 200).astype(float)[:, None]
     y = RNG.integers(0, 2, 200)
     found = co.evaluate(stepped, (x, y), agents=3)
@@ -241,7 +243,9 @@ def test_labels_and_columns_that_the_model_does_not_know():
 
 def test_columns_are_found_by_name_and_sparse_rows_are_rows():
     frame = pd.DataFrame(X, columns=list("abcd"))
-    fitted = co.solve(co.Problem("squared", "l2", 0.1), (frame, LABELS["squared"]), progress=False).model
+    fitted = co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False), (frame, LABELS["squared"]), progress=False
+    ).model
     turned = co.evaluate(fitted, (frame[list("dcba")], LABELS["squared"]))
     assert turned.scores == pytest.approx(co.evaluate(fitted, (frame, LABELS["squared"])).scores)
     with pytest.raises(InvalidData, match="no column called 'd'"):
@@ -294,7 +298,7 @@ def test_columns_at_several_parties():
     whole = evaluated("logistic")
     assert found.scores == pytest.approx(whole.scores, abs=1e-9)
     named = co.read(pd.DataFrame(X, columns=list("abcd")).assign(y=LABELS["squared"]), target="y")
-    fitted = co.solve(co.Problem("squared", "l2", 0.1), named, progress=False).model
+    fitted = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), named, progress=False).model
     first, second = named.take_columns(np.array([3, 1])), named.take_columns(np.array([0, 2]))
     parts = [first, co.Table(second.X, columns=second.columns)]
     apart = co.evaluate(fitted, parts, split="features")

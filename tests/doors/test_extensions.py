@@ -104,7 +104,7 @@ def example():
 
 
 def solved() -> co.Result:
-    problem = co.Problem("scaled_squared", "square", STRENGTH, scale=SCALE)
+    problem = co.Problem("scaled_squared", "square", STRENGTH, scale=SCALE, intercept=False)
     how = {"method": "plain-gradient", "engine": "announced", "network": "wheel", "shorter": 1.5}
     return co.solve(problem, (X, Y), agents=5, tol=1e-10, **how)
 
@@ -125,7 +125,7 @@ def test_registered_things_are_fitted_saved_loaded_and_verified(example, tmp_pat
 
 
 def test_a_run_of_registered_things_resumes_from_its_checkpoint(example, tmp_path):
-    problem = co.Problem("scaled_squared", "square", STRENGTH, scale=SCALE)
+    problem = co.Problem("scaled_squared", "square", STRENGTH, scale=SCALE, intercept=False)
     how = {"agents": 3, "method": "plain-gradient", "tol": 1e-15}
     whole = co.solve(problem, (X, Y), max_rounds=12, **how)
     co.solve(problem, (X, Y), max_rounds=5, checkpoint=tmp_path, **how)
@@ -145,7 +145,9 @@ def test_estimators_and_listings_know_what_is_registered(example):
 
 def test_an_object_needs_no_registration_until_it_is_loaded(example, tmp_path):
     unregister(example.ScaledSquared)
-    result = co.solve(co.Problem(example.ScaledSquared(SCALE), example.Square(STRENGTH)), (X, Y), agents=2, tol=1e-10)
+    result = co.solve(
+        co.Problem(example.ScaledSquared(SCALE), example.Square(STRENGTH), intercept=False), (X, Y), agents=2, tol=1e-10
+    )
     np.testing.assert_allclose(result.model.coef_, OPTIMUM, atol=1e-4)
     fitted = co.LinearRegressor(loss=example.ScaledSquared(), penalty="l2").fit(X, Y + 50)
     assert fitted.coef_.shape == (D,)
@@ -179,16 +181,18 @@ def test_a_loss_needs_no_formula_for_its_best_constant():
 
 
 def test_methods_ask_for_abilities_not_for_names(example):
-    problem = co.Problem(OwnLogistic(), example.Square(STRENGTH))
+    problem = co.Problem(OwnLogistic(), example.Square(STRENGTH), intercept=False)
     y = np.where(Y > 0, 1.0, -1.0)
-    best = co.solve(co.Problem("logistic", "l2", 2 * STRENGTH), (X, y), agents=3, tol=1e-9)
+    best = co.solve(co.Problem("logistic", "l2", 2 * STRENGTH, intercept=False), (X, y), agents=3, tol=1e-9)
     for method in ("relay", "newton", "proximal-1"):
         result = co.solve(problem, (X, y), agents=3, method=method, tol=1e-9)
         np.testing.assert_allclose(result.model.coef_, best.model.coef_, atol=1e-3)
     np.testing.assert_array_equal(result.model.predict_proba(X).argmax(axis=1), result.model.predict(X) > 0)
     fitted = co.LinearClassifier(loss=OwnLogistic(), penalty="square", alpha=STRENGTH).fit(X, y)
     np.testing.assert_allclose(fitted.predict_proba(X).sum(axis=1), 1.0)
-    by_columns = co.solve(co.Problem("squared", "square", STRENGTH), (X, Y), agents=2, split="features", method="pvrd2")
+    by_columns = co.solve(
+        co.Problem("squared", "square", STRENGTH, intercept=False), (X, Y), agents=2, split="features", method="pvrd2"
+    )
     ridge = np.linalg.solve(X.T @ X / N + 2 * STRENGTH * np.eye(D), X.T @ Y / N)
     np.testing.assert_allclose(by_columns.model.coef_, ridge, atol=1e-2)
 
@@ -196,10 +200,10 @@ def test_methods_ask_for_abilities_not_for_names(example):
 @pytest.mark.parametrize(
     ("problem", "method", "words"),
     [
-        (co.Problem("huber", "l2", 0.1), "gram", r"squared loss \(quadratic\); 'huber'"),
-        (co.Problem("hinge", "l1", 0.1), "relay", r"l2 penalty \(quadratic\).*'l1'"),
-        (co.Problem("squared", "l1", 0.1), "diffusion", r"l2 penalty \(quadratic\).*'l1'"),
-        (co.Problem("absolute", "l2", 0.1), "diffusion", r"slope is compiled.*'absolute'"),
+        (co.Problem("huber", "l2", 0.1, intercept=False), "gram", r"squared loss \(quadratic\); 'huber'"),
+        (co.Problem("hinge", "l1", 0.1, intercept=False), "relay", r"l2 penalty \(quadratic\).*'l1'"),
+        (co.Problem("squared", "l1", 0.1, intercept=False), "diffusion", r"l2 penalty \(quadratic\).*'l1'"),
+        (co.Problem("absolute", "l2", 0.1, intercept=False), "diffusion", r"slope is compiled.*'absolute'"),
     ],
 )
 def test_an_error_names_the_ability_that_is_missing(problem, method, words):
@@ -239,7 +243,7 @@ def test_nothing_leaks(tmp_path):
 
 
 def test_a_name_that_is_none_is_a_corrupt_file(tmp_path):
-    result = co.solve(co.Problem("squared", "l2", 0.1), (X, Y), agents=2)
+    result = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, Y), agents=2)
     header = {**result.model.problem.settings(), "loss": {"name": 5}}
     with pytest.raises(UnknownName):
         co.Problem.from_settings(header)
@@ -476,7 +480,7 @@ def test_extensions_are_looked_for_once_and_not_before_they_are_needed(monkeypat
     monkeypatch.setattr(EXTENSIONS, "_begun", False)
     assert co.losses.LOSSES["squared"]
     assert "logistic" in co.losses.LOSSES
-    co.Problem("hinge", "l1", 0.1)
+    co.Problem("hinge", "l1", 0.1, intercept=False)
     assert asked == []
     list(co.losses.LOSSES), len(co.methods.METHODS), "nothing" in co.penalties.PENALTIES
     assert asked == [{"group": GROUP}]

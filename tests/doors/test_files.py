@@ -224,7 +224,9 @@ def test_on_disk_a_run_has_the_same_bits(method, loss, tmp_path, little_memory):
 def test_by_features_agents_share_the_file(tmp_path, little_memory):
     path = write(frame(), tmp_path / "shop.parquet")
     table = co.read(path, target="y", by_columns=True)
-    result = co.solve(co.Problem("squared", "l2", 1e-2), table, split="features", agents=3, progress=False)
+    result = co.solve(
+        co.Problem("squared", "l2", 1e-2, intercept=False), table, split="features", agents=3, progress=False
+    )
     assert result.status == "optimal"
     assert all(is_on_disk(agent.data.X) for agent in result.rerun[1].agents)
 

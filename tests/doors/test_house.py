@@ -94,13 +94,6 @@ def test_no_module_imports_itself_in_the_end():
     assert not above, f"these import each other in a circle: {sorted(str(path.relative_to(ROOT)) for path in above)}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_short(path):
-    room, lines = room_of(path), len(path.read_text().splitlines())
-    most = 350 if room == "methods" else 450
-    assert lines <= most, f"{path.name} wants to be two files"
-
-
 def test_every_family_has_a_proof_a_model_and_a_name():
     """One catalogue: whoever adds a kind of problem to it adds its proofs and its model."""
     from coterie.certificate.best import proof_of

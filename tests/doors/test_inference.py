@@ -123,7 +123,7 @@ def test_clusters_at_one_party_and_at_several_are_the_same_clusters():
 
 
 def test_without_an_intercept_sparse_and_in_single_precision():
-    problem, y = co.Problem("poisson", "none"), LABELS["poisson"]
+    problem, y = co.Problem("poisson", "none", intercept=False), LABELS["poisson"]
     Z = np.where(np.abs(X - X.mean(0)) > 0.3 * X.std(0), (X - X.mean(0)) / X.std(0), 0.0)
     known = sm.GLM(y, Z, family=FAMILIES["poisson"]).fit(tol=1e-14, cov_type="HC0")
     for given, rtol in ((Z, 1e-6), (sp.csr_array(Z), 1e-6), (Z.astype(np.float32), 1e-4)):
@@ -147,13 +147,15 @@ def test_processes_find_the_same_bits(secure):
 def test_problems_without_a_likelihood_are_refused():
     y = LABELS["squared"]
     for problem, reason in (
-        (co.Problem("squared", "l2", 0.1), "the l2 penalty biases the coefficients"),
-        (co.Problem("huber", "none"), "the huber loss is no likelihood"),
+        (co.Problem("squared", "l2", 0.1, intercept=False), "the l2 penalty biases the coefficients"),
+        (co.Problem("huber", "none", intercept=False), "the huber loss is no likelihood"),
     ):
         with pytest.raises(InvalidProblem, match=reason):
             co.solve(problem, (X, y), max_rounds=3).inference()
     with pytest.raises(InvalidProblem, match="split by features"):
-        co.solve(co.Problem("squared", "none"), (X, y), split="features", agents=2, max_rounds=3).inference()
+        co.solve(
+            co.Problem("squared", "none", intercept=False), (X, y), split="features", agents=2, max_rounds=3
+        ).inference()
 
 
 def test_settings_that_make_no_sense_are_refused(fits):

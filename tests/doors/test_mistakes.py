@@ -19,7 +19,7 @@ X = RNG.standard_normal((40, 3))
 Y = X.sum(axis=1) + 1.0
 SIGNS = np.where(Y > 1, 1, -1)
 FRAME = pd.DataFrame(X, columns=["age", "height", "weight"]).assign(price=Y, town=["York", "Bath"] * 20)
-RIDGE, LOGISTIC = co.Problem("squared", "l2", 0.1), co.Problem("logistic", "l2", 0.1)
+RIDGE, LOGISTIC = co.Problem("squared", "l2", 0.1, intercept=False), co.Problem("logistic", "l2", 0.1, intercept=False)
 HOLES = np.where(X > 2.0, np.nan, X)
 
 
@@ -95,7 +95,10 @@ IN_PYTHON = {
     "a method misspelt": (fit(method="proximal2"), "Did you mean 'proximal-2'"),
     "a method by another name": (fit(method="admm"), "Did you mean 'consensus'"),
     "a method of the other split": (fit(method="graph-cp"), "split by features", "For samples: cocoa"),
-    "a penalty that a method cannot": (fit(co.Problem("squared", "l1", 0.1), method="cocoa"), "Use proximal-1"),
+    "a penalty that a method cannot": (
+        fit(co.Problem("squared", "l1", 0.1, intercept=False), method="cocoa"),
+        "Use proximal-1",
+    ),
     "a parameter misspelt": (fit(method="proximal-2", roh=1.0), "Did you mean 'rho'"),
     "a setting misspelt": (fit(max_round=10), "Did you mean 'max_rounds'"),
     "scikit-learn's name of a setting": (fit(max_iter=10), "Did you mean 'max_rounds'"),

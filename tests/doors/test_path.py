@@ -26,7 +26,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((120, 15))
 TRUTH = np.where(np.arange(15) < 4, 2.0, 0.0)
 Y = X @ TRUTH + RNG.standard_normal(120)
-LASSO = co.Problem("squared", "l1", 1.0)
+LASSO = co.Problem("squared", "l1", 1.0, intercept=False)
 STRENGTHS = np.logspace(0, -3, 8)
 
 
@@ -44,7 +44,7 @@ def test_every_point_is_certified_and_is_scikit_learns():
 def test_warm_starts_save_rounds():
     run = {"agents": 4, "check_every": 1, "method": "proximal-1"}
     warm = co.path(LASSO, (X, Y), STRENGTHS, **run)
-    cold = [co.solve(co.Problem("squared", "l1", s), (X, Y), **run) for s in STRENGTHS]
+    cold = [co.solve(co.Problem("squared", "l1", s, intercept=False), (X, Y), **run) for s in STRENGTHS]
     assert sum(r.rounds for r in warm.results) < 0.9 * sum(r.rounds for r in cold)
 
 
@@ -93,7 +93,7 @@ def test_mistakes_name_the_fix():
     with pytest.raises(InvalidProblem, match="cv must be a whole number from 2"):
         co.path(LASSO, (X, Y), [1.0], cv=1)
     with pytest.raises(InvalidProblem, match="no strength"):
-        co.path(co.Problem("squared", "none"), (X, Y), [1.0])
+        co.path(co.Problem("squared", "none", intercept=False), (X, Y), [1.0])
     with pytest.raises(InvalidProblem, match="cv=5"):
         _ = co.path(LASSO, (X, Y), [1.0], agents=2).best
 
@@ -102,7 +102,7 @@ def test_mistakes_name_the_fix():
 @pytest.mark.parametrize("cv", [2, 3, 10])
 def test_no_fold_takes_the_last_row_of_a_class(split, cv):
     """Two rows of a class: each of them is kept back once, and the other one is there to learn from."""
-    logistic = co.Problem("logistic", "l2", 1.0)
+    logistic = co.Problem("logistic", "l2", 1.0, intercept=False)
     for seed in range(6):
         y = np.where(np.isin(np.arange(40), [seed, 39 - seed]), "rare", "usual")
         found = co.path(logistic, (X[:40], y), [1.0], cv=cv, seed=seed, agents=3, split=split, tol=1e-2)
@@ -113,16 +113,16 @@ def test_a_class_with_one_row_is_refused_before_the_path_starts(monkeypatch):
     monkeypatch.setattr(sys.modules["coterie.path"], "solve", lambda *_, **__: pytest.fail("the path has started"))
     y = np.where(np.arange(40) == 33, "rare", "usual")
     with pytest.raises(InvalidData, match=r"'rare' has 1 row, at party 'party 1'.*leave cv out"):
-        co.path(co.Problem("logistic", "l2", 1.0), [(X[:20], y[:20]), (X[20:40], y[20:])], [1.0], cv=3)
+        co.path(co.Problem("logistic", "l2", 1.0, intercept=False), [(X[:20], y[:20]), (X[20:40], y[20:])], [1.0], cv=3)
 
 
 def test_every_fold_has_rows_where_parties_have_one_or_none():
     parts = [(X[:1], Y[:1]), (X[:0], Y[:0]), (X[1:2], Y[1:2])]
-    assert np.isfinite(co.path(co.Problem("squared", "l2", 1.0), parts, [1.0], cv=2).scores).all()
+    assert np.isfinite(co.path(co.Problem("squared", "l2", 1.0, intercept=False), parts, [1.0], cv=2).scores).all()
 
 
 def test_cross_validation_is_on_the_bill():
-    problem, cv = co.Problem("squared", "l2", 1.0), 3
+    problem, cv = co.Problem("squared", "l2", 1.0, intercept=False), 3
     found = co.path(problem, (X, Y), [0.1], cv=cv, agents=4, method="gram")
     plain = co.path(problem, (X, Y), [0.1], agents=4, method="gram")
     assert plain.validation == Cost()
@@ -139,7 +139,9 @@ def test_parties_with_fewer_rows_than_folds_fill_every_fold():
     X = rng.standard_normal((18, 3))
     y = X @ [1.0, 2.0, 3.0]
     parts = [(X[i : i + 3], y[i : i + 3]) for i in range(0, 18, 3)]
-    assert co.path(co.Problem("squared", "l2", 1.0), parts, [1.0, 0.1, 0.01], cv=5).best_strength == 0.01
+    assert (
+        co.path(co.Problem("squared", "l2", 1.0, intercept=False), parts, [1.0, 0.1, 0.01], cv=5).best_strength == 0.01
+    )
 
 
 # -- the choice --------------------------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ def test_weights_count_as_rows():
     fold, times = folds_of_one_party(120, 3), s.astype(int)
     for k in range(3):
         twin = co.solve(
-            co.Problem("squared", "l1", 0.1),
+            co.Problem("squared", "l1", 0.1, intercept=False),
             (np.repeat(X[fold != k], times[fold != k], axis=0), np.repeat(Y[fold != k], times[fold != k])),
             agents=1,
             tol=1e-10,

@@ -202,7 +202,7 @@ def test_unknown_users():
         ({"data": "weights"}, "no sample weights"),
         ({"data": "short"}, "one label per row"),
         ({"data": "nobody"}, "no party has any rows"),
-        ({"problem": co.Problem("logistic", "l2", 0.1)}, "split by users"),
+        ({"problem": co.Problem("logistic", "l2", 0.1, intercept=False)}, "split by users"),
         ({"network": np.ones((3, 3)) - np.eye(3)}, "3 agents but the data has 6"),
         ({"method": "proximal-2"}, "split by samples"),
         ({"step": "sideways"}, "step of dada"),

@@ -22,10 +22,14 @@ SIGNS = np.where(NUMBERS > 0, 1.0, -1.0)
 @pytest.mark.parametrize(
     ("problem", "y", "settings"),
     [
-        (co.Problem("squared", "l2", 0.01), NUMBERS, {"method": "proximal-2"}),
-        (co.Problem("logistic", "l1", 0.01), SIGNS, {"method": "proximal-2", "agents": 5}),
-        (co.Problem("hinge", "l2", 0.1), SIGNS, {"method": "cocoa", "tol": 1e-4}),
-        (co.Problem("squared", "l2", 0.1), NUMBERS, {"split": "features", "agents": 4, "network": "ring", "tol": 1e-4}),
+        (co.Problem("squared", "l2", 0.01, intercept=False), NUMBERS, {"method": "proximal-2"}),
+        (co.Problem("logistic", "l1", 0.01, intercept=False), SIGNS, {"method": "proximal-2", "agents": 5}),
+        (co.Problem("hinge", "l2", 0.1, intercept=False), SIGNS, {"method": "cocoa", "tol": 1e-4}),
+        (
+            co.Problem("squared", "l2", 0.1, intercept=False),
+            NUMBERS,
+            {"split": "features", "agents": 4, "network": "ring", "tol": 1e-4},
+        ),
     ],
     ids=["squared", "lasso", "hinge", "features"],
 )
@@ -44,9 +48,17 @@ KINDS = np.array(["low", "middle", "high"])[TASKS.argmax(axis=1)]
 ENTRIES = np.column_stack([RNG.integers(0, 20, 900), RNG.integers(0, 15, 900)]).astype(float)
 TRACE = {"penalty": "traceball", "radius": 4.0}
 SMALL = {
-    "auto": (co.Problem("squared", "l2", 0.1), (X[:900], NUMBERS[:900]), {}),
-    "cocoa": (co.Problem("hinge", "l2", 0.1), (X[:900], SIGNS[:900]), {"method": "cocoa", "agents": 3}),
-    "ring": (co.Problem("squared", "l1", 0.1), (X[:900], NUMBERS[:900]), {"split": "features", "network": "ring"}),
+    "auto": (co.Problem("squared", "l2", 0.1, intercept=False), (X[:900], NUMBERS[:900]), {}),
+    "cocoa": (
+        co.Problem("hinge", "l2", 0.1, intercept=False),
+        (X[:900], SIGNS[:900]),
+        {"method": "cocoa", "agents": 3},
+    ),
+    "ring": (
+        co.Problem("squared", "l1", 0.1, intercept=False),
+        (X[:900], NUMBERS[:900]),
+        {"split": "features", "network": "ring"},
+    ),
     "low rank": (co.Problem("squared", **TRACE), (X[:900], TASKS), {}),
     "classes": (co.Problem("multinomial", **TRACE), (X[:900], KINDS), {"method": "dfw-trace"}),
     "completion": (co.Problem("completion", shape=(20, 15), **TRACE), (ENTRIES, TASKS[:, 0]), {}),
@@ -86,7 +98,7 @@ def test_low_rank_data_is_not_made_up(loss):
 
 
 def test_links_and_engines_cost_time():
-    problem, data = co.Problem("squared", "l2", 0.1), (2_000, 10)
+    problem, data = co.Problem("squared", "l2", 0.1, intercept=False), (2_000, 10)
     near, far = (co.plan(problem, data, method="proximal-2", link=(latency, 1e8)) for latency in (0.001, 0.1))
     assert near.rounds == far.rounds
     assert far.wire_seconds - near.wire_seconds == pytest.approx(far.turns * 0.099)
@@ -97,7 +109,10 @@ def test_links_and_engines_cost_time():
 
 
 def test_a_run_that_is_cut_short_is_continued_by_its_trend():
-    problem, settings = co.Problem("squared", "l1", 1e-2), {"method": "proximal-2", "acceleration": "none"}
+    problem, settings = (
+        co.Problem("squared", "l1", 1e-2, intercept=False),
+        {"method": "proximal-2", "acceleration": "none"},
+    )
     data = (X[:600] * np.logspace(0, 1, 12), NUMBERS[:600])
     happened = co.solve(problem, data, **settings)
     planned = co.plan(problem, data, max_rounds=happened.rounds // 2, **settings)
@@ -107,7 +122,7 @@ def test_a_run_that_is_cut_short_is_continued_by_its_trend():
 
 def test_links_that_cannot_be_are_refused():
     with pytest.raises(InvalidProblem, match="bits per second"):
-        co.plan(co.Problem(), (10, 2), link=(0.1, 0.0))
+        co.plan(co.Problem(intercept=False), (10, 2), link=(0.1, 0.0))
 
 
 def test_the_command(tmp_path):
@@ -139,7 +154,7 @@ def test_the_command(tmp_path):
 
 def test_a_billion_rows_are_planned_without_being_made():
     """Split by samples messages do not grow with the rows; split by features they do."""
-    problem = co.Problem("squared", "l2", 0.1)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
     small, large = (co.plan(problem, (rows, 8), agents=20, method="lbfgs-rows") for rows in (8000, 10**9))
     assert large.bits_per_party == small.bits_per_party
     assert "4,000 of 1,000,000,000 rows" in large.basis

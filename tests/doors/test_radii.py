@@ -66,7 +66,9 @@ def test_the_grid_begins_small_and_the_simplest_is_the_smallest():
 
 
 def test_the_ball_of_vectors_has_a_path_too():
-    path = co.path(co.Problem("squared", "l1ball", radius=1.0), (X, NUMBERS[:, 0]), cv=3, count=5, agents=2)
+    path = co.path(
+        co.Problem("squared", "l1ball", radius=1.0, intercept=False), (X, NUMBERS[:, 0]), cv=3, count=5, agents=2
+    )
     assert path.knob == "radius"
     assert np.abs(path.results[-1].model.coef_).sum() > np.abs(path.results[0].model.coef_).sum()
 

@@ -59,12 +59,12 @@ def with_history(result: Result, rows: list[tuple[float, ...]]) -> Result:
 
 @cache
 def single_row() -> Result:
-    return co.solve(co.Problem("squared", "l1", 0.1), (X, y), agents=3, max_rounds=0)
+    return co.solve(co.Problem("squared", "l1", 0.1, intercept=False), (X, y), agents=3, max_rounds=0)
 
 
 @cache
 def zero_gap() -> Result:
-    return co.solve(co.Problem("squared", "l1", 1.0), (X, 0 * y), agents=3)
+    return co.solve(co.Problem("squared", "l1", 1.0, intercept=False), (X, 0 * y), agents=3)
 
 
 @cache
@@ -88,22 +88,27 @@ def nothing_finite() -> Result:
 
 @cache
 def one_agent() -> Result:
-    return co.solve(co.Problem("squared", "l2", 0.1), (X, y), agents=1)
+    return co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, y), agents=1)
 
 
 @cache
 def alone() -> Result:
-    return co.solve(co.Problem("squared", "l2", 0.1), (X, y), agents=1, network="ring")
+    return co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, y), agents=1, network="ring")
 
 
 @cache
 def crowd() -> Result:
-    return co.solve(co.Problem("squared", "l2", 0.1), (np.tile(X, (3, 1)), np.tile(y, 3)), agents=200, max_rounds=20)
+    return co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False),
+        (np.tile(X, (3, 1)), np.tile(y, 3)),
+        agents=200,
+        max_rounds=20,
+    )
 
 
 @cache
 def no_coefficients() -> Result:
-    return co.solve(co.Problem("squared", "l1", 1e4), (X, y), agents=3)
+    return co.solve(co.Problem("squared", "l1", 1e4, intercept=False), (X, y), agents=3)
 
 
 @cache
@@ -116,7 +121,9 @@ def bounded() -> Result:
 def hostile() -> Result:
     names = [HOSTILE, "b" * 300, "c"]
     return co.solve(
-        co.Problem("squared", "l2", 0.1), parties(names, (HOSTILE, "$", "$$", "", "e" * 99, LIKE_A_TAG)), network="path"
+        co.Problem("squared", "l2", 0.1, intercept=False),
+        parties(names, (HOSTILE, "$", "$$", "", "e" * 99, LIKE_A_TAG)),
+        network="path",
     )
 
 
@@ -128,7 +135,9 @@ def two_classes() -> Result:
 
 @cache
 def plain_run() -> Result:
-    return co.solve(co.Problem("squared", "l1", 0.01), (X, y), agents=4, network="ring", method="proximal-2")
+    return co.solve(
+        co.Problem("squared", "l1", 0.01, intercept=False), (X, y), agents=4, network="ring", method="proximal-2"
+    )
 
 
 @cache
@@ -314,11 +323,11 @@ def test_the_page_is_the_same_every_time_whatever_matplotlib_is_set_to() -> None
 @pytest.mark.parametrize(
     ("problem", "options"),
     [
-        (co.Problem("huber", "elasticnet", 0.01, l1_ratio=0.3, threshold=1.5), {"network": "path"}),
-        (co.Problem("squared", "nonnegative"), {"max_rounds": 30, "method": "proximal-2", "rho": 2.0}),
+        (co.Problem("huber", "elasticnet", 0.01, l1_ratio=0.3, threshold=1.5, intercept=False), {"network": "path"}),
+        (co.Problem("squared", "nonnegative", intercept=False), {"max_rounds": 30, "method": "proximal-2", "rho": 2.0}),
         (co.Problem("squared", "box", lower=-1.0, upper=math.inf, intercept=True), {"max_rounds": 30, "max_bits": 1e9}),
-        (co.Problem("squared", "l2", 0.1), {"network": star(3), "seed": 5}),
-        (co.Problem("squared", "l2", 0.1), {"network": "erdos-renyi", "seed": 7}),
+        (co.Problem("squared", "l2", 0.1, intercept=False), {"network": star(3), "seed": 5}),
+        (co.Problem("squared", "l2", 0.1, intercept=False), {"network": "erdos-renyi", "seed": 7}),
     ],
 )
 def test_the_code_repeats_the_run(problem: co.Problem, options: dict[str, object]) -> None:
@@ -335,7 +344,7 @@ def test_the_code_repeats_the_run(problem: co.Problem, options: dict[str, object
 def test_the_code_names_what_it_cannot_write_out() -> None:
     graph = erdos_renyi(3, 0.9, seed=99)
     weighted = replace(graph, weights=2.0 * graph.weights)
-    problem = co.Problem("squared", "group", strength=0.1, groups=tuple(range(25)))
+    problem = co.Problem("squared", "group", strength=0.1, groups=tuple(range(25)), intercept=False)
     code = solve_call(co.solve(problem, (X, y), agents=3, network=weighted, max_rounds=5))
     assert "groups=groups,  # 25 values" in code
     assert "network=graph," in code
@@ -409,7 +418,7 @@ def test_the_axis_that_makes_the_curve_straight_is_chosen(falls, scale: str) -> 
 
 
 def test_bars_are_the_largest_coefficients() -> None:
-    result = co.solve(co.Problem("squared", "l2", 0.1), (X, y), agents=3)
+    result = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, y), agents=3)
     (ax,) = figures(result)["coefficients"].axes
     coef = result.model.coef_
     order = np.argsort(-np.abs(coef))[:20]
@@ -419,8 +428,10 @@ def test_bars_are_the_largest_coefficients() -> None:
 
 def test_parties_are_named_where_there_are_few() -> None:
     names = ["north", "east", "south"]
-    few = co.solve(co.Problem("squared", "l2", 0.1), parties(names), max_rounds=3)
-    many = co.solve(co.Problem("squared", "l2", 0.1), parties([f"clinic {k}" for k in range(30)]), max_rounds=3)
+    few = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), parties(names), max_rounds=3)
+    many = co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False), parties([f"clinic {k}" for k in range(30)]), max_rounds=3
+    )
     assert set(names) <= {label.get_text() for label in network(few).axes[0].texts}
     assert not any("clinic" in label.get_text() for label in network(many).axes[0].texts)
 
@@ -628,7 +639,7 @@ def test_an_unknown_model_is_described_by_what_it_has() -> None:
 
 @cache
 def rivals() -> dict[str, Result]:
-    problem = co.Problem("squared", "l2", 0.1)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
     limits = {"consensus": 3}
     return {
         name: co.solve(problem, (X, y), agents=3, method=name, max_rounds=limits.get(name, 10_000))
@@ -703,7 +714,7 @@ def test_links_have_units_and_messages_are_no_likeness() -> None:
 def test_preparation_and_more_sections_stand_before_the_settings() -> None:
     names = tuple(f"x{j}" for j in range(25))
     table, recipes = co.Table(X, y, columns=names), [f"{name}: standardise" for name in names]
-    made = co.solve(co.Problem("squared", "l2", 0.1), table, agents=2, prepare=recipes)
+    made = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), table, agents=2, prepare=recipes)
     scores = co.evaluate(made, table, agents=2)
     found = Reader(page(made, more=[lambda _: "<section><h2>One more</h2></section>"], evaluation=scores)).text
     assert found.index("Held-out rows") < found.index("One more") < found.index("Reproduce this run")

@@ -87,7 +87,7 @@ def wide(seed):
 
 
 def test_a_table_elsewhere_is_as_large_as_it_is_there():
-    prepare = partial(prepare_tables, problem=co.Problem("squared", "l2", 1e-2), split="samples")
+    prepare = partial(prepare_tables, problem=co.Problem("squared", "l2", 1e-2, intercept=False), split="samples")
     tables, _ = remote_tables([partial(wide, 0), partial(wide, 1)], Elsewhere(), prepare, "samples", False)
     there, here = (
         [TableSummary.of(one, independence=True) for one in them] for them in (tables, [one.fetch() for one in tables])

@@ -15,7 +15,7 @@ from coterie import sinks
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 5))
 y = X.sum(axis=1) + 0.1 * rng.normal(size=60)
-PROBLEM = co.Problem("squared", "l1", 0.01)
+PROBLEM = co.Problem("squared", "l1", 0.01, intercept=False)
 
 
 def test_a_callback_is_told_the_history():

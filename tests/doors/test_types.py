@@ -83,7 +83,9 @@ class Typed(co.Method[Place]):
 
 def test_a_method_names_its_state() -> None:
     assert Typed().states == (Place,)
-    result = co.solve(co.Problem("squared", "none"), (X, Y), agents=2, method=Typed(), max_rounds=200, tol=1e-4)
+    result = co.solve(
+        co.Problem("squared", "none", intercept=False), (X, Y), agents=2, method=Typed(), max_rounds=200, tol=1e-4
+    )
     assert result.status.success
     with pytest.raises(AttributeError):
         Typed().point(agent=None, state=4)  # type: ignore[arg-type]

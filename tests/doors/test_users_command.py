@@ -163,7 +163,7 @@ def test_refusals_name_the_fix(run, arguments, match):
     frame = pd.read_csv("test.csv")
     frame.assign(phone="stranger").to_csv("strangers.csv", index=False)
     frame.assign(likes="maybe").to_csv("maybe.csv", index=False)
-    co.solve(co.Problem("squared", "l2", 1.0), (np.eye(4), np.ones(4))).model.save("one.npz")
+    co.solve(co.Problem("squared", "l2", 1.0, intercept=False), (np.eye(4), np.ones(4))).model.save("one.npz")
     code, _, err = run(*arguments)
     assert code == 3
     assert match in " ".join(err.split())

@@ -27,9 +27,9 @@ NUMBERS = X @ RNG.standard_normal(10) + 0.3 * RNG.standard_normal(48)
 SIGNS = np.where(NUMBERS > 0, 1.0, -1.0)
 WEIGHTS = RNG.uniform(0.5, 2.0, 48)
 PAIRS = np.column_stack([NUMBERS, X @ RNG.standard_normal(10)])
-KINKED = co.Problem("hinge", "l2", 0.05)
+KINKED = co.Problem("hinge", "l2", 0.05, intercept=False)
 LOW_RANK = co.Problem("squared", "traceball", radius=3.0)
-LINEAR = co.Problem("squared", "l2", 0.05)
+LINEAR = co.Problem("squared", "l2", 0.05, intercept=False)
 SEVERAL = co.Problem("multinomial", "l2", 0.05, intercept=True)
 SURVIVAL = co.Problem("cox", "l1", 0.01)
 TIMES = co.survival_labels(np.ceil(4 * np.exp(NUMBERS / 4)), SIGNS > 0, strata=np.arange(48) % 2)
@@ -40,7 +40,7 @@ FEATURES = {**RUN, "split": "features", "network": "ring"}
 RAW = np.column_stack([X[:, :2].astype(object), np.array(list("abc") * 16, object)])
 RAW[::5, 1] = None
 
-FLAT = co.Problem("logistic", "l2", 1e-7)
+FLAT = co.Problem("logistic", "l2", 1e-7, intercept=False)
 CROSSED = (1e-3, 3e6)
 """A link on which L-BFGS is expected to be a little faster than Newton's method, whose messages are long."""
 
@@ -116,7 +116,7 @@ MORE = {
         {"agents": 3, "max_rounds": 10, "tol": 1e-13, "check_every": 10, "method": "dfw-subspace"},
     ),
     "until it is optimal": (
-        co.Problem("huber", "elasticnet", 0.05),
+        co.Problem("huber", "elasticnet", 0.05, intercept=False),
         (X, NUMBERS),
         {"agents": 4, "tol": 1e-7, "method": "proximal-1"},
     ),
@@ -207,7 +207,7 @@ LOADED: dict[str, Any] = {"max_rounds": 8, "tol": 1e-13}
 def loaded_fit(split: str, engine: Any) -> co.Result:
     """A fit to data that nobody hands over."""
     method = "proximal-2" if split == "samples" else "tree"
-    problem = co.Problem("logistic", "l2", 0.05)
+    problem = co.Problem("logistic", "l2", 0.05, intercept=False)
     return co.solve(problem, LOADERS[split], split=split, engine=engine, method=method, progress=False, **LOADED)
 
 
@@ -215,7 +215,7 @@ LONG = {"split": "features", "network": "path", "agents": 4, "method": "graph-cp
 LONG |= {"acceleration": "none", "progress": False}
 
 
-PROBLEM = co.Problem("absolute", "l1", 1e-4)
+PROBLEM = co.Problem("absolute", "l1", 1e-4, intercept=False)
 
 
 def long_fit(engine: Any, rounds: int = 400, **settings: Any) -> co.Result:

@@ -33,7 +33,7 @@ Y = np.sign(X @ RANDOM.standard_normal(COLUMNS) + RANDOM.standard_normal(PARTIES
 FLAGS = RANDOM.integers(0, 2, (PARTIES * ROWS, COLUMNS)).astype(float)
 STUDIES = {
     "newton": (co.Problem("logistic", "l2", 0.05, intercept=True), (X, Y)),
-    "gram": (co.Problem("squared", "l2", 0.05), (FLAGS, Y)),
+    "gram": (co.Problem("squared", "l2", 0.05, intercept=False), (FLAGS, Y)),
 }
 
 

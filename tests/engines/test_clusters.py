@@ -188,7 +188,9 @@ def test_the_command_of_an_engines_page_runs_as_it_is_written(command, tmp_path)
     found = co.Result.load(tmp_path / "coterie-fit")
     agents = re.search(r"--agents (\d+)", command)
     patients = co.read(tmp_path / "patients.csv", target="ill")
-    expected = co.solve(co.Problem("logistic", "l1", 0.01), patients, agents=int(agents[1]) if agents else None)
+    expected = co.solve(
+        co.Problem("logistic", "l1", 0.01, intercept=False), patients, agents=int(agents[1]) if agents else None
+    )
     np.testing.assert_allclose(found.model.coef_, expected.model.coef_, rtol=0, atol=1e-10)
     assert found.bill == expected.bill
 
@@ -378,7 +380,7 @@ def test_tensors_sparse_vectors_and_single_precision_come_through_ray(kind, on_r
     with engine.held():
         kinds = engine.ask([functools.partial(cluster_cases.kind_of, source) for source in sources])
     assert kinds == [(kind, "float32")] * 3
-    problem = co.Problem("logistic", "l2", 0.01)
+    problem = co.Problem("logistic", "l2", 0.01, intercept=False)
     found = co.solve(problem, data, engine=on_ray, agents=3, tol=1e-8)
     pooled = co.solve(problem, (X, y), agents=3, tol=1e-8)
     np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)
@@ -935,7 +937,7 @@ def test_sparse_vectors_stay_sparse_in_spark(on_spark):
 @pytest.mark.slow
 def test_sparse_vectors_and_single_precision_come_through_spark(on_spark):
     frame, X, y = sparse_frame()
-    problem = co.Problem("logistic", "l2", 0.01)
+    problem = co.Problem("logistic", "l2", 0.01, intercept=False)
     found = co.solve(problem, co.Rows(frame, target="y"), engine=on_spark, tol=1e-9)
     pooled = co.solve(problem, (X, y), agents=2, tol=1e-9)
     np.testing.assert_allclose(found.model.coef_, pooled.model.coef_, atol=1e-5)

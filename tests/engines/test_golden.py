@@ -29,14 +29,22 @@ RING = np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]], float)
 
 FEW = {"max_rounds": 3, "tol": 1e-12, "check_every": 1}
 RUNS = {
-    "samples": (co.Problem("squared", "l2", 0.1), (X, Y), {"agents": 3, "method": "proximal-1"}),
+    "samples": (co.Problem("squared", "l2", 0.1, intercept=False), (X, Y), {"agents": 3, "method": "proximal-1"}),
     "samples-intercept": (
         co.Problem("logistic", "l1", 0.01, intercept=True),
         (X, SIGNS),
         {"agents": 3, "method": "proximal-1"},
     ),
-    "samples-ring": (co.Problem("huber", "l2", 0.1), (X, Y), {"agents": 4, "network": "ring", "method": "consensus"}),
-    "features": (co.Problem("squared", "l1", 0.1), (X, Y), {"agents": 2, "split": "features", "method": "graph-cp"}),
+    "samples-ring": (
+        co.Problem("huber", "l2", 0.1, intercept=False),
+        (X, Y),
+        {"agents": 4, "network": "ring", "method": "consensus"},
+    ),
+    "features": (
+        co.Problem("squared", "l1", 0.1, intercept=False),
+        (X, Y),
+        {"agents": 2, "split": "features", "method": "graph-cp"},
+    ),
     "features-intercept": (
         co.Problem("logistic", "l2", 0.1, intercept=True),
         (X, SIGNS),

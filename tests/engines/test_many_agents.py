@@ -29,7 +29,7 @@ def peak_bytes(network, agents, rounds):
     settings |= {"method": "graph-cp", "acceleration": "none", "check_every": 10, "max_rounds": rounds, "tol": 1e-15}
     tracemalloc.start()
     try:
-        result = co.solve(co.Problem("squared", "l2", 0.1), (X, X[:, 0]), progress=False, **settings)
+        result = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, X[:, 0]), progress=False, **settings)
         assert result.rounds == rounds
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -135,7 +135,14 @@ def test_offsets_keep_agents_alone_and_labels_that_move_do_not(monkeypatch):
 
 def test_columns_by_the_hundred_are_multiplied_out_as_before(monkeypatch):
     met = crowds_met(monkeypatch)
-    same_alone(co.Problem("logistic", "l2", 1e-2), small(16, 20, 60), met, monkeypatch, agents=16, method="newton")
+    same_alone(
+        co.Problem("logistic", "l2", 1e-2, intercept=False),
+        small(16, 20, 60),
+        met,
+        monkeypatch,
+        agents=16,
+        method="newton",
+    )
     assert met == [16]
 
 
@@ -153,7 +160,7 @@ def test_a_crowd_goes_on_from_a_checkpoint(monkeypatch, tmp_path):
 
 def test_a_party_of_a_crowd_is_blamed_by_name(monkeypatch):
     """What a member says is its own, and an error names it."""
-    data, problem = small(20), co.Problem("logistic", "l2", 1e-2)
+    data, problem = small(20), co.Problem("logistic", "l2", 1e-2, intercept=False)
     at = Together.losses_at
     monkeypatch.setattr(Together, "losses_at", lambda self, u: np.where(np.arange(20) == 7, np.nan, at(self, u)))
     with pytest.raises(co.errors.NumericalError, match="agent 7 said Sum with 1 of"):
@@ -163,7 +170,7 @@ def test_a_party_of_a_crowd_is_blamed_by_name(monkeypatch):
 def test_who_is_not_alike_looks_alone():
     X, y = small(20)
     for data, agents in (((X, y), [9, 11] * 10), (co.Table(X, y, np.ones(200)), 20), ((X.astype(np.float32), y), 20)):
-        result = co.solve(co.Problem("logistic", "l2", 1e-2), data, agents=agents)
+        result = co.solve(co.Problem("logistic", "l2", 1e-2, intercept=False), data, agents=agents)
         assert result.status == "optimal"
         assert not any("cohort" in agent.scratch for agent in result.rerun[1].agents)
 
@@ -219,10 +226,18 @@ def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
     monkeypatch.setattr(newton, "round", lambda *a, taken=newton.round: seen.append(gc.isenabled()) or taken(*a))
     for agents, enabled in ((3, True), (4, False)):
         seen.clear()
-        co.solve(co.Problem("logistic", "l2", 1e-2), small(agents), agents=agents, method="newton", progress=False)
+        co.solve(
+            co.Problem("logistic", "l2", 1e-2, intercept=False),
+            small(agents),
+            agents=agents,
+            method="newton",
+            progress=False,
+        )
         assert {*seen} == {enabled}
         assert gc.isenabled()
     monkeypatch.setattr(newton, "round", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        co.solve(co.Problem("logistic", "l2", 1e-2), small(4), agents=4, method="newton", progress=False)
+        co.solve(
+            co.Problem("logistic", "l2", 1e-2, intercept=False), small(4), agents=4, method="newton", progress=False
+        )
     assert gc.isenabled()

@@ -85,7 +85,7 @@ def test_set_up_does_not_multiply_columns_by_numbers_that_others_know(tmp_path, 
     words = np.frombuffer(secret(*parties(tmp_path)[2]), np.uint32).tolist()
     assert fits(np.random.default_rng([*words, 3, 0]))
     settings = {"split": "features", "network": "path", "method": method, "tol": 1e-3, "progress": False}
-    problem = co.Problem(loss="squared", penalty="l2", strength=0.1)
+    problem = co.Problem(loss="squared", penalty="l2", strength=0.1, intercept=False)
     same = co.solve(problem, tables, engine=same_secrets(tmp_path), **settings)
     assert (np.concatenate([result.model.coef_ for result in results]) == same.model.coef_).all()
     assert same.history.gap.tolist() != co.solve(problem, tables, engine=Local(), **settings).history.gap.tolist()

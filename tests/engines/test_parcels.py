@@ -44,7 +44,9 @@ def test_a_parcel_of_another_run_is_not_opened():
 
 
 def test_data_arrives_as_it_was():
-    result = co.solve(co.Problem("squared", "l2", 0.1), (np.eye(6), np.arange(6.0)), agents=2, progress=False)
+    result = co.solve(
+        co.Problem("squared", "l2", 0.1, intercept=False), (np.eye(6), np.arange(6.0)), agents=2, progress=False
+    )
     things = [
         result.bill,
         result.certificate.participants,

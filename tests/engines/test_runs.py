@@ -32,7 +32,7 @@ from coterie.words import Ask
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((60, 6))
 Y = X @ RNG.standard_normal(6) + 0.3 * RNG.standard_normal(60)
-PROBLEM = co.Problem("absolute", "l1", 0.01)
+PROBLEM = co.Problem("absolute", "l1", 0.01, intercept=False)
 
 
 def fit(**settings):
@@ -61,7 +61,7 @@ STEPS = WALK[:, ::100].sum(axis=1) + RNG.standard_normal(300)
 
 
 def l1ball(method, **settings):
-    ball = co.Problem("squared", "l1ball", radius=5.0)
+    ball = co.Problem("squared", "l1ball", radius=5.0, intercept=False)
     return co.solve(ball, (WALK, STEPS), agents=3, method=method, tol=1e-12, **settings)
 
 
@@ -78,7 +78,7 @@ def test_a_round_that_would_take_minutes_ends_with_the_time(method):
 
 def test_coordinates_with_free_ones_end_with_the_time_too():
     began = time.monotonic()
-    lasso = co.Problem("squared", "l1", 1e-6)
+    lasso = co.Problem("squared", "l1", 1e-6, intercept=False)
     result = co.solve(lasso, (WALK, STEPS), agents=3, method="gram", tol=1e-12, max_seconds=0.5)
     assert time.monotonic() - began < 30
     assert result.status == "time_limit"
@@ -148,7 +148,7 @@ def test_the_budget_of_bits_is_kept():
 
 def test_a_wrong_step_diverges_with_a_status_and_the_best_model():
     run = {"agents": 4, "rho": 1.0, "eta": 1.0, "max_rounds": 5000, "acceleration": "none"}
-    result = co.solve(co.Problem("squared", "l2", 1e-3), (X, Y), **run)
+    result = co.solve(co.Problem("squared", "l2", 1e-3, intercept=False), (X, Y), **run)
     assert result.status in ("diverged", "numerical_error")
     assert np.isfinite(result.model.coef_).all()
     assert result.certificate.gap == result.history.gap[np.isfinite(result.history.gap)].min()
@@ -157,7 +157,7 @@ def test_a_wrong_step_diverges_with_a_status_and_the_best_model():
 def test_huge_scales_and_constant_columns_do_not_overflow():
     wide = X * np.logspace(-6, 6, 6)
     wide[:, 0] = 3.0
-    result = co.solve(co.Problem("squared", "l2", 1e-3), (wide, 1e6 * Y), agents=4, max_rounds=300)
+    result = co.solve(co.Problem("squared", "l2", 1e-3, intercept=False), (wide, 1e6 * Y), agents=4, max_rounds=300)
     assert result.status in ("optimal", "iteration_limit")
     assert np.isfinite(result.model.coef_).all()
 

@@ -62,7 +62,7 @@ def every_case():
             continue
         for loss in LOSSES:
             try:
-                entry().check(co.Problem(loss, "l2", 0.05), co.networks.star(3, server=True))
+                entry().check(co.Problem(loss, "l2", 0.05, intercept=False), co.networks.star(3, server=True))
             except co.CoterieError:
                 continue
             for parties, kind in ((3, "star"), (5, "tree"), (8, "star")):
@@ -72,7 +72,7 @@ def every_case():
 
 @pytest.mark.parametrize(("method", "loss", "parties", "kind"), [*FEW, *every_case()])
 def test_between_parties_are_the_bits_of_the_embedded_engine(method, loss, parties, kind):
-    problem = co.Problem(loss, "l2", 0.05)
+    problem = co.Problem(loss, "l2", 0.05, intercept=False)
     classes = bool(family_of(problem).classification(problem))
     tables = data("samples", classes, names=NAMES[:parties], n=12 * parties, d=5)
     if loss in ("poisson", "gamma"):
@@ -179,7 +179,7 @@ def masks(monkeypatch):
 def test_no_mask_is_used_for_two_messages(masks, tmp_path):
     """Over runs, a path of strengths, folds, and a run gone on with: a mask is drawn by its pair, once each."""
     tables = data("samples", names=NAMES[:3], n=30, d=3)
-    problem = co.Problem("squared", "l2", 0.1)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
     settings = {"engine": Threads(), "method": "gram", "progress": False}
     for _ in range(2):
         co.solve(problem, tables, **settings)
@@ -289,7 +289,7 @@ def test_what_cannot_be_said_is_refused_before_it_is_said(value, words):
 
 def test_relay_is_refused_and_auto_does_not_choose_it(monkeypatch):
     tables = data("samples", classification=True)
-    problem = co.Problem("hinge", "l2", 0.1)
+    problem = co.Problem("hinge", "l2", 0.1, intercept=False)
     with pytest.raises(InvalidProblem, match="one party speaks at a time"):
         co.solve(problem, tables, method="relay", secure_sums=True)
     monkeypatch.setattr(METHODS["relay"], "score", classmethod(lambda cls, *given: (1e9, "loudness")))

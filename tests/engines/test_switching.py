@@ -209,4 +209,4 @@ def test_a_parameter_or_an_acceleration_is_kept():
 
 
 def test_where_nothing_else_applies_nothing_follows():
-    assert prepared(co.Problem("multinomial", "l2", 1e-3), classes=np.arange(3)).auto is None
+    assert prepared(co.Problem("multinomial", "l2", 1e-3, intercept=False), classes=np.arange(3)).auto is None

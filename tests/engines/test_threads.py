@@ -85,7 +85,7 @@ def test_bits_do_not_depend_on_the_threads_of_linear_algebra(data):
     results = []
     for limit in (1, 2):
         with threadpool_limits(limit):
-            results.append(co.solve(co.Problem("squared", "l2", 1e-3), data, agents=AGENTS, threads=2))
+            results.append(co.solve(co.Problem("squared", "l2", 1e-3, intercept=False), data, agents=AGENTS, threads=2))
     np.testing.assert_array_equal(results[0].model.coef_, results[1].model.coef_)
 
 
@@ -110,11 +110,11 @@ def test_small_problems_start_no_pool(monkeypatch, data):
     started = watched(monkeypatch)
     X, y = data
     with threadpool_limits(2):
-        co.solve(co.Problem("logistic", "l2", 1e-3), (X[:500], y[:500]), threads=4)
+        co.solve(co.Problem("logistic", "l2", 1e-3, intercept=False), (X[:500], y[:500]), threads=4)
     assert not started
-    co.solve(co.Problem("logistic", "l2", 1e-3), (X, y), agents=AGENTS, threads=1)
+    co.solve(co.Problem("logistic", "l2", 1e-3, intercept=False), (X, y), agents=AGENTS, threads=1)
     assert not started
-    co.solve(co.Problem("logistic", "l2", 1e-3), (X, y), agents=AGENTS, threads=3)
+    co.solve(co.Problem("logistic", "l2", 1e-3, intercept=False), (X, y), agents=AGENTS, threads=3)
     assert started == [2]
     assert not helpers()
 
@@ -124,7 +124,9 @@ def test_one_agent_works_on_several_threads_too(dtype, monkeypatch):
     started, rng = watched(monkeypatch), np.random.default_rng(7)
     X = rng.standard_normal((3 * PIECE // 32 + 5, 32), dtype=dtype)
     y = np.where(X @ rng.standard_normal(32).astype(dtype) + rng.logistic(size=len(X)) > 0, 1.0, -1.0).astype(dtype)
-    one, two = (co.solve(co.Problem("logistic", "l2", 1e-3), [(X, y)], threads=count) for count in (1, 2))
+    one, two = (
+        co.solve(co.Problem("logistic", "l2", 1e-3, intercept=False), [(X, y)], threads=count) for count in (1, 2)
+    )
     assert started == [1]
     np.testing.assert_array_equal(one.model.coef_, two.model.coef_)
     assert one.certificate.gap == two.certificate.gap
@@ -155,19 +157,21 @@ def test_agents_are_at_work_at_the_same_time(data):
                 met.wait()
             return super().curvature(u, y)
 
-    co.solve(co.Problem(Meeting(), "l2", 1e-2), data, agents=2, threads=2, method="newton", max_rounds=1)
+    co.solve(
+        co.Problem(Meeting(), "l2", 1e-2, intercept=False), data, agents=2, threads=2, method="newton", max_rounds=1
+    )
     assert not met.broken
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, True, "2"])
 def test_bad_thread_counts_are_refused_by_name(count, data):
     with pytest.raises(InvalidProblem, match="threads must be a whole number from 1"):
-        co.solve(co.Problem(), (data[0][:20], data[1][:20]), threads=count)
+        co.solve(co.Problem(intercept=False), (data[0][:20], data[1][:20]), threads=count)
 
 
 def test_threads_are_for_the_engine_that_has_them(data):
     with pytest.raises(InvalidInput, match="engine 'peers' takes no threads"):
-        co.solve(co.Problem(), (data[0][:20], data[1][:20]), engine="peers", threads=2)
+        co.solve(co.Problem(intercept=False), (data[0][:20], data[1][:20]), engine="peers", threads=2)
 
 
 @pytest.mark.parametrize(("count", "said"), [("2", ""), ("0", "threads must be a whole number"), ("2.5", "--threads")])
@@ -250,4 +254,4 @@ def test_a_round_that_only_some_end_is_refused(data):
             return (yield from super().round(agent, state, t))
 
     with pytest.raises(ProtocolError, match="ended the round while"):
-        co.solve(co.Problem("squared", "l2", 1e-2), data, method=Mute(), agents=AGENTS, threads=2)
+        co.solve(co.Problem("squared", "l2", 1e-2, intercept=False), data, method=Mute(), agents=AGENTS, threads=2)

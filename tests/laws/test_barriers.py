@@ -135,6 +135,6 @@ def test_a_model_at_the_bounds_is_put_inside(penalty):
 
 
 def test_lonely_bounds_do_not_draw_a_model_to_infinity():
-    barrier = barrier_of(co.Problem("hinge", "nonnegative").penalty.pieces, 1, 1, 0.3, np.ones(1))
+    barrier = barrier_of(co.Problem("hinge", "nonnegative", intercept=False).penalty.pieces, 1, 1, 0.3, np.ones(1))
     values = [barrier.value(np.array([p]), 0.1) + 0.1 * barrier.tilt[0] * p for p in np.logspace(-3, 6, 400)]
     assert 1 < np.logspace(-3, 6, 400)[int(np.argmin(values))] < 1e4

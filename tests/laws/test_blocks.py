@@ -86,7 +86,7 @@ def test_what_a_rotation_leaves_alone_needs_no_rounds(name, penalty):
 
 
 def test_groups_are_rotated_among_themselves():
-    problem = co.Problem("squared", "group", 0.1, groups=GROUPS)
+    problem = co.Problem("squared", "group", 0.1, groups=GROUPS, intercept=False)
     tables = co.data.split(co.Table(X, NUMBERS), "features", [[0, 1], [2, 3, 4, 5], [6, 7, 8, 9]])
     one = make_agents(tables, problem, "features", path(3), 0)[1]
     R = blocks.rotation_of(one)
@@ -105,13 +105,15 @@ def test_one_owner_needs_no_rounds_beside_l1(monkeypatch):
 
 def test_too_many_columns_for_one_agent_take_rounds(monkeypatch):
     monkeypatch.setattr(blocks.pooled, "WIDEST", 5)
-    result = co.solve(co.Problem("logistic", "l2", 0.03), (X, SIGNS), **APART, network="ring", tol=1e-6)
+    result = co.solve(
+        co.Problem("logistic", "l2", 0.03, intercept=False), (X, SIGNS), **APART, network="ring", tol=1e-6
+    )
     assert result.status == "optimal"
     assert result.rounds > 1
     with pytest.raises(InvalidProblem, match="Use tree"):
-        co.solve(co.Problem("squared", "group", 0.1, groups=GROUPS), (X, NUMBERS), **APART)
+        co.solve(co.Problem("squared", "group", 0.1, groups=GROUPS, intercept=False), (X, NUMBERS), **APART)
     with pytest.raises(InvalidProblem, match="elasticnet and group"):
-        co.solve(co.Problem("squared", "nonnegative"), (X, NUMBERS), **APART)
+        co.solve(co.Problem("squared", "nonnegative", intercept=False), (X, NUMBERS), **APART)
 
 
 @pytest.mark.parametrize("labels_at", [0, 3])
@@ -119,7 +121,7 @@ def test_too_many_columns_for_one_agent_take_rounds(monkeypatch):
 def test_columns_arrive_and_are_billed_hop_by_hop(name, labels_at):
     """n numbers for each column and hop, and a header; encrypted ones have 48 bytes more."""
     graph = network(name, M, seed=1)
-    agents, transport = agents_on(graph, co.Problem("logistic", "l2", 0.1), labels_at)
+    agents, transport = agents_on(graph, co.Problem("logistic", "l2", 0.1, intercept=False), labels_at)
     rotations = [blocks.rotation_of(agent) for agent in agents]
     before = transport.bill.total.scalars
     found = transport.take(blocks._gathered, list(zip(agents, rotations, strict=True)), "setup")
@@ -159,7 +161,7 @@ def test_who_passes_columns_on_cannot_read_or_change_them():
 
 
 def test_the_rotation_is_secret_and_keeps_distances_only():
-    agents, _ = agents_on(path(3), co.Problem("logistic", "l2", 0.1))
+    agents, _ = agents_on(path(3), co.Problem("logistic", "l2", 0.1, intercept=False))
     one, other = agents[1], agents[2]
     R = blocks.rotation_of(one)
     np.testing.assert_allclose(R.T @ R, np.eye(len(R)), atol=1e-12)
@@ -211,7 +213,10 @@ def test_many_rows_cost_little_more_than_to_move_the_columns():
 
 
 def test_a_resumed_run_and_a_server_and_empty_parties(tmp_path):
-    problem, how = co.Problem("logistic", "l1", 0.01), {**APART, "network": "ring", "tol": 1e-9, "check_every": 4}
+    problem, how = (
+        co.Problem("logistic", "l1", 0.01, intercept=False),
+        {**APART, "network": "ring", "tol": 1e-9, "check_every": 4},
+    )
     whole = co.solve(problem, (X, SIGNS), **how, max_rounds=12)
     co.solve(problem, (X, SIGNS), **how, max_rounds=8, checkpoint=tmp_path)
     resumed = co.solve(problem, (X, SIGNS), **how, max_rounds=12, checkpoint=tmp_path)
@@ -228,7 +233,7 @@ def test_a_resumed_run_and_a_server_and_empty_parties(tmp_path):
 
 def test_auto_says_what_moving_the_columns_would_cost():
     """Many rows of few columns move in one process; many columns stay where they are; groups are for others."""
-    problem = co.Problem("logistic", "l2", 0.01)
+    problem = co.Problem("logistic", "l2", 0.01, intercept=False)
     few = co.solve(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
     assert "Method blocks " in few.explanation
     assert "to move the columns once is expected to send about" in few.explanation
@@ -238,7 +243,7 @@ def test_auto_says_what_moving_the_columns_would_cost():
     many = co.solve(problem, (wide, np.sign(wide[:, 0])), split="features", agents=3, tol=1e-3, **wires)
     assert "Method lbfgs " in many.explanation
     assert "for moving the columns (blocks)" in many.explanation
-    bounds = co.Problem("logistic", "nonnegative")
+    bounds = co.Problem("logistic", "nonnegative", intercept=False)
     assert "Method tree " in co.solve(bounds, (X, SIGNS), split="features", agents=M, network="star").explanation
     plan = co.plan(problem, (X, SIGNS), split="features", agents=M, network="star", tol=1e-3)
     assert list(plan.numbers_per_row) == ["blocks", "lbfgs", "tree"]

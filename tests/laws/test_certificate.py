@@ -194,7 +194,7 @@ def test_a_flat_problem_says_of_which_models_it_speaks():
 def test_separable_data_without_penalty_is_certified_without_a_norm():
     X = np.vstack([np.full((5, 1), 1.0), np.full((5, 1), -1.0)])
     y = np.repeat([1.0, -1.0], 5)
-    result = co.solve(co.Problem("squared_hinge", "none"), (X, y), agents=2)
+    result = co.solve(co.Problem("squared_hinge", "none", intercept=False), (X, y), agents=2)
     assert result.status == "optimal"
     assert result.certificate.radius is None
 

@@ -77,9 +77,11 @@ def test_labels_that_are_none_are_refused_by_party_and_row(loss, bad, words):
     y[[7, 9]] = bad
     parties = [co.Table(X[:50], labels(loss)[:50], name="ann"), co.Table(X, y, name="bea")]
     with pytest.raises(InvalidData, match=rf"bea.*row 7 has the label {bad:g}, and so has 1 more.*{words}"):
-        co.solve(co.Problem(loss, "l2", 0.1), parties)
+        co.solve(co.Problem(loss, "l2", 0.1, intercept=False), parties)
 
 
 def test_a_method_that_knows_no_such_slope_says_so():
     with pytest.raises(InvalidProblem, match="poisson"):
-        co.solve(co.Problem("poisson", "l2", 0.1), (X, labels("poisson")), split="features", method="pvrd2")
+        co.solve(
+            co.Problem("poisson", "l2", 0.1, intercept=False), (X, labels("poisson")), split="features", method="pvrd2"
+        )

@@ -157,7 +157,12 @@ def test_a_gap_counts_what_was_cut_off(method, scale):
     X, y = scale * random.standard_normal((12, 2)), random.standard_normal(12)
     strength = 0.05 * scale**2
     result = co.solve(
-        co.Problem("squared", "l2", strength), (X, y), agents=3, method=method, max_rounds=40, secure_sums=True
+        co.Problem("squared", "l2", strength, intercept=False),
+        (X, y),
+        agents=3,
+        method=method,
+        max_rounds=40,
+        secure_sums=True,
     )
     with mpmath.workdps(120):
         best, objective = least(X, y, strength)

@@ -25,7 +25,7 @@ PROBLEMS = {
     "lasso": co.Problem("squared", "l1", 1e-2, intercept=True),
     "median": co.Problem("absolute", "l2", 1e-2, intercept=True),
     "logistic": co.Problem("logistic", "l1", 1e-2, intercept=True),
-    "through zero": co.Problem("huber", "elasticnet", 1e-2),
+    "through zero": co.Problem("huber", "elasticnet", 1e-2, intercept=False),
 }
 NUMBERS = ("primal", "dual", "gap", "relative_gap", "unit", "primal_at_zero", "radius", "room", "tolerance")
 

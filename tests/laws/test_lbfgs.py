@@ -126,7 +126,7 @@ def test_the_search_is_exact(name, weighted):
     """Along any line, for the loss or its envelope, the step is where scipy finds the minimum."""
     y = labels(name)
     weights = RNG.uniform(0.5, 2.0, N) if weighted else None
-    agent = label_agent(co.Problem(name, "l2", 0.1), y, weights)
+    agent = label_agent(co.Problem(name, "l2", 0.1, intercept=False), y, weights)
     scores, image, s = RNG.standard_normal(N), RNG.standard_normal(N), 1.0 if weights is None else weights
     width = 0.0 if envelope.is_smooth(agent) else 0.7
     centre = np.clip(RNG.standard_normal(N), *loss(name).domain(y)) if width else np.zeros(N)
@@ -198,7 +198,7 @@ def rare_columns(n=6000, d=20_000):
 
 @pytest.mark.parametrize("strength", [1e-3, 1e-5])
 def test_many_columns_cost_a_third_of_the_bits_and_half_of_the_sums_of_newton(strength):
-    problem, data = co.Problem("logistic", "l2", strength), rare_columns()
+    problem, data = co.Problem("logistic", "l2", strength, intercept=False), rare_columns()
     newton = co.solve(problem, data, agents=8, method="newton", hessian="products", tol=1e-6)
     result = co.solve(problem, data, agents=8, tol=1e-6, link=(0.02, 1e8))
     assert "Method lbfgs-rows " in result.explanation
@@ -212,7 +212,7 @@ def test_many_columns_cost_a_third_of_the_bits_and_half_of_the_sums_of_newton(st
 
 def test_every_round_says_half_a_number_per_column_and_the_curvature_of_its_steps():
     how = {"agents": 3, "method": "lbfgs-rows", "max_rounds": 4, "check_every": 4, "tol": 1e-15}
-    result = co.solve(co.Problem("squared", "l2", 0.1), (X, NUMBERS), **how)
+    result = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, NUMBERS), **how)
     numbers = [D + 17 + (k + 1) * (k + 2) // 2 for k in range(4)]
     assert result.bill.scalars == 6 * sum(numbers)
     assert result.bill.bits == 32 * result.bill.scalars
@@ -226,7 +226,9 @@ def test_curved_pairs_are_those_of_block_bfgs_however_old_they_are(seed, pairs):
     G, S, slope, diagonal = (rng.standard_normal(shape) for shape in ((D, D), (pairs, D), D, D))
     hessian, diagonal = G @ G.T + ridge * np.eye(D), diagonal**2 + 0.1
     old = rng.uniform(0.5, 9.0, (pairs, 1)) * (S @ (hessian - ridge * np.eye(D)))
-    agent = replace(label_agent(co.Problem("squared", "l2", ridge), NUMBERS), data=co.Table(X, NUMBERS), scratch={})
+    agent = replace(
+        label_agent(co.Problem("squared", "l2", ridge, intercept=False), NUMBERS), data=co.Table(X, NUMBERS), scratch={}
+    )
     none = np.empty((0, 0, 0))
     memory = Memory(S, old, S @ (hessian - ridge * np.eye(D)) @ S.T, none, none)
     blank = [np.empty(0)] * 3 + [0.0, 0, 0.0, 1.0, 0.0] + [np.empty(0)] * 3 + [1.0, 0.5, 0.0]
@@ -240,12 +242,12 @@ def test_curved_pairs_are_those_of_block_bfgs_however_old_they_are(seed, pairs):
 
 def test_rows_of_kinks_and_other_penalties_are_refused():
     with pytest.raises(InvalidProblem, match="has a kink"):
-        co.solve(co.Problem("hinge", "l2", 0.1), (X, SIGNS), method="lbfgs-rows")
+        co.solve(co.Problem("hinge", "l2", 0.1, intercept=False), (X, SIGNS), method="lbfgs-rows")
     for method, settings_ in (("lbfgs", APART), ("lbfgs-rows", {})):
         with pytest.raises(InvalidProblem, match="none, l2, l1 and elasticnet"):
-            co.solve(co.Problem("squared", "nonnegative"), (X, NUMBERS), **settings_, method=method)
+            co.solve(co.Problem("squared", "nonnegative", intercept=False), (X, NUMBERS), **settings_, method=method)
         with pytest.raises(InvalidProblem, match="whole number"):
-            co.solve(co.Problem(), (X, NUMBERS), **settings_, method=method, memory=0)
+            co.solve(co.Problem(intercept=False), (X, NUMBERS), **settings_, method=method, memory=0)
 
 
 def test_any_network_gives_the_same_answer_and_its_bill():
@@ -291,7 +293,7 @@ def test_kinks_take_a_third_of_the_rounds_and_bits_of_tree(kind, name):
 def test_kinks_beside_l1_take_a_third_of_what_tree_takes():
     """Hinge l1 on 119 binary columns, 16 parties on a ring: tree has 6e-6 after 12,000 rounds and 9.3 GB."""
     table = pytest.importorskip("papers.datasets").a1a().train
-    problem = co.Problem("hinge", "l1", 1 / table.n)
+    problem = co.Problem("hinge", "l1", 1 / table.n, intercept=False)
     apart = {"split": "features", "agents": 16, "network": "ring", "tol": 1e-6}
     stays = co.solve(problem, (table.X, table.y.astype(float)), **apart, method="lbfgs", max_rounds=1000)
     assert stays.status == "optimal"
@@ -306,7 +308,7 @@ def test_a_warm_start_goes_on_from_the_point():
         cold = co.solve(problem, (X, labels), **APART, method="lbfgs", tol=1e-6)
         warm = co.solve(problem, (X, labels), **APART, method="lbfgs", tol=1e-6, warm_start=cold)
         assert warm.rounds <= max(5, cold.rounds // 4)
-    problem = co.Problem("logistic", "l2", 0.02)
+    problem = co.Problem("logistic", "l2", 0.02, intercept=False)
     cold = co.solve(problem, (X, SIGNS), agents=3, method="lbfgs-rows", tol=1e-6)
     assert co.solve(problem, (X, SIGNS), agents=3, method="lbfgs-rows", tol=1e-6, warm_start=cold).rounds <= 2
 
@@ -335,7 +337,7 @@ def test_single_precision_halves_the_rounds_bits_and_empty_parties_take_part():
 
 def test_units_of_columns_do_not_matter():
     scales = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-3, 3, D))
-    problem = co.Problem("squared", "none")
+    problem = co.Problem("squared", "none", intercept=False)
     for how in ({**APART, "method": "lbfgs"}, {"agents": 3, "method": "lbfgs-rows"}):
         plain, scaled = (co.solve(problem, (X * s, NUMBERS), **how, tol=1e-6) for s in (np.ones(D), scales))
         assert scaled.status.success
@@ -361,7 +363,7 @@ def test_a_run_needs_six_vectors_per_agent_and_its_pairs(name, penalty):
     n, m, d, rng = 4096, 8, 16, np.random.default_rng(0)
     columns = rng.standard_normal((n, d))
     parts = co.data.split(co.Table(columns, np.sign(columns @ rng.standard_normal(d))), "features", m)
-    problem = co.Problem(name, penalty, 1e-3)
+    problem = co.Problem(name, penalty, 1e-3, intercept=False)
     run = {"split": "features", "network": "ring", "method": "lbfgs", "tol": 1e-14, "check_every": 9, "memory": 20}
     co.solve(problem, parts, **run, max_rounds=3)
     tracemalloc.start()
@@ -377,7 +379,7 @@ def test_few_sparse_columns_beside_l1_are_expected_to_be_sent_once():
     rng = np.random.default_rng(3)
     X = (rng.random((300, 60)) < 0.1).astype(float)
     y = np.where(X @ rng.standard_normal(60) > 0, 1.0, -1.0)
-    problem = co.Problem("hinge", "l1", 1e-2)
+    problem = co.Problem("hinge", "l1", 1e-2, intercept=False)
     link = {"agents": 6, "split": "features", "network": "ring", "link": (0.02, 1e8)}
     result = co.solve(problem, (sp.csr_array(X), y), **link)
     assert "Method blocks" in result.explanation

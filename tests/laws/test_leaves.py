@@ -37,7 +37,7 @@ def test_a_large_table_is_known_by_its_leaves(dtype, monkeypatch):
 
 
 def test_a_certificate_from_before_still_verifies(monkeypatch):
-    result = co.solve(co.Problem("squared", "l2", 0.1), (X, X[:, 0]), agents=2, progress=False)
+    result = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, X[:, 0]), agents=2, progress=False)
     monkeypatch.setattr(leaves, "LARGE", 1 << 20)
     assert result.certificate.participants[0].digest != Table(X[:20_000], X[:20_000, 0]).digest()
     assert co.verify(result.certificate, result.model, (X, X[:, 0])).holds

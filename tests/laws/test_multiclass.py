@@ -68,7 +68,7 @@ def optimum(penalty: str, intercept: bool, weights) -> float:
     elif penalty == "l1ball":
         bounds = [cp.norm1(flat) <= 2.0]
     with warnings.catch_warnings(action="ignore"):
-        return float(cp.Problem(cp.Minimize(loss + value), bounds).solve(solver=cp.CLARABEL))
+        return float(cp.Problem(cp.Minimize(loss + value), bounds, intercept=False).solve(solver=cp.CLARABEL))
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
@@ -243,7 +243,7 @@ def test_one_against_the_rest_by_name():
 
 def test_columns_apart_are_refused_with_what_to_do():
     with pytest.raises(InvalidProblem, match="one class against the rest"):
-        co.solve(co.Problem("multinomial", "l2", 0.1), (X, Y), split="features")
+        co.solve(co.Problem("multinomial", "l2", 0.1, intercept=False), (X, Y), split="features")
 
 
 def test_between_processes_the_bits_are_the_same():

@@ -181,7 +181,7 @@ def test_bad_offsets_name_party_and_row():
     y, bad = labels("poisson"), OFFSET.copy()
     bad[[7, 9]] = np.nan
     parties = [co.Table(X, y, name="ann", offset=OFFSET), co.Table(X, y, name="bea", offset=bad)]
-    problem = co.Problem("poisson", "l2", 0.1)
+    problem = co.Problem("poisson", "l2", 0.1, intercept=False)
     with pytest.raises(InvalidData, match=r"bea.*2 offsets are not finite \(first at row 7\)"):
         co.solve(problem, parties)
     with pytest.raises(InvalidData, match=r"'bea'.*has no offset, but party 'ann' has. Give all parties one, or none"):
@@ -193,10 +193,10 @@ def test_bad_offsets_name_party_and_row():
     with pytest.raises(InvalidData, match=r"row 0 has the offset 1000.*Fit an intercept"):
         co.solve(problem, (X, y), offset=np.full(N, 1e3))
     with pytest.raises(InvalidData, match="several classes takes none"):
-        co.solve(co.Problem("multinomial", "l2", 0.1), (X, np.arange(N) % 3), offset=OFFSET)
+        co.solve(co.Problem("multinomial", "l2", 0.1, intercept=False), (X, np.arange(N) % 3), offset=OFFSET)
     with pytest.raises(InvalidProblem, match="pvrd2 needs a squared or huber loss beside an offset"):
         co.solve(
-            co.Problem("logistic", "l2", 0.1),
+            co.Problem("logistic", "l2", 0.1, intercept=False),
             (X, labels("logistic")),
             offset=OFFSET,
             split="features",

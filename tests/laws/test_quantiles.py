@@ -129,7 +129,7 @@ def test_engines_carry_a_conversation(engine):
         pytest.importorskip("grpc")
     tables = [Table(np.full((2, 3), float(k)), name=f"p{k}") for k in range(3)]
     network = star(3, server=True)
-    agents = make_agents(tables, co.Problem("squared"), "samples", network, 0)
+    agents = make_agents(tables, co.Problem("squared", intercept=False), "samples", network, 0)
     run = Run(agents, Conversation(partial(tally, 10.0)), network, Limits(), secure_sums=engine == "peers")
     outcome = find_engine(engine).run(run)
     assert [index for index, _ in outcome.answers] == [0, 1, 2]

@@ -52,7 +52,7 @@ def states_after_each_round(problem, table, agents, rounds):
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])
 @pytest.mark.parametrize("loss", KNOWN)
 def test_it_reaches_the_pooled_optimum(loss, weights):
-    problem, y = co.Problem(loss, "l2", LAM), labels(loss)
+    problem, y = co.Problem(loss, "l2", LAM, intercept=False), labels(loss)
     data = (X, y) if weights is None else (X, y, weights)
     result = co.solve(problem, data, agents=K, method="relay", tol=1e-7, max_rounds=60_000)
     assert result.status == "optimal"
@@ -63,7 +63,7 @@ def test_it_reaches_the_pooled_optimum(loss, weights):
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, lambda A: A.astype("f4")], ids=["dense", "sparse", "f4"])
 @pytest.mark.parametrize("agents", [1, 15, [40, 20], [30, 0, 30]], ids=["one", "many", "unequal", "one empty"])
 def test_any_split_and_any_array(agents, kind):
-    problem = co.Problem("hinge", "l2", LAM)
+    problem = co.Problem("hinge", "l2", LAM, intercept=False)
     result = co.solve(problem, (kind(X), SIGNS), agents=agents, method="relay", tol=1e-5, max_rounds=100_000)
     assert result.status == "optimal"
     assert result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2] <= result.certificate.gap + 1e-6
@@ -71,7 +71,7 @@ def test_any_split_and_any_array(agents, kind):
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
 def test_w_follows_from_v_and_the_dual_never_falls(loss):
-    problem, y = co.Problem(loss, "l2", LAM), labels(loss)
+    problem, y = co.Problem(loss, "l2", LAM, intercept=False), labels(loss)
     before = -np.inf
     for states in states_after_each_round(problem, Table(X, y, WEIGHTS), K, 10 * K * TUNING.parts):
         v, n = np.concatenate([state.v for state in states]), WEIGHTS.sum()
@@ -85,7 +85,7 @@ def test_w_follows_from_v_and_the_dual_never_falls(loss):
 
 def test_everybody_speaks_as_often_and_sweeps_all_rows_once_in_a_lap():
     """In the first lap each row's v is its best for the others as they were: no row is passed over, none seen twice."""
-    problem, before, moves = co.Problem("squared", "l2", LAM), [np.zeros(N // K)] * K, np.zeros(K, int)
+    problem, before, moves = co.Problem("squared", "l2", LAM, intercept=False), [np.zeros(N // K)] * K, np.zeros(K, int)
     changed = [np.zeros(N // K, int) for _ in range(K)]
     for states in states_after_each_round(problem, Table(X, NUMBERS), K, K * TUNING.parts):
         moved = [k for k in range(K) if not np.array_equal(states[k].v, before[k])]
@@ -101,7 +101,9 @@ def test_everybody_speaks_as_often_and_sweeps_all_rows_once_in_a_lap():
 def test_one_agent_takes_the_steps_of_dual_coordinate_descent():
     """Hsieh and others: α_i ← clip(α_i − (y_i x_iᵀw − 1)/‖x_i‖², 0, C), w = Σ α_i y_i x_i, for C = 1/(nλ)."""
     C, w, alpha = 1 / (N * LAM), np.zeros(D), np.zeros(N)
-    rounds = states_after_each_round(co.Problem("hinge", "l2", LAM), Table(X, SIGNS), 1, TUNING.settled * TUNING.parts)
+    rounds = states_after_each_round(
+        co.Problem("hinge", "l2", LAM, intercept=False), Table(X, SIGNS), 1, TUNING.settled * TUNING.parts
+    )
     for lap in range(TUNING.settled):
         order = shuffled(N, np.random.default_rng([0, 1, lap]))
         for part in np.random.default_rng([0, 0, lap]).permutation(TUNING.parts):
@@ -117,9 +119,9 @@ def test_one_agent_takes_the_steps_of_dual_coordinate_descent():
 @pytest.mark.parametrize(
     ("problem", "words"),
     [
-        (co.Problem("hinge", "l1", 0.1), "l2 penalty.*'l1'.*proximal-2"),
+        (co.Problem("hinge", "l1", 0.1, intercept=False), "l2 penalty.*'l1'.*proximal-2"),
         (co.Problem("hinge", "l2", 0.1, intercept=True), "intercept"),
-        (co.Problem("logistic", "elasticnet", 0.1, l1_ratio=0.5), "'elasticnet'"),
+        (co.Problem("logistic", "elasticnet", 0.1, l1_ratio=0.5, intercept=False), "'elasticnet'"),
     ],
 )
 def test_what_it_cannot_do(problem, words):
@@ -128,7 +130,7 @@ def test_what_it_cannot_do(problem, words):
 
 
 def test_a_warm_start_begins_where_the_last_run_ended():
-    problem = co.Problem("hinge", "l2", LAM)
+    problem = co.Problem("hinge", "l2", LAM, intercept=False)
     first = co.solve(problem, (X, SIGNS), agents=K, method="relay", tol=1e-6, max_rounds=60_000)
     again = co.solve(problem, (X, SIGNS), agents=K, method="relay", tol=1e-6, warm_start=first)
     assert again.rounds < first.rounds / 2

@@ -94,7 +94,7 @@ def test_gram_is_scikit_learns_answer_after_one_round_of_one_letter(storage, age
     ridge = co.solve(co.Problem("squared", "l2", 0.1, intercept=True), data, agents=agents, method="gram")
     twin = Ridge(alpha=0.1 * N, tol=1e-14).fit(X, NUMBERS)
     np.testing.assert_allclose([*ridge.model.coef_, ridge.model.intercept_], [*twin.coef_, twin.intercept_], atol=1e-8)
-    lasso = co.solve(co.Problem("squared", "l1", 0.05), data, agents=agents, method="gram")
+    lasso = co.solve(co.Problem("squared", "l1", 0.05, intercept=False), data, agents=agents, method="gram")
     twin = Lasso(alpha=0.05, fit_intercept=False, tol=1e-15, max_iter=100_000).fit(X, NUMBERS)
     np.testing.assert_allclose(lasso.model.coef_, twin.coef_, atol=1e-8)
     assert (lasso.model.coef_ == 0).tolist() == (twin.coef_ == 0).tolist()
@@ -108,7 +108,9 @@ def test_gram_refines_what_squaring_the_data_lost():
     hard, truth = U @ np.diag(np.logspace(0, -6, D)) @ V.T, V @ np.ones(D)
     server = star(K, server=True)
     transport = InProcess(server, Bill(server))
-    members = make_agents(split(Table(hard, hard @ truth), "samples", K), co.Problem("squared"), "samples", server, 0)
+    members = make_agents(
+        split(Table(hard, hard @ truth), "samples", K), co.Problem("squared", intercept=False), "samples", server, 0
+    )
     members, gram, errors = introduced(members, transport, "setup"), method("gram"), []
     states = transport.converse([gram.start(agent) for agent in members], "setup")
     for t in range(1, 5):
@@ -121,17 +123,19 @@ def test_gram_refines_what_squaring_the_data_lost():
 @pytest.mark.parametrize("agents", [1, 5])
 def test_a_path_costs_one_letter(agents):
     strengths = np.logspace(0, -3, 6)
-    found = co.path(co.Problem("squared", "elasticnet", 1.0), (X, NUMBERS), strengths, agents=agents, method="gram")
+    found = co.path(
+        co.Problem("squared", "elasticnet", 1.0, intercept=False), (X, NUMBERS), strengths, agents=agents, method="gram"
+    )
     spent = [result.bill.scalars for result in found.results]
     assert spent == [2 * agents * (D * (D + 1) // 2 + D), 0, 0, 0, 0, 0]
     for strength, result in zip(strengths, found.results, strict=True):
-        problem = co.Problem("squared", "elasticnet", strength)
+        problem = co.Problem("squared", "elasticnet", strength, intercept=False)
         assert result.status == "optimal"
         assert result.certificate.primal == pytest.approx(pooled_optimum(problem, X, NUMBERS)[2], abs=1e-7)
 
 
 def test_a_letter_of_other_data_is_not_used():
-    first = co.solve(co.Problem("squared", "l1", 0.1), (X, NUMBERS), agents=K, method="gram")
+    first = co.solve(co.Problem("squared", "l1", 0.1, intercept=False), (X, NUMBERS), agents=K, method="gram")
     for data, intercept in [((X, NUMBERS + 1), False), ((X, NUMBERS, WEIGHTS), False), ((X, NUMBERS), True)]:
         problem = co.Problem("squared", "l1", 0.1, intercept=intercept)
         again = co.solve(problem, data, agents=K, method="gram", warm_start=first)
@@ -154,7 +158,7 @@ def test_many_columns_come_to_the_same_model(name, hessian, penalty, intercept):
 def test_only_the_columns_in_play_travel():
     wide = RNG.standard_normal((60, 2000))
     y = np.where(wide[:, 0] - wide[:, 1] + 0.1 * RNG.standard_normal(60) > 0, 1.0, -1.0)
-    result = co.solve(co.Problem("logistic", "l1", 0.1), (wide, y), agents=3, method="newton")
+    result = co.solve(co.Problem("logistic", "l1", 0.1, intercept=False), (wide, y), agents=3, method="newton")
     assert result.status == "optimal"
     assert np.count_nonzero(result.model.coef_) < 60
     assert result.bill.scalars < 2 * 3 * result.rounds * (2000 + 200 * 201 / 2 + 20)
@@ -165,7 +169,7 @@ def test_only_the_columns_in_play_travel():
 def test_sparse_least_squares_send_a_few_columns_in_place_of_all():
     wide = RNG.standard_normal((300, 400))
     y = wide[:, 0] - 2 * wide[:, 1] + 0.1 * RNG.standard_normal(300)
-    problem = co.Problem("squared", "l1", 0.4)
+    problem = co.Problem("squared", "l1", 0.4, intercept=False)
     few, all_of_them = (co.solve(problem, (wide, y), agents=3, method=name) for name in ("newton", "gram"))
     np.testing.assert_allclose(few.model.coef_, all_of_them.model.coef_, atol=1e-10)
     assert 10 * few.bill.scalars < all_of_them.bill.scalars
@@ -177,7 +181,7 @@ def test_what_changed_of_the_hessian_adds_up_to_all_of_it(name):
     server = star(K, server=True)
     transport, newton = InProcess(server, Bill(server)), method("newton")
     tables = split(Table(3 * X, labels(name), WEIGHTS), "samples", K)
-    members = make_agents(tables, co.Problem(name, "l2", 1e-3), "samples", server, 0)
+    members = make_agents(tables, co.Problem(name, "l2", 1e-3, intercept=False), "samples", server, 0)
     members = introduced(members, transport, "setup")
     states = transport.converse([newton.start(agent) for agent in members], "setup")
     curvatures = []
@@ -193,7 +197,12 @@ def test_what_changed_of_the_hessian_adds_up_to_all_of_it(name):
 
 def test_newton_converges_quadratically():
     history = co.solve(
-        co.Problem("logistic", "l2", 1e-3), (X, SIGNS), agents=K, method="newton", tol=1e-14, check_every=1
+        co.Problem("logistic", "l2", 1e-3, intercept=False),
+        (X, SIGNS),
+        agents=K,
+        method="newton",
+        tol=1e-14,
+        check_every=1,
     ).history
     gaps = history.gap[history.gap > 1e-13]
     orders = np.log(gaps[2:] / gaps[1:-1]) / np.log(gaps[1:-1] / gaps[:-2])
@@ -208,7 +217,9 @@ def test_some_rounds_go_without_a_certificate_and_none_is_added(name, which):
     wide = rng.standard_normal((400, 60))
     y = np.where(wide @ rng.standard_normal(60) + 5 * rng.standard_normal(400) > 0, 1.0, -1.0)
     run = {"agents": K, "method": which, "tol": 1e-8}
-    found, always = (co.solve(co.Problem(name, "l2", 1e-4), (wide, y), **run, check_every=n) for n in (None, 1))
+    found, always = (
+        co.solve(co.Problem(name, "l2", 1e-4, intercept=False), (wide, y), **run, check_every=n) for n in (None, 1)
+    )
     assert found.rounds == always.rounds
     assert len(found.history) < len(always.history) == always.rounds
     assert found.certificate.gap == always.certificate.gap
@@ -218,7 +229,7 @@ def test_some_rounds_go_without_a_certificate_and_none_is_added(name, which):
 @pytest.mark.parametrize("name", SMOOTH)
 def test_newton_comes_back_from_far_away(name, start):
     """Where the loss is flat, the raised curvature and the short trial steps lead back."""
-    problem = co.Problem(name, "l2", 1e-3)
+    problem = co.Problem(name, "l2", 1e-3, intercept=False)
     far = co.solve(problem, (X, labels(name)), agents=K, method="newton", max_rounds=0)
     far.model.coef_[:] = start
     result = co.solve(problem, (X, labels(name)), agents=K, method="newton", warm_start=far, max_rounds=60)
@@ -228,7 +239,9 @@ def test_newton_comes_back_from_far_away(name, start):
 @pytest.mark.parametrize("which", ["gram", "newton"])
 def test_float32_data_is_kept_and_added_up_in_float64(which):
     single = X.astype("f4")
-    result = co.solve(co.Problem("squared", "l2", 0.01), (single, NUMBERS), agents=K, method=which, tol=1e-6)
+    result = co.solve(
+        co.Problem("squared", "l2", 0.01, intercept=False), (single, NUMBERS), agents=K, method=which, tol=1e-6
+    )
     assert result.model.coef_.dtype == np.float32
     twin = Ridge(alpha=0.01 * N, fit_intercept=False, tol=1e-14).fit(single.astype(float), NUMBERS.astype("f4"))
     np.testing.assert_allclose(result.model.coef_, twin.coef_, rtol=1e-5, atol=1e-6)
@@ -281,19 +294,43 @@ def test_curvature_is_the_derivative_of_the_gradient(name):
 def test_kinks_are_refused_with_an_alternative(name):
     assert type(loss(name)).curvature is Loss.curvature
     with pytest.raises(co.CoterieError, match=r"second derivative.*proximal-1"):
-        co.solve(co.Problem(name, "l2", 0.1), (X, labels(name)), method="newton")
+        co.solve(co.Problem(name, "l2", 0.1, intercept=False), (X, labels(name)), method="newton")
 
 
 @pytest.mark.parametrize(
     ("problem", "options", "words"),
     [
-        (co.Problem("logistic", "l2", 0.1), {"method": "gram"}, r"squared loss.*newton"),
-        (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "products"}, r"l2 and none.*full"),
-        (co.Problem("logistic", "l1", 0.1), {"method": "newton", "hessian": "some"}, r"'auto', 'full'"),
-        (co.Problem("logistic", "l1", 0.1), {"method": "newton", "products": 0}, r"whole number from 1"),
-        (co.Problem("squared", "l1", 0.1), {"link": (0.0, 1e6)}, r"link takes two positive numbers, \(seconds per hop"),
-        (co.Problem("logistic", "l2", 0.1), {"method": "interior-point"}, r"losses with kinks.*newton"),
-        (co.Problem("hinge", Unknown(0.1)), {"method": "interior-point"}, r"no barrier for the 'unknown'.*proximal-1"),
+        (co.Problem("logistic", "l2", 0.1, intercept=False), {"method": "gram"}, r"squared loss.*newton"),
+        (
+            co.Problem("logistic", "l1", 0.1, intercept=False),
+            {"method": "newton", "hessian": "products"},
+            r"l2 and none.*full",
+        ),
+        (
+            co.Problem("logistic", "l1", 0.1, intercept=False),
+            {"method": "newton", "hessian": "some"},
+            r"'auto', 'full'",
+        ),
+        (
+            co.Problem("logistic", "l1", 0.1, intercept=False),
+            {"method": "newton", "products": 0},
+            r"whole number from 1",
+        ),
+        (
+            co.Problem("squared", "l1", 0.1, intercept=False),
+            {"link": (0.0, 1e6)},
+            r"link takes two positive numbers, \(seconds per hop",
+        ),
+        (
+            co.Problem("logistic", "l2", 0.1, intercept=False),
+            {"method": "interior-point"},
+            r"losses with kinks.*newton",
+        ),
+        (
+            co.Problem("hinge", Unknown(0.1), intercept=False),
+            {"method": "interior-point"},
+            r"no barrier for the 'unknown'.*proximal-1",
+        ),
     ],
 )
 def test_mistakes_name_the_fix(problem, options, words):
@@ -421,7 +458,7 @@ def test_a_sample_of_weight_zero_neither_moves_nor_shortens_the_step():
 def test_a_real_machine_in_a_few_rounds(penalty):
     """a1a, λ = 1/n: first-order methods need hundreds."""
     table = datasets.a1a().train
-    result = co.solve(co.Problem("hinge", penalty, 1 / table.n), (table.X, table.y), agents=10)
+    result = co.solve(co.Problem("hinge", penalty, 1 / table.n, intercept=False), (table.X, table.y), agents=10)
     assert "interior-point" in result.explanation
     assert result.status == "optimal"
     assert result.rounds <= 25
@@ -622,7 +659,7 @@ def test_nothing_is_made_up_for_columns_without_numbers(name):
 
 @pytest.mark.parametrize("start", [0.0, 1e-9, 0.2, 0.4])
 def test_a_start_at_the_bounds_costs_nothing(start):
-    problem = co.Problem("hinge", "box", lower=0.0, upper=0.4)
+    problem = co.Problem("hinge", "box", lower=0.0, upper=0.4, intercept=False)
     warm = co.solve(problem, (X, SIGNS), agents=K, method="interior-point", max_rounds=0)
     warm.model.coef_[:] = start
     result = co.solve(problem, (X, SIGNS), agents=K, method="interior-point", warm_start=warm)
@@ -637,7 +674,7 @@ def test_a_poor_proof_does_not_keep_a_run_from_the_next_one():
     rows = rng.standard_normal((120, 8)) * scales
     score = rows @ (rng.standard_normal(8) / scales)
     rng.standard_normal(120)
-    data, problem = (rows**3, score + rng.standard_normal(120)), co.Problem("absolute", "l1", 1e-6)
+    data, problem = (rows**3, score + rng.standard_normal(120)), co.Problem("absolute", "l1", 1e-6, intercept=False)
     often, seldom = (
         co.solve(problem, data, agents=3, method="interior-point", tol=1e-8, max_rounds=60, check_every=every)
         for every in (1, None)
@@ -653,21 +690,28 @@ def test_weights_of_eight_orders_of_magnitude(name, penalty):
     rows = rng.standard_normal((400, 10))
     y = rows @ rng.standard_normal(10) + rng.standard_normal(400)
     data = rows, np.sign(y) if name == "hinge" else y, 10.0 ** rng.uniform(-4, 4, 400)
-    result = co.solve(co.Problem(name, penalty, 1e-3), data, agents=K, method="interior-point", tol=1e-8, max_rounds=60)
+    result = co.solve(
+        co.Problem(name, penalty, 1e-3, intercept=False),
+        data,
+        agents=K,
+        method="interior-point",
+        tol=1e-8,
+        max_rounds=60,
+    )
     assert result.status == "optimal"
 
 
 def test_in_one_process_auto_reckons_with_memory():
     """Messages cost next to nothing there, and one machine does the work of all agents: Hessians pay."""
     sizes = {link: Sizes(20_000, 784, 20_000 * 784, 8, link) for link in (MEMORY, Link(latency=0.02, bandwidth=1e7))}
-    problem, graph = co.Problem("logistic", "l2", 1e-4), star(8, server=True)
+    problem, graph = co.Problem("logistic", "l2", 1e-4, intercept=False), star(8, server=True)
     scores = [{name: METHODS[name].score(problem, graph, size)[0] for name in ("newton", "lbfgs-rows")}
               for size in sizes.values()]  # fmt: skip
     assert scores[0]["newton"] > scores[0]["lbfgs-rows"] > 2.0
     assert scores[1]["newton"] < scores[1]["lbfgs-rows"]
     rng = np.random.default_rng(0)
     data = rng.standard_normal((40, 3)), rng.standard_normal(40)
-    ridge = co.Problem("squared", "l2", 0.1)
+    ridge = co.Problem("squared", "l2", 0.1, intercept=False)
     assert co.solve(ridge, data, agents=2).explanation.endswith("in memory.")
     assert "at 20 ms and 100 Mbit/s" in co.solve(ridge, data, agents=2, link=(0.02, 1e8)).explanation
     here, elsewhere = (co.plan(ridge, data, agents=2, engine=engine).wire_seconds for engine in ("local", "mpi"))
@@ -676,7 +720,7 @@ def test_in_one_process_auto_reckons_with_memory():
 
 def test_auto_knows_what_independent_columns_are_worth():
     """Slopes alone take few rounds there, and hundreds where all columns are images of a few."""
-    problem, graph = co.Problem("logistic", "l2", 1e-4), star(2, server=True)
+    problem, graph = co.Problem("logistic", "l2", 1e-4, intercept=False), star(2, server=True)
     sizes = [Sizes(6000, 1000, 6_000_000, 2, MEMORY, independence=share) for share in (None, 1.0, 0.01)]
     slopes, hessians = (
         [METHODS[name].score(problem, graph, size)[0] for size in sizes] for name in ("lbfgs-rows", "newton")
@@ -691,7 +735,7 @@ def test_a_lasso_in_one_process_adds_up_products_of_the_columns_in_play(few, sha
     rows, weights = rng.standard_normal((3000, 400)), rng.standard_normal(400) * (np.arange(400) < (10 if few else 400))
     numbers = rows @ weights + rng.standard_normal(3000)
     strength = share * np.abs(rows.T @ numbers).max() / 3000
-    result = co.solve(co.Problem("squared", "l1", strength), (rows, numbers), agents=4, tol=1e-9)
+    result = co.solve(co.Problem("squared", "l1", strength, intercept=False), (rows, numbers), agents=4, tol=1e-9)
     assert "Method newton" in result.explanation
     assert result.status == "optimal"
     assert result.rounds <= rounds
@@ -700,14 +744,14 @@ def test_a_lasso_in_one_process_adds_up_products_of_the_columns_in_play(few, sha
 
 
 def test_auto_says_what_it_reckoned_with():
-    result = co.solve(co.Problem("squared", "l1", 0.1), (X, NUMBERS), agents=K, link=(0.5, 1e6))
+    result = co.solve(co.Problem("squared", "l1", 0.1, intercept=False), (X, NUMBERS), agents=K, link=(0.5, 1e6))
     assert "Method gram" in result.explanation
     assert "500 ms and 1 Mbit/s" in result.explanation
 
 
 @pytest.mark.parametrize("where", ["ring", "path"])
 def test_any_network_can_add(where):
-    problem = co.Problem("logistic", "elasticnet", 0.01)
+    problem = co.Problem("logistic", "elasticnet", 0.01, intercept=False)
     there = co.solve(problem, (X, SIGNS), agents=K, method="newton", network=network(where, K))
     here = co.solve(problem, (X, SIGNS), agents=K, method="newton")
     np.testing.assert_allclose(there.model.coef_, here.model.coef_, atol=1e-9)
@@ -740,7 +784,7 @@ def test_a_run_that_stopped_goes_on_as_if_it_had_not(name, penalty, which, tmp_p
         (co.Problem("squared", "l2", 1e-3, intercept=True), 1e8, (1.0, 1.0, 1.0)),
         (co.Problem("huber", "l2", 1e-3, intercept=True), 1e8, (1.0, 1.0, 1.0)),
         (co.Problem("absolute", "l2", 1e-3, intercept=True), 1e6, (1.0, 1.0, 1.0)),
-        (co.Problem("squared", "none"), 0.0, (1e4, 1.0, 1e-4)),
+        (co.Problem("squared", "none", intercept=False), 0.0, (1e4, 1.0, 1e-4)),
     ],
 )
 def test_columns_on_scales_of_their_own_are_fitted(problem, shift, scales):
@@ -768,7 +812,9 @@ def test_single_precision_costs_no_rounds(twins, monkeypatch):
 
     def rounds():
         precisions.clear()
-        result = co.solve(co.Problem("logistic", "l2", 1e-9 if twins else 1e-3), (A, y), agents=4, tol=1e-11)
+        result = co.solve(
+            co.Problem("logistic", "l2", 1e-9 if twins else 1e-3, intercept=False), (A, y), agents=4, tol=1e-11
+        )
         assert result.status == "optimal"
         return result.rounds
 
@@ -804,7 +850,7 @@ def test_long_steps_need_only_some_rows(penalty, monkeypatch, tmp_path):
     co.solve(problem, (A, y), warm_start=result, **run)
     co.solve(problem, (sp.csr_array(A), y), **run)
     co.solve(problem, co.Table(A, y, weights=np.full(n, 2.0)), **run)
-    co.solve(co.Problem("logistic", "group", 1e-3, groups=tuple(range(d))), (A, y), **run)
+    co.solve(co.Problem("logistic", "group", 1e-3, groups=tuple(range(d)), intercept=False), (A, y), **run)
     assert set(counts) == {1.0}
     counts.clear()
     parts = [(A[:1000], y[:1000]), (sp.csr_array(A[1000:]), y[1000:])]

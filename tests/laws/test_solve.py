@@ -80,7 +80,7 @@ def test_nothing_to_learn_from_the_columns(y):
 
 def test_raw_columns_are_never_worse_than_proving_nothing():
     X, y = load_breast_cancer(return_X_y=True)
-    result = co.solve(co.Problem("logistic", "l2", 0.01), (X, y), max_rounds=50)
+    result = co.solve(co.Problem("logistic", "l2", 0.01, intercept=False), (X, y), max_rounds=50)
     assert result.certificate.gap <= result.certificate.primal
 
 
@@ -88,10 +88,10 @@ def test_frames_with_numbered_columns_and_frames_at_predict_time():
     import pandas as pd
 
     X, y = load_diabetes(return_X_y=True)
-    model = co.solve(co.Problem("squared", "l2", 0.01), (pd.DataFrame(X), y), agents=2).model
+    model = co.solve(co.Problem("squared", "l2", 0.01, intercept=False), (pd.DataFrame(X), y), agents=2).model
     assert len(model.coef_) == X.shape[1]
     frame = load_diabetes(as_frame=True)
-    named = co.solve(co.Problem("squared", "l2", 0.01), (frame.data, frame.target), agents=2).model
+    named = co.solve(co.Problem("squared", "l2", 0.01, intercept=False), (frame.data, frame.target), agents=2).model
     np.testing.assert_allclose(named.predict(frame.data[frame.data.columns[::-1]]), named.predict(X))
     spoiled = X.copy()
     spoiled[0, 0] = np.nan
@@ -108,7 +108,7 @@ def test_data_in_one_piece_is_checked_in_one_piece_and_comes_to_the_same(split, 
     rng = np.random.default_rng(0)
     X, y = storage(rng.integers(-2, 3, (24, 24))), rng.choice(["ham", "spam"], 24)
     data = (X, y, rng.choice(["ann", "bob"], 24)) if split == "users" else (X, y)
-    problem = co.Problem("hinge", "l2", 0.1)
+    problem = co.Problem("hinge", "l2", 0.1, intercept=False)
     apart, classes = prepare_tables(gather(data, split, agents), problem, split)
     together, same_classes = split_and_prepare(data, problem, split, agents)
     assert [(t.name, t.digest(), t.X.dtype) for t in together] == [(t.name, t.digest(), t.X.dtype) for t in apart]
@@ -121,13 +121,13 @@ def test_bad_data_in_one_piece_is_named_by_its_own_row():
     X = np.ones((24, 2))
     X[17, 1] = np.nan
     with pytest.raises(co.CoterieError, match="column 1 has 1 value that is not finite \\(first at row 17\\)"):
-        co.solve(co.Problem("squared", "l2", 0.1), (X, np.ones(24)), agents=3)
+        co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, np.ones(24)), agents=3)
 
 
 @pytest.mark.parametrize(("split", "order"), [("samples", "C"), ("features", "F")])
 def test_parts_lie_in_memory_as_methods_walk_over_them(split, order):
     frame = load_diabetes(as_frame=True)
-    problem = co.Problem("squared", "l2", 0.01)
+    problem = co.Problem("squared", "l2", 0.01, intercept=False)
     tables, _ = prepare_tables(gather((frame.data, frame.target), split, 3), problem, split)
     assert all(np.asarray(table.X).flags[f"{order}_CONTIGUOUS"] for table in tables)
     parties = [(frame.data[:200], frame.target[:200]), (frame.data[200:], frame.target[200:])]

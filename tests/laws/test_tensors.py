@@ -190,7 +190,7 @@ def test_other_methods_take_tensors_as_arrays(method):
     ],
 )
 def test_auto_prefers_methods_that_compute_on_the_gpu(loss, penalty, methods):
-    problem = co.Problem(loss, penalty, 1e-3)
+    problem = co.Problem(loss, penalty, 1e-3, intercept=False)
     network, sizes = co.networks.star(4, server=True), Sizes(1_000_000, 500, 500_000_000, 4, on_gpu=True)
     assert next(iter(liked_methods({}, problem, "samples", network, sizes))) in methods
 

@@ -69,7 +69,7 @@ def test_the_unit_is_what_the_best_constant_loses(name, by, weighted):
     for one in known:
         assert one.gap_unit == pytest.approx(least, rel=0.02)
         assert one.primal_at_zero == pytest.approx(loss(name).value(np.zeros(len(y)), y, s) / s.sum())
-    without = facts(co.Problem(name, "l2", 1e-2), y, weights, by)
+    without = facts(co.Problem(name, "l2", 1e-2, intercept=False), y, weights, by)
     assert without[0].gap_unit == pytest.approx(without[0].primal_at_zero - saturated)
 
 
@@ -99,14 +99,15 @@ def nearly_twins():
 def test_a_bounded_claim_does_not_replace_a_better_model():
     """proximal-1 finds a model a hundred times better than what it could first prove of small ones."""
     columns, y = nearly_twins()
-    result = co.solve(co.Problem("squared", "none"), (columns, y), method="proximal-1", max_rounds=500)
+    result = co.solve(co.Problem("squared", "none", intercept=False), (columns, y), method="proximal-1", max_rounds=500)
     assert result.certificate.primal <= 1.01 * min(result.history.primal)
     assert co.verify(result.certificate, result.model, (columns, y)).holds
 
 
 def test_the_radius_grows_as_far_as_the_tolerance_leaves_room():
     rough, fine = (
-        co.solve(co.Problem("squared", "none"), (X, Y), agents=3, method="gram", tol=tol) for tol in (1e-14, 1e-3)
+        co.solve(co.Problem("squared", "none", intercept=False), (X, Y), agents=3, method="gram", tol=tol)
+        for tol in (1e-14, 1e-3)
     )
     assert fine.certificate.radius >= 1e3 * np.linalg.norm(fine.model.coef_)
     assert rough.certificate.radius <= fine.certificate.radius
@@ -147,7 +148,7 @@ def test_best_keeps_the_lowest_primal_and_the_highest_dual():
 def test_a_pair_of_two_rounds_is_certified_and_saves_rounds(tmp_path):
     """A support vector machine: duals and primals take turns at being good."""
     labels = np.sign(Y - np.median(Y))
-    problem = co.Problem("hinge", "l2", 1e-2)
+    problem = co.Problem("hinge", "l2", 1e-2, intercept=False)
     result = co.solve(problem, (X, labels), agents=3, method="consensus", acceleration="none", check_every=1)
     primal, dual = np.minimum.accumulate(result.history.primal), np.maximum.accumulate(result.history.dual)
     assert result.status == "optimal"
@@ -161,7 +162,7 @@ def test_a_pair_of_two_rounds_is_certified_and_saves_rounds(tmp_path):
 
 def test_the_kept_pair_survives_an_interruption(tmp_path):
     labels = np.sign(Y - np.median(Y))
-    problem = co.Problem("hinge", "l2", 1e-2)
+    problem = co.Problem("hinge", "l2", 1e-2, intercept=False)
     options = {"agents": 3, "method": "consensus", "check_every": 1}
     whole = co.solve(problem, (X, labels), **options)
     for rounds in (5, whole.rounds // 2, 10_000):

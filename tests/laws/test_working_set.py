@@ -46,7 +46,7 @@ def test_many_rare_columns_take_few_rounds_and_few_bits(loss, intercept):
 
 
 def test_auto_comes_to_liblinears_model():
-    result = co.solve(co.Problem("logistic", "l1", STRENGTH), (TABLE.X, TABLE.y), agents=8, tol=1e-9)
+    result = co.solve(co.Problem("logistic", "l1", STRENGTH, intercept=False), (TABLE.X, TABLE.y), agents=8, tol=1e-9)
     assert "Method newton" in result.explanation
     assert result.status == "optimal"
     assert result.rounds <= 12
@@ -60,7 +60,7 @@ def test_auto_comes_to_liblinears_model():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_hundred_thousand_columns(seed):
     table = wide(seed=seed)
-    result = co.solve(co.Problem("logistic", "l1", 3e-5), (table.X, table.y), agents=8, tol=1e-4)
+    result = co.solve(co.Problem("logistic", "l1", 3e-5, intercept=False), (table.X, table.y), agents=8, tol=1e-4)
     assert result.status == "optimal"
     assert result.rounds <= 60
     assert result.bill.total.bits / 8e9 <= 1
@@ -116,7 +116,13 @@ def test_steps_come_to_newtons_model(loss, penalty, intercept, block, always_ste
 def test_the_unit_of_the_columns_does_not_matter(scale, always_step_by_step):
     y = np.where(SIGNAL > 0, 1.0, -1.0)
     plain, scaled = (
-        co.solve(co.Problem("logistic", "l1", 0.05 * k), (k * SMALL, y), agents=3, method="newton", hessian="active")
+        co.solve(
+            co.Problem("logistic", "l1", 0.05 * k, intercept=False),
+            (k * SMALL, y),
+            agents=3,
+            method="newton",
+            hessian="active",
+        )
         for k in (1.0, scale)
     )
     assert scaled.status == "optimal"
@@ -127,7 +133,7 @@ def test_the_unit_of_the_columns_does_not_matter(scale, always_step_by_step):
 def test_a_round_whose_steps_all_fail_goes_on_nevertheless(always_step_by_step, monkeypatch):
     monkeypatch.setattr(low_rank_model, "TUNING", replace(low_rank_model.TUNING, decrease=1e9))
     y = np.where(SIGNAL > 0, 1.0, -1.0)
-    problem = co.Problem("logistic", "l1", 0.01)
+    problem = co.Problem("logistic", "l1", 0.01, intercept=False)
     history = co.solve(
         problem, (SMALL, y), agents=2, method="newton", hessian="active", max_rounds=6, check_every=1
     ).history
@@ -138,13 +144,18 @@ def test_flat_rows_do_not_throw_the_steps_out(always_step_by_step):
     """Columns whose rows are all outliers of Huber's loss have no curvature where the steps begin."""
     X = sp.csr_array(sp.random_array((400, 300), density=0.01, rng=np.random.default_rng(1)))
     y = 3 * np.random.default_rng(2).standard_normal(400)
-    result = co.solve(co.Problem("huber", "l1", 1e-3), (X, y), agents=4, method="newton", hessian="active", tol=1e-6)
+    result = co.solve(
+        co.Problem("huber", "l1", 1e-3, intercept=False), (X, y), agents=4, method="newton", hessian="active", tol=1e-6
+    )
     assert result.status == "optimal"
     assert result.rounds <= 20
 
 
 def test_a_run_that_stopped_goes_on_as_if_it_had_not(tmp_path):
-    problem, run = co.Problem("logistic", "l1", STRENGTH), {"agents": 3, "method": "newton", "tol": 1e-9}
+    problem, run = (
+        co.Problem("logistic", "l1", STRENGTH, intercept=False),
+        {"agents": 3, "method": "newton", "tol": 1e-9},
+    )
     whole = co.solve(problem, (TABLE.X, TABLE.y), **run)
     co.solve(problem, (TABLE.X, TABLE.y), checkpoint=tmp_path, max_rounds=2, **run)
     resumed = co.solve(problem, (TABLE.X, TABLE.y), checkpoint=tmp_path, **run)
@@ -249,14 +260,16 @@ def test_a_mixture_proves_more_than_the_last_slopes(monkeypatch):
     for most in (low_rank_model.TUNING.trusted, 0.0):
         monkeypatch.setattr(low_rank_model, "TUNING", replace(low_rank_model.TUNING, trusted=most))
         run = {"agents": 3, "method": "newton", "tol": 1e-13, "max_rounds": 4, "check_every": 1}
-        gaps.append(co.solve(co.Problem("logistic", "l1", STRENGTH), (TABLE.X, TABLE.y), **run).history.gap)
+        gaps.append(
+            co.solve(co.Problem("logistic", "l1", STRENGTH, intercept=False), (TABLE.X, TABLE.y), **run).history.gap
+        )
     assert gaps[0].min() < 0.7 * gaps[1].min()
 
 
 def test_auto_knows_sparse_rows():
     for nonzeros, link in ((3_000_000, Link()), (3_000_000, Link(latency=1.0, bandwidth=1e9))):
         sizes = Sizes(100_000, 100_000, nonzeros, 8, link)
-        problem = co.Problem("logistic", "l1", 3e-5)
+        problem = co.Problem("logistic", "l1", 3e-5, intercept=False)
         fitting = [entry for entry in METHODS.values() if entry.split == "samples"]
         scores = {entry.name: entry.score(problem, star(8, server=True), sizes) for entry in fitting}
         liked = {entry: score for entry, score in scores.items() if score is not None}

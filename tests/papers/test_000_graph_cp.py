@@ -117,7 +117,7 @@ def test_eq_9_to_13_iterate_by_iterate_and_in_P_form(graph):
     a = 1 / ((chi + big) ** 2 * s)
     L, blocks = graph.laplacian().toarray(), np.split(np.arange(D), M)
     theta, P, Lam, total = np.zeros(D), np.zeros((M, N)), np.zeros((M, N)), np.zeros(D)
-    table = Table(co.Problem("huber", "l1", lam_1), (X, NUMBERS), graph)
+    table = Table(co.Problem("huber", "l1", lam_1, intercept=False), (X, NUMBERS), graph)
     for t, states in enumerate(table.rounds(method, 40), 1):
         new = theta - a * np.concatenate([X[:, b].T @ Lam[j] for j, b in enumerate(blocks)])
         new = np.sign(new) * np.maximum(np.abs(new) - N * a * lam_1, 0)
@@ -136,7 +136,7 @@ def test_eq_9_to_13_iterate_by_iterate_and_in_P_form(graph):
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_eq_12(loss):
     """The λ-step at the labels is the paper's argmin, coordinate by coordinate, with n/σ inside the loss and s ≠ 1."""
-    s, table = 0.3, Table(co.Problem(loss), (X[:8], labels(loss)[:8]), complete(2))
+    s, table = 0.3, Table(co.Problem(loss, intercept=False), (X[:8], labels(loss)[:8]), complete(2))
     agent, q = table.agents[0], RNG.standard_normal(8)
     lam = dual_step(agent, q, s)
     lower, upper = agent.problem.loss.domain(agent.labels)
@@ -155,7 +155,7 @@ def test_eq_12(loss):
 def test_weights_in_the_dual_step_are_copies(loss):
     """λ = weight·v, so a sample of weight 3 moves like the sum of three samples that share its q."""
     weights, s = np.array([1.0, 3.0, 0.5, 2.0]), 0.7
-    table = Table(co.Problem(loss), (X[:4], labels(loss)[:4], weights), complete(2))
+    table = Table(co.Problem(loss, intercept=False), (X[:4], labels(loss)[:4], weights), complete(2))
     agent, q = table.agents[0], RNG.standard_normal(4)
     lam = dual_step(agent, q, s)
 
@@ -171,7 +171,7 @@ def test_weights_in_the_dual_step_are_copies(loss):
 @pytest.mark.parametrize("graph", [ring(M), WEIGHTED_RING, complete(1)], ids=["ring", "weighted", "single"])
 def test_a_saddle_point_is_a_fixed_point(graph, method):
     """With Huber and s ≠ 1, which the misprint under (12) does not survive."""
-    problem = co.Problem("huber", "l2", 0.05, threshold=0.4)
+    problem = co.Problem("huber", "l2", 0.05, threshold=0.4, intercept=False)
     m, table = graph.agents, Table(problem, (X, NUMBERS), graph)
     states = table.talk(method.start)
     assert abs(states[0].s - 1) > 0.1
@@ -209,16 +209,20 @@ def test_a_single_agent_is_plain_chambolle_pock():
         lam = np.clip(lam + s * (X @ (2 * new - theta) - NUMBERS), -1, 1)
         theta = new
     method = GraphCP(variant="paper", R=R, chi=chi)
-    *_, states = Table(co.Problem("absolute"), (X, NUMBERS), complete(1)).rounds(method, 30)
+    *_, states = Table(co.Problem("absolute", intercept=False), (X, NUMBERS), complete(1)).rounds(method, 30)
     np.testing.assert_allclose(states[0].theta, theta, atol=1e-13)
     np.testing.assert_allclose(states[0].lam, lam, atol=1e-13)
 
 
 def test_theorem_1_uses_the_right_steepness():
-    assert [steepness(co.Problem(loss).loss) for loss in ("squared", "logistic", "absolute")] == [math.sqrt(2), 1, 1]
-    assert steepness(co.Problem("huber", threshold=0.7).loss) == 0.7
+    assert [steepness(co.Problem(loss, intercept=False).loss) for loss in ("squared", "logistic", "absolute")] == [
+        math.sqrt(2),
+        1,
+        1,
+    ]
+    assert steepness(co.Problem("huber", threshold=0.7, intercept=False).loss) == 0.7
     for loss in ("squared", "squared_hinge"):
-        u, kind = np.linspace(-5, 5, 101), co.Problem(loss).loss
+        u, kind = np.linspace(-5, 5, 101), co.Problem(loss, intercept=False).loss
         slopes, values = kind.gradient(u, np.ones(101)), kind.each(u, np.ones(101))
         ratio = np.abs(slopes) / np.sqrt(np.maximum(values, 1e-300))
         assert ratio.max() == pytest.approx(steepness(kind))
@@ -236,7 +240,7 @@ def test_bounds_15_and_16(seed, loss, graph):
     A = rng.standard_normal((n, 6)) * rng.uniform(0.3, 3)
     y = A @ rng.standard_normal(6) + rng.standard_normal(n)
     y = np.where(y > 0, 1.0, -1.0) if loss == "logistic" else y
-    problem = co.Problem(loss, "l2", 0.1)
+    problem = co.Problem(loss, "l2", 0.1, intercept=False)
     theta, _, best = pooled_optimum(problem, A, y)
     constants, rho = paper_constants(A, graph, theta), steepness(problem.loss)
     result = co.solve(
@@ -268,7 +272,8 @@ def test_a_step_product_of_132_converges_and_one_of_145_does_not():
         half = norm / math.sqrt(product) / 2
         steps = {"R": 10.0, "chi": half, "D": half, "delta": 1e6}
         result = co.solve(
-            co.Problem(), (A, y), split="features", agents=4, network=graph, method="graph-cp", variant="paper",
+            co.Problem(intercept=False), (A, y), split="features", agents=4,
+            network=graph, method="graph-cp", variant="paper",
             max_rounds=1000, check_every=500, tol=1e-13, **steps,
         )  # fmt: skip
         return result.history.gap[-1]
@@ -297,7 +302,7 @@ def test_the_papers_form_reaches_the_pooled_optimum(loss, penalty):
     "graph", [path(5), ring(8), star(7), lattice(12), erdos_renyi(10, 0.4), complete(6), WEIGHTED_RING], ids=repr
 )
 def test_the_agents_find_the_constants_of_theorem_1(graph):
-    table = Table(co.Problem(), (X, NUMBERS), graph)
+    table = Table(co.Problem(intercept=False), (X, NUMBERS), graph)
     low, high = table.talk(laplacian_ends)[0]
     assert 0.98 / graph.laplacian_pinv_norm() <= low <= 1 / graph.laplacian_pinv_norm()
     assert graph.laplacian_norm() <= high <= 1.02 * graph.laplacian_norm()
@@ -324,7 +329,9 @@ def test_the_papers_choice_of_D_and_delta(graph):
 
     def run(**constants):
         place = {"split": "features", "agents": m, "network": graph, "method": "graph-cp", "variant": "paper"}
-        return co.solve(co.Problem("squared", "l2", 0.1), data, max_rounds=20, progress=False, **place, **constants)
+        return co.solve(
+            co.Problem("squared", "l2", 0.1, intercept=False), data, max_rounds=20, progress=False, **place, **constants
+        )
 
     np.testing.assert_array_equal(run(D="degree", delta="diameter").model.coef_, run(**known).model.coef_)
 
@@ -344,7 +351,7 @@ def test_figure_1_at_a_reduced_size():
 
     def exponent(graph):
         result = co.solve(
-            co.Problem(), split_table(read((X, y)), "features", graph.agents, labels_at=centre(graph)),
+            co.Problem(intercept=False), split_table(read((X, y)), "features", graph.agents, labels_at=centre(graph)),
             split="features", network=graph, method="graph-cp", variant="paper", iterate="average", max_rounds=500,
             check_every=500, tol=1e-14, **paper_constants(X, graph, theta),
         )  # fmt: skip
@@ -418,7 +425,7 @@ class Twin:
 
 @pytest.mark.parametrize("graph", [ring(M), star(M), WEIGHTED_RING], ids=["ring", "star", "weighted"])
 def test_the_default_is_restarted_halpern_on_the_incidence_matrix(graph):
-    table = Table(co.Problem("huber", "l1", 0.05), (X, NUMBERS), graph)
+    table = Table(co.Problem("huber", "l1", 0.05, intercept=False), (X, NUMBERS), graph)
     begun = table.talk(GraphCP().start)
     twin = Twin(graph, begun[0])
     for t, states in enumerate(table.rounds(GraphCP(), 75, begun), 1):
@@ -482,7 +489,7 @@ def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty, method
 @pytest.mark.parametrize("method", ["graph-cp", "tree"])
 @pytest.mark.parametrize("name", ["star", "path", "ring", "lattice", "erdos-renyi", "complete", "weighted"])
 def test_any_network_gives_the_same_answer(name, method):
-    problem, graph = co.Problem("logistic", "elasticnet", 0.02, l1_ratio=0.5), WEIGHTED_RING
+    problem, graph = co.Problem("logistic", "elasticnet", 0.02, l1_ratio=0.5, intercept=False), WEIGHTED_RING
     graph = graph if name == "weighted" else network(name, M)
     best = pooled_optimum(problem, X, SIGNS)[2]
     result = co.solve(problem, (X, SIGNS), **FEATURES, network=graph, method=method, tol=1e-7)
@@ -546,7 +553,14 @@ def test_float32_is_kept(method):
 def test_nothing_to_learn(method):
     """All columns zero, or all labels: the answer is 0, and nothing is divided by 0 on the way."""
     for data in ((np.zeros((N, D)), NUMBERS), (X, np.zeros(N))):
-        result = co.solve(co.Problem("squared", "l2", 0.05), data, **FEATURES, network="ring", method=method, tol=1e-5)
+        result = co.solve(
+            co.Problem("squared", "l2", 0.05, intercept=False),
+            data,
+            **FEATURES,
+            network="ring",
+            method=method,
+            tol=1e-5,
+        )
         assert result.status == "optimal"
         np.testing.assert_allclose(result.model.coef_, 0, atol=1e-6)
 
@@ -557,7 +571,9 @@ def test_steps_do_not_depend_on_units(method, scale):
     """Rescaling columns, one block even further, and labels rescales the answer; the rounds must not explode."""
     blocks = np.repeat([1.0, 1.0, 1.0, 1.0, 1.0, 7.0], 2)
     scaled, fixed = (
-        co.solve(co.Problem("squared", "none"), data, **FEATURES, network="ring", method=method, tol=1e-5)
+        co.solve(
+            co.Problem("squared", "none", intercept=False), data, **FEATURES, network="ring", method=method, tol=1e-5
+        )
         for data in ((scale * X * blocks, 5.0 * NUMBERS), (X, NUMBERS))
     )
     assert scaled.status == fixed.status == "optimal_within_radius"
@@ -601,7 +617,10 @@ def test_a_warm_start_goes_on_from_the_point(method, weights):
 
 
 def test_the_papers_form_starts_at_zero():
-    problem, settings = co.Problem("huber", "l2", 0.05), {**FEATURES, "network": "ring", "method": "graph-cp"}
+    problem, settings = (
+        co.Problem("huber", "l2", 0.05, intercept=False),
+        {**FEATURES, "network": "ring", "method": "graph-cp"},
+    )
     first = co.solve(problem, (X, NUMBERS), **settings, tol=1e-4)
     limits = {"variant": "paper", "max_rounds": 3, "check_every": 3}
     cold, warm = (co.solve(problem, (X, NUMBERS), **settings, warm_start=w, **limits) for w in (None, first))
@@ -613,9 +632,9 @@ def test_a_run_needs_six_vectors_per_agent():
     n, m, rng = 4096, 48, np.random.default_rng(0)
     parts = split_table(read((rng.standard_normal((n, 2 * m)), rng.standard_normal(n))), "features", m)
     run = {"split": "features", "network": "ring", "method": "graph-cp", "tol": 1e-14}
-    co.solve(co.Problem(), parts, **run, max_rounds=2)
+    co.solve(co.Problem(intercept=False), parts, **run, max_rounds=2)
     tracemalloc.start()
-    co.solve(co.Problem(), parts, **run, max_rounds=25)
+    co.solve(co.Problem(intercept=False), parts, **run, max_rounds=25)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= 8 * n * (6 * m + 9) + 8192 * m
@@ -641,7 +660,7 @@ def exchanges(graph, seed, n=512, d=64, max_rounds=260, check_every=1, **options
     if options.get("variant") == "paper":
         options |= paper_constants(X, graph, theta) | {"iterate": "average"}
     result = co.solve(
-        co.Problem(), parts, split="features", network=graph, method="graph-cp", max_rounds=max_rounds,
+        co.Problem(intercept=False), parts, split="features", network=graph, method="graph-cp", max_rounds=max_rounds,
         check_every=check_every, tol=1e-14, **options,
     )  # fmt: skip
     errors, rounds = relative_errors(result, best, zero), np.asarray(result.history.round)
@@ -681,7 +700,7 @@ def test_six_agents_in_a_ring_need_at_most_400_exchanges_and_the_papers_form_man
 @pytest.mark.parametrize("graph", [ring(M), star(M), complete(M)], ids=["ring", "star", "complete"])
 def test_the_bill_of_a_round(graph):
     def spent(**options):
-        problem, limits = co.Problem("huber", "l1", 0.05), {"max_rounds": 25, "tol": 1e-14}
+        problem, limits = co.Problem("huber", "l1", 0.05, intercept=False), {"max_rounds": 25, "tol": 1e-14}
         result = co.solve(problem, (X, NUMBERS), **FEATURES, network=graph, **limits, **options)
         return np.asarray(result.bill.per_round)
 
@@ -694,7 +713,7 @@ def test_the_bill_of_a_round(graph):
 @pytest.mark.parametrize("method", [GraphCP(), GraphCP(variant="paper"), Tree()], ids=["default", "paper", "tree"])
 def test_certificates_are_a_twentieth_of_the_traffic(method):
     """After the first eight; a proof sends the scores up and λ down a tree."""
-    problem, limits = co.Problem("absolute", "l1", 1e-3), {"max_rounds": 800, "tol": 1e-14}
+    problem, limits = co.Problem("absolute", "l1", 1e-3, intercept=False), {"max_rounds": 800, "tol": 1e-14}
     result = co.solve(problem, (X, NUMBERS), **FEATURES, network="ring", method=method, **limits)
     proofs, looks = result.bill.per_purpose["proof"].bits, len(result.history)
     assert looks > 8
@@ -720,7 +739,7 @@ def test_a_resumed_run_is_bit_identical(method, tmp_path):
 
 @pytest.mark.parametrize("method", [GraphCP(), GraphCP(variant="paper"), Tree()], ids=["default", "paper", "tree"])
 def test_states_are_left_alone(method):
-    table = Table(co.Problem("huber", "l1", 0.05), (X, NUMBERS), ring(M))
+    table = Table(co.Problem("huber", "l1", 0.05, intercept=False), (X, NUMBERS), ring(M))
 
     def arrays(states):
         values = [getattr(state, name) for state in states for name in state.__slots__]
@@ -737,7 +756,7 @@ def test_states_are_left_alone(method):
 
 def test_auto_takes_the_one_that_sends_less():
     """Where a penalty leaves these two: `lbfgs` and `blocks` are not for bounds."""
-    problem = co.Problem("squared", "box", lower=-1.0, upper=1.0)
+    problem = co.Problem("squared", "box", lower=-1.0, upper=1.0, intercept=False)
     for graph, chosen in (
         (ring(2), "graph-cp"),
         (ring(M), "tree"),
@@ -761,7 +780,7 @@ def test_auto_takes_the_one_that_sends_less():
 
 def test_tree_is_one_agent_with_all_the_columns():
     """Iterate by iterate the same as a single agent whose columns have the agents' steps."""
-    problem = co.Problem("huber", threshold=0.5)
+    problem = co.Problem("huber", threshold=0.5, intercept=False)
     many, one = Table(problem, (X, NUMBERS), ring(M)), Table(problem, (X, NUMBERS), complete(1))
     parts = many.talk(Tree().start)
     norms = np.concatenate([part.norms for part in parts])
@@ -778,7 +797,7 @@ def test_tree_is_one_agent_with_all_the_columns():
 
 
 def test_tree_is_the_same_with_a_server():
-    problem = co.Problem("logistic", "l1", 0.02)
+    problem = co.Problem("logistic", "l1", 0.02, intercept=False)
     served, along = (
         co.solve(problem, (X, SIGNS), **FEATURES, network=graph, method="tree", tol=1e-6)
         for graph in (star(M, server=True), path(M))
@@ -801,14 +820,14 @@ def test_tree_is_the_same_with_a_server():
 )
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(InvalidProblem, match=message):
-        co.solve(co.Problem(), (X, NUMBERS), **FEATURES, method="graph-cp", **options)
+        co.solve(co.Problem(intercept=False), (X, NUMBERS), **FEATURES, method="graph-cp", **options)
 
 
 @pytest.mark.parametrize("method", ["graph-cp", "tree"])
 def test_what_ties_columns_of_several_agents_together_is_refused(method):
     for problem, message in (
-        (co.Problem("squared", "l1ball", radius=1.0), "use 'l1', 'l2' or 'elasticnet'"),
-        (co.Problem("squared", "group", 0.1, groups=(0,) * D), "Give each agent whole groups"),
+        (co.Problem("squared", "l1ball", radius=1.0, intercept=False), "use 'l1', 'l2' or 'elasticnet'"),
+        (co.Problem("squared", "group", 0.1, groups=(0,) * D, intercept=False), "Give each agent whole groups"),
     ):
         with pytest.raises(InvalidProblem, match=message):
             co.solve(problem, (X, NUMBERS), **FEATURES, method=method)
@@ -833,10 +852,10 @@ def test_blocks_of_nearly_dependent_columns_are_whitened(method, most):
 def test_blocks_that_say_the_same_are_not_whitened_in_tree():
     columns, numbers, _ = correlated("one factor", 300, 4)
     tables = co.data.split(co.Table(columns, numbers), "features", 4)
-    problem, graph = co.Problem("squared", "l2", 1e-3), ring(4)
+    problem, graph = co.Problem("squared", "l2", 1e-3, intercept=False), ring(4)
     transport = InProcess(graph, Bill(graph))
     agents = introduced(make_agents(tables, problem, "features", graph, 0), transport, "setup")
     assert all(products(agent) is not None for agent in agents)
     states = transport.take(Tree().start, [(agent,) for agent in agents], "setup")
     assert not any(state.whiten for state in states)
-    assert products(replace(agents[0], problem=co.Problem("squared", "l1", 1e-3), scratch={})) is None
+    assert products(replace(agents[0], problem=co.Problem("squared", "l1", 1e-3, intercept=False), scratch={})) is None

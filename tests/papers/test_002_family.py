@@ -58,7 +58,7 @@ def iterates(steps, problem, y, rounds, count=K):
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic", "huber"])
 def test_corollary_1_cocoa_is_proximal_1_with_rho_one_over_lambda(loss):
     lam = 0.05
-    problem = co.Problem(loss, "l2", lam)
+    problem = co.Problem(loss, "l2", lam, intercept=False)
     one = iterates(method("cocoa", **EXACT), problem, labels(loss), 50)
     two = iterates(method("proximal-1", rho=1 / lam, **EXACT), problem, labels(loss), 50)
     before = np.zeros(D)
@@ -69,7 +69,7 @@ def test_corollary_1_cocoa_is_proximal_1_with_rho_one_over_lambda(loss):
 
 
 def test_corollary_1_fails_for_another_rho():
-    problem = co.Problem("squared", "l2", 0.05)
+    problem = co.Problem("squared", "l2", 0.05, intercept=False)
     *_, (_, one) = iterates(method("cocoa", **EXACT), problem, NUMBERS, 3)
     *_, (_, two) = iterates(method("proximal-1", rho=0.5 / 0.05, **EXACT), problem, NUMBERS, 3)
     assert np.abs(one - two).max() > 1e-3
@@ -79,7 +79,7 @@ def test_corollary_1_fails_for_another_rho():
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_corollary_2_consensus_is_proximal_for_l2(first, second, loss):
     rho = 0.7
-    problem = co.Problem(loss, "l2", 0.05)
+    problem = co.Problem(loss, "l2", 0.05, intercept=False)
     exact = EXACT if second == "proximal-1" else {}
     one = iterates(method(first, beta=1 / (rho * K), **exact), problem, labels(loss), 50)
     two = iterates(method(second, rho=rho, **exact), problem, labels(loss), 50)
@@ -88,7 +88,7 @@ def test_corollary_2_consensus_is_proximal_for_l2(first, second, loss):
 
 
 def test_corollary_2_holds_only_in_the_limit_for_l1():
-    problem = co.Problem("squared", "l1", 0.05)
+    problem = co.Problem("squared", "l1", 0.05, intercept=False)
     one = list(iterates(method("consensus", beta=1 / (0.7 * K)), problem, NUMBERS, 400))
     two = list(iterates(method("proximal-1", rho=0.7), problem, NUMBERS, 400))
     assert max(np.abs(a[1] - b[1]).max() for a, b in zip(one, two, strict=True)) > 1e-4
@@ -113,7 +113,7 @@ def test_lemma_1_both_metrics_are_positive_semidefinite(count, seed):
 def test_theorem_1_the_ergodic_bound(rule, loss):
     """L(w̄; v) − L(w; v̄) ≤ ‖z − z⁰‖²_P / 2T for any z = (w, v), with Lemma 2's P and, as it counts, T rounds."""
     lam, rho, rounds, y = 0.05, 0.5, 40, labels(loss)
-    problem = co.Problem(loss, "l2", lam)
+    problem = co.Problem(loss, "l2", lam, intercept=False)
     steps = method(rule, rho=rho, **({} if "2" in rule or "lin" in rule else EXACT))
     path = list(iterates(steps, problem, y, rounds))
     if steps.dual_first:
@@ -223,7 +223,7 @@ def test_every_rule_reaches_the_pooled_optimum(rule, loss, penalty):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("agents", [1, N, [40, 20], [30, 0, 30]], ids=["one", "one each", "unequal", "one empty"])
 def test_any_split_gives_the_same_answer(rule, agents):
-    problem = co.Problem("logistic", "l2", 0.05)
+    problem = co.Problem("logistic", "l2", 0.05, intercept=False)
     result = co.solve(problem, (X, SIGNS), agents=agents, method=rule, tol=1e-6, max_rounds=5000)
     assert result.status == "optimal"
     assert result.certificate.primal - pooled_optimum(problem, X, SIGNS)[2] <= result.certificate.gap + 1e-8
@@ -243,7 +243,7 @@ def test_cocoa_refuses_an_intercept():
 def test_anderson_is_never_much_worse_than_plain(rule, loss, penalty):
     if rule == "cocoa" and penalty == "l1":
         pytest.skip("cocoa needs l2")
-    problem = co.Problem(loss, penalty, 0.01)
+    problem = co.Problem(loss, penalty, 0.01, intercept=False)
     run = {"agents": K, "method": rule, "tol": 1e-6, "check_every": 1, "max_rounds": 3000}
     plain = co.solve(problem, (X, labels(loss)), acceleration="none", **run)
     fast = co.solve(problem, (X, labels(loss)), acceleration="anderson", **run)
@@ -257,7 +257,9 @@ def hinge_rounds(seed, penalty, acceleration, limit):
     A = rng.standard_normal((200, 20))
     y = np.where(A @ rng.standard_normal(20) + rng.standard_normal(200) > 0, 1.0, -1.0)
     run = {"agents": 5, "method": "proximal-1", "tol": 1e-6, "check_every": 1, "max_rounds": limit}
-    return co.solve(co.Problem("hinge", penalty, 0.005), (A, y), acceleration=acceleration, **run).rounds
+    return co.solve(
+        co.Problem("hinge", penalty, 0.005, intercept=False), (A, y), acceleration=acceleration, **run
+    ).rounds
 
 
 def test_the_hinge_is_relaxed_until_anderson_has_something_to_promise():
@@ -278,7 +280,7 @@ def test_an_anchor_ends_the_circling_where_nothing_is_strongly_convex(seed):
 @pytest.mark.parametrize("acceleration", ["anderson", "halpern", "relaxation"])
 @pytest.mark.parametrize("stop", [3, 11, 25])
 def test_accelerated_runs_resume_bit_by_bit(tmp_path, acceleration, stop):
-    problem = co.Problem("logistic", "l1", 0.01)
+    problem = co.Problem("logistic", "l1", 0.01, intercept=False)
     run = {"agents": K, "tol": 1e-15, "acceleration": acceleration, "check_every": 40}
     whole = co.solve(problem, (X, SIGNS), max_rounds=40, **run)
     co.solve(problem, (X, SIGNS), max_rounds=stop, checkpoint=tmp_path, **run)
@@ -289,7 +291,7 @@ def test_accelerated_runs_resume_bit_by_bit(tmp_path, acceleration, stop):
 
 def test_anderson_solves_a_linear_map_in_as_many_rounds_as_it_has_dimensions():
     """On x ↦ Mx + b in d dimensions the plain iteration creeps; with memory d it is exact after d + 1 rounds."""
-    problem = co.Problem("squared", "l2", 0.05)
+    problem = co.Problem("squared", "l2", 0.05, intercept=False)
     steps = Anderson(method("cocoa"), memory=15, alpha=1.0, safeguard=1e9)
     transport, members = agents_for(problem, NUMBERS, count=1)
     states = transport.converse([steps.start(a) for a in members], "setup")
@@ -310,7 +312,7 @@ def accelerated_states(steps, problem, y, rounds):
 
 
 def test_without_a_promise_anderson_is_the_plain_iteration():
-    problem = co.Problem("squared", "l2", 0.05)
+    problem = co.Problem("squared", "l2", 0.05, intercept=False)
     plain = iterates(method("proximal-1", rho=0.7), problem, NUMBERS, 6)
     steps = Anderson(method("proximal-1", rho=0.7), promise=0.0, alpha=1.0)
     for (w, _), states in zip(plain, accelerated_states(steps, problem, NUMBERS, 6), strict=True):
@@ -332,7 +334,7 @@ def test_what_an_agent_says_of_its_dual_is_carried_along_with_it(rule, loss):
 
 
 def test_a_patient_anderson_is_relaxed_and_says_nothing_at_first():
-    problem = co.Problem("hinge", "l2", 0.05)
+    problem = co.Problem("hinge", "l2", 0.05, intercept=False)
     run = {"agents": K, "method": "proximal-1", "rho": 1.0, "max_rounds": 8}
     relaxed = Relaxation(method("proximal-1", rho=1.0))
     patient = Anderson(method("proximal-1", rho=1.0), alpha=1.9, patience=8)
@@ -345,7 +347,7 @@ def test_a_patient_anderson_is_relaxed_and_says_nothing_at_first():
 
 def test_after_a_bad_extrapolation_anderson_goes_back_to_the_best_image():
     """Steps that are far too long explode; the safeguard must lead back, and forget."""
-    problem = co.Problem("squared", "l2", 0.05)
+    problem = co.Problem("squared", "l2", 0.05, intercept=False)
     wild = Anderson(method("proximal-2", rho=1.0, eta=0.2 * np.linalg.norm(X, 2) ** 2))
     path = list(accelerated_states(wild, problem, NUMBERS, 60))
     went_back = [states[0] for states in path if states[0].least == np.inf]
@@ -355,7 +357,7 @@ def test_after_a_bad_extrapolation_anderson_goes_back_to_the_best_image():
 
 
 def test_relaxation_gives_way_when_the_residual_grows():
-    problem = co.Problem("squared", "l2", 0.05)
+    problem = co.Problem("squared", "l2", 0.05, intercept=False)
     steps = Relaxation(method("proximal-2", rho=1.0, eta=0.3 * np.linalg.norm(X, 2) ** 2))  # too bold a step
     transport, members = agents_for(problem, NUMBERS)
     states = transport.converse([steps.start(a) for a in members], "setup")
@@ -369,7 +371,7 @@ def test_halperns_iteration_is_pulled_back_to_where_it_was_restarted():
     """x⁺ = (k+1)/(k+2) (2T(x) − x) + 1/(k+2) x₀, in w and in every agent's v; a restart begins at T(x)."""
     steps, restarts = Halpern(method("proximal-1", rho=1.0)), 0
     before = None
-    for states in accelerated_states(steps, co.Problem("hinge", "l1", 0.01), SIGNS, 40):
+    for states in accelerated_states(steps, co.Problem("hinge", "l1", 0.01, intercept=False), SIGNS, 40):
         for old, new in zip(before or states, states, strict=True):
             if new.k == 0:
                 assert new.start is new.image
@@ -387,7 +389,7 @@ def test_halperns_iteration_is_pulled_back_to_where_it_was_restarted():
 
 def test_names_of_accelerations():
     with pytest.raises(UnknownName, match="anderson"):
-        co.solve(co.Problem("squared", "l2", 0.1), (X, NUMBERS), acceleration="andersen")
+        co.solve(co.Problem("squared", "l2", 0.1, intercept=False), (X, NUMBERS), acceleration="andersen")
     with pytest.raises(InvalidProblem, match="cannot be accelerated"):
         accelerated(Anderson(method("cocoa")), "relaxation", method("cocoa"))
 
@@ -398,5 +400,7 @@ def test_halperns_anchor_forgives_large_blocks_that_are_solved_roughly(rule, age
     rng = np.random.default_rng(0)
     A = rng.standard_normal((200, 8)) * rng.uniform(0.3, 3, 8)
     y = np.sign(A[:, 0] + rng.standard_normal(200))
-    result = co.solve(co.Problem("hinge", "l1", 0.01), (A, y), agents=agents, method=rule, tol=1e-5, max_rounds=1000)
+    result = co.solve(
+        co.Problem("hinge", "l1", 0.01, intercept=False), (A, y), agents=agents, method=rule, tol=1e-5, max_rounds=1000
+    )
     assert result.status == "optimal"

@@ -37,7 +37,7 @@ def test_eq_4_iterate_by_iterate():
         step = N / (rho * eta)
         u = v + step * A.T @ (2 * w - before)
         v = np.clip((u - step * NUMBERS) / (1 + step), -1.0, 1.0)  # prox of step·ℓ*, Huber
-    problem = co.Problem("huber", "l1", lam)
+    problem = co.Problem("huber", "l1", lam, intercept=False)
     run = {"rho": rho, "eta": eta, "tol": 1e-15, "max_rounds": rounds, "acceleration": "none"}
     result = co.solve(problem, (X, NUMBERS), agents=K, method="proximal-2", check_every=rounds, **run)
     np.testing.assert_allclose(result.model.coef_, w, atol=1e-12)
@@ -120,7 +120,7 @@ def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty):
     ids=["one", "one each", "unequal", "one empty", "interleaved"],
 )
 def test_any_split_gives_the_same_answer(agents):
-    problem = co.Problem("logistic", "elasticnet", 0.02, l1_ratio=0.5)
+    problem = co.Problem("logistic", "elasticnet", 0.02, l1_ratio=0.5, intercept=False)
     best = pooled_optimum(problem, X, SIGNS)[2]
     result = co.solve(problem, (X, SIGNS), agents=agents, method="proximal-1", tol=1e-7)
     assert result.status == "optimal"
@@ -130,7 +130,7 @@ def test_any_split_gives_the_same_answer(agents):
 @pytest.mark.parametrize("network", ["star", "path", "ring", "lattice", "erdos-renyi", "complete"])
 def test_any_network_gives_the_same_answer(network):
     """Only the words' way, and so the bill and the rounding, depends on the graph."""
-    problem = co.Problem("squared", "l1", 0.05)
+    problem = co.Problem("squared", "l1", 0.05, intercept=False)
     served = co.solve(problem, (X, NUMBERS), agents=6, method="proximal-1")
     graph = co.networks.star(6) if network == "star" else network
     result = co.solve(problem, (X, NUMBERS), agents=6, method="proximal-1", network=graph)
@@ -150,7 +150,7 @@ def test_weights_count_as_copies():
 
 
 def test_float32_is_kept_and_halves_the_bill():
-    problem = co.Problem("logistic", "l2", 0.02)
+    problem = co.Problem("logistic", "l2", 0.02, intercept=False)
     single = co.solve(problem, (X.astype("f4"), SIGNS), agents=K, method="proximal-1", tol=1e-5)
     double = co.solve(problem, (X, SIGNS), agents=K, method="proximal-1", tol=1e-5)
     assert single.status == double.status == "optimal"
@@ -161,7 +161,7 @@ def test_float32_is_kept_and_halves_the_bill():
 
 
 def test_a_given_rho_is_respected():
-    problem = co.Problem("squared", "l2", 0.02)
+    problem = co.Problem("squared", "l2", 0.02, intercept=False)
     result = co.solve(problem, (X, NUMBERS), agents=K, rho=0.5, acceleration="none")
     assert "tuning" not in result.bill.per_purpose
     assert result.certificate.settings["method"]["rho"] == 0.5
@@ -172,8 +172,10 @@ def test_a_given_rho_is_respected():
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_auto_rho_does_not_depend_on_units(scale):
     """Rescaling columns and labels alike rescales the answer; the rounds must not explode."""
-    problem = co.Problem("squared", "l2", 0.05 * scale**2)
+    problem = co.Problem("squared", "l2", 0.05 * scale**2, intercept=False)
     result = co.solve(problem, (scale * X, 7.0 * NUMBERS), agents=K, method="proximal-1", tol=1e-6, max_rounds=2000)
-    reference = co.solve(co.Problem("squared", "l2", 0.05), (X, NUMBERS), agents=K, method="proximal-1", tol=1e-6)
+    reference = co.solve(
+        co.Problem("squared", "l2", 0.05, intercept=False), (X, NUMBERS), agents=K, method="proximal-1", tol=1e-6
+    )
     assert result.status == "optimal"
     assert result.rounds <= reference.rounds + 2

@@ -52,7 +52,7 @@ def fit(loss="logistic", method="pvrd2", *, network="ring", data=None, agents=SI
 
 
 def in_sight(loss="logistic", network=None, agents=SIZES, **more):
-    return Run(co.Problem(loss, "l2", STRENGTH), (X, labels(loss)), network or ring(K), agents, **more)
+    return Run(co.Problem(loss, "l2", STRENGTH, intercept=False), (X, labels(loss)), network or ring(K), agents, **more)
 
 
 # -- the naive twin: Algorithm 3 word by word, for the pooled data, with the mixings of a score in one matrix ---------
@@ -191,7 +191,7 @@ def test_nothing_is_updated_until_the_pipeline_is_full():
 
 
 def test_the_naive_algorithm_is_biased_unless_the_matrix_averages():
-    best = pooled_optimum(co.Problem("squared", "l2", STRENGTH), X, NUMBERS)[0]
+    best = pooled_optimum(co.Problem("squared", "l2", STRENGTH, intercept=False), X, NUMBERS)[0]
     lazy = (np.eye(K) + ring(K).metropolis().toarray()) / 2
 
     def error(network, mixing):
@@ -251,7 +251,7 @@ def test_auto_takes_the_shortest_pipeline_that_nearly_averages():
 
 def test_a_signed_filter_diverges_where_ours_converges():
     """T_5(x̂) / T_5(x̂(1)) (τ = 1) leaves half as much, 3.5 %, but with both signs, and that drives the memory."""
-    data, problem = correlated(1500, factor=3.0), co.Problem("squared", "l2", 1e-2)
+    data, problem = correlated(1500, factor=3.0), co.Problem("squared", "l2", 1e-2, intercept=False)
     best = minimiser(problem, *data)
     ours, signed = (Run(problem, data, ring(8), 8, pipeline=5) for _ in range(2))
     signed.states = [replace(state, tau=1.0) for state in signed.states]
@@ -261,7 +261,7 @@ def test_a_signed_filter_diverges_where_ours_converges():
 
 
 def test_an_indefinite_matrix_wants_a_small_step_without_a_pipeline():
-    data, problem = correlated(500), co.Problem("squared", "l2", 1e-2)
+    data, problem = correlated(500), co.Problem("squared", "l2", 1e-2, intercept=False)
     best, half = minimiser(problem, *data), 0.5 / largest_curvature(problem, data[0])
     bold, safe = (Run(problem, data, ring(8), 8, method="vrd2", step=step) for step in (half, "auto"))
     assert [next(bold.errors(best)) for _ in range(20)][-1] > 1e3
@@ -270,7 +270,7 @@ def test_an_indefinite_matrix_wants_a_small_step_without_a_pipeline():
 
 
 def test_longer_pipelines_need_fewer_epochs_and_chebyshev_a_third():
-    data, problem = correlated(500), co.Problem("squared", "l2", 1e-2)
+    data, problem = correlated(500), co.Problem("squared", "l2", 1e-2, intercept=False)
     best, step = minimiser(problem, *data), 0.5 / largest_curvature(problem, data[0])
 
     def epochs(pipeline, chebyshev):
@@ -290,7 +290,7 @@ def test_longer_pipelines_need_fewer_epochs_and_chebyshev_a_third():
 @pytest.mark.parametrize("loss", SMOOTH)
 def test_the_pooled_optimum(loss, method, layout):
     data = np.where(np.abs(X) > 0.5, X, 0.0)
-    problem = co.Problem(loss, "l2", STRENGTH)
+    problem = co.Problem(loss, "l2", STRENGTH, intercept=False)
     result = fit(loss, method, data=(layout(data), labels(loss)), tol=1e-7)
     assert result.status == "optimal"
     w, _, best = pooled_optimum(problem, data, labels(loss))
@@ -311,7 +311,7 @@ def test_convergence_is_linear(loss):
 @pytest.mark.parametrize("network", ["ring", "path", "star", "complete", "erdos-renyi"])
 @pytest.mark.parametrize("mixing", ["metropolis", "laplacian-mixing"])
 def test_any_network_and_mixing_gives_the_same_answer(network, mixing):
-    best = pooled_optimum(co.Problem("logistic", "l2", STRENGTH), X, SIGNS)[2]
+    best = pooled_optimum(co.Problem("logistic", "l2", STRENGTH, intercept=False), X, SIGNS)[2]
     result = fit(network=network, agents=6, mixing=mixing)
     assert result.status == "optimal"
     assert result.certificate.primal - best <= result.certificate.gap + 1e-8
@@ -407,7 +407,7 @@ def test_float32_is_kept_and_halves_the_bill():
     assert single.bill.bits / single.bill.scalars == 32
     assert double.bill.bits / double.bill.scalars == 64
     np.testing.assert_allclose(single.model.coef_, double.model.coef_, atol=5e-3)
-    run = Run(co.Problem("logistic", "l2", STRENGTH), (X.astype("f4"), SIGNS), ring(K), SIZES)
+    run = Run(co.Problem("logistic", "l2", STRENGTH, intercept=False), (X.astype("f4"), SIGNS), ring(K), SIZES)
     run.round()
     assert {array.dtype.str for s in run.states for array in (s.w, s.memory, s.pipe)} == {"<f4"}
 
@@ -476,7 +476,7 @@ def test_what_cannot_be_solved_is_refused_with_an_alternative(method):
     if method == "pvrd2":
         refused("pipeline must be a whole number", pipeline=0)
         refused("chebyshev must be", chebyshev="maybe")
-    assert METHODS[method].score(co.Problem("logistic", "l2", 0.1), ring(4)) is None
+    assert METHODS[method].score(co.Problem("logistic", "l2", 0.1, intercept=False), ring(4)) is None
 
 
 # -- MNIST -----------------------------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ def test_what_cannot_be_solved_is_refused_with_an_alternative(method):
 needs_mnist = pytest.mark.skipif(
     not os.environ.get("COTERIE_DATA"), reason="set COTERIE_DATA to the folder that holds mnist.npz"
 )
-DIGITS = co.Problem("logistic", "l2", 1e-2)
+DIGITS = co.Problem("logistic", "l2", 1e-2, intercept=False)
 
 
 def digit_errors(rows, epochs, **settings):

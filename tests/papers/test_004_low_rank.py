@@ -366,7 +366,7 @@ def pooled_optimum(task):
         loss = cp.sum(cp.log_sum_exp(X @ W, axis=1)) - cp.sum(cp.multiply(H, X @ W))
     else:
         loss = 0.5 * sum((W[i, j] - y) ** 2 for (i, j), y in zip(PAIRS.tolist(), ENTRIES, strict=True))
-    return cp.Problem(cp.Minimize(loss / N), [cp.normNuc(W) <= MU]).solve(solver=cp.SCS, eps=1e-7)
+    return cp.Problem(cp.Minimize(loss / N), [cp.normNuc(W) <= MU], intercept=False).solve(solver=cp.SCS, eps=1e-7)
 
 
 @by_task
@@ -491,7 +491,7 @@ def test_the_small_problem_is_solved(mu):
     S = cp.Variable((5, 4))
     root = np.linalg.cholesky(H).T
     value = cp.Problem(
-        cp.Minimize(cp.sum(cp.multiply(G, S)) + 0.5 * cp.sum_squares(root @ S)), [cp.normNuc(S) <= mu]
+        cp.Minimize(cp.sum(cp.multiply(G, S)) + 0.5 * cp.sum_squares(root @ S)), [cp.normNuc(S) <= mu], intercept=False
     ).solve(solver=cp.CLARABEL)
     found = best_in_ball(G, H, S0, mu, steps=5000, tolerance=1e-9)
     assert np.linalg.norm(found, "nuc") <= mu * (1 + 1e-12)
@@ -705,7 +705,7 @@ REFUSED = {
     "split by features": (PROBLEMS["squared"], (X, NUMBERS), {"split": "features"}, ["features"]),
     "a linear method": (PROBLEMS["squared"], (X, NUMBERS), {"method": "proximal-2"}, ["low-rank", "dfw-trace"]),
     "a low-rank method": (
-        co.Problem("squared", "l2", 0.1),
+        co.Problem("squared", "l2", 0.1, intercept=False),
         (X, NUMBERS[:, 0]),
         {"method": "dfw-trace"},
         ["linear", "proximal-1"],

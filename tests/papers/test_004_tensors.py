@@ -63,7 +63,7 @@ def test_bad_tensors_are_refused():
 
 
 def test_other_problems_take_tensors_as_arrays():
-    problem = co.Problem("squared", "l2", 0.1)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
     arrays = co.solve(problem, (X, NUMBERS[:, 0]), agents=2)
     tensors = co.solve(problem, (torch.from_numpy(X), torch.from_numpy(NUMBERS[:, 0])), agents=2)
     np.testing.assert_allclose(tensors.model.coef_, arrays.model.coef_, atol=1e-12)

@@ -439,7 +439,8 @@ def test_least_squares_of_paper_000_is_not_changed_by_rotating_it():
     forms = {rotated.papers_form: {"variant": "paper", "iterate": "average", **exact}, rotated.improved: {}}
     for form, options in forms.items():
         direct = solve(
-            Problem("squared"), parts, split="features", network=graph, method="graph-cp", max_rounds=60,
+            Problem("squared", intercept=False), parts, split="features",
+            network=graph, method="graph-cp", max_rounds=60,
             check_every=20, tol=1e-14, **options,
         )  # fmt: skip
         errors = (np.asarray(direct.history.primal) - best) / (zero - best)
