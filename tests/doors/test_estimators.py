@@ -337,3 +337,9 @@ def test_signature_and_docstring_have_every_parameter_once_and_its_own_first(est
     assert sorted(listed) == sorted(names)
     for fitted in ("coef_", "certificate_", "n_features_in_"):
         assert told[2].count(fitted) == 1
+
+
+def test_a_parameter_of_a_loss_has_one_default():
+    """`LinearRegressor("huber")` and `Problem("huber")` are the same question."""
+    for loss, parameter in (("huber", "threshold"), ("quantile", "level")):
+        assert getattr(co.LinearRegressor(loss), parameter) == getattr(co.Problem(loss).loss, parameter)

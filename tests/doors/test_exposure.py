@@ -36,6 +36,10 @@ def test_regressors_and_classifiers_take_an_offset():
     np.testing.assert_allclose(fitted.coef_, rates.coef_, atol=1e-6)
     np.testing.assert_allclose(fitted.predict(X, offset=OFFSET), rates.predict(X) * EXPOSURE, rtol=1e-5)
     assert fitted.score(X, COUNTS, offset=OFFSET) > fitted.score(X, COUNTS, offset=0.0)
+    scores = rates.score(X, COUNTS / EXPOSURE, sample_weight=EXPOSURE)
+    assert fitted.score(X, COUNTS, offset=OFFSET) == pytest.approx(scores, abs=1e-6)
+    with pytest.raises(InvalidData, match="poisson loss is for"):
+        fitted.score(X, -1 - COUNTS, offset=OFFSET)
     classifier = co.LinearClassifier(tol=1e-8).fit(X, ILL, offset=OFFSET.tolist())
     model = classifier.result_.model
     np.testing.assert_array_equal(classifier.decision_function(X, OFFSET), model.decision_function(X, OFFSET))

@@ -116,7 +116,7 @@ MORE = {
         {"agents": 3, "max_rounds": 10, "tol": 1e-13, "check_every": 10, "method": "dfw-subspace"},
     ),
     "until it is optimal": (
-        co.Problem("huber", "elasticnet", 0.05, intercept=False),
+        co.Problem("huber", "elasticnet", 0.05, threshold=1.0, intercept=False),
         (X, NUMBERS),
         {"agents": 4, "tol": 1e-7, "method": "proximal-1"},
     ),

@@ -36,7 +36,7 @@ RUNS = {
         {"agents": 3, "method": "proximal-1"},
     ),
     "samples-ring": (
-        co.Problem("huber", "l2", 0.1, intercept=False),
+        co.Problem("huber", "l2", 0.1, threshold=1.0, intercept=False),
         (X, Y),
         {"agents": 4, "network": "ring", "method": "consensus"},
     ),

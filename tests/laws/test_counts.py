@@ -38,6 +38,7 @@ def test_scikit_learn_has_the_same_answer(loss, intercept, weighted, storage):
     assert co.verify(result.certificate, result.model, data).holds
     fitted = co.LinearRegressor(loss, alpha=0.01, fit_intercept=intercept, tol=1e-11).fit(X, y, weights)
     np.testing.assert_allclose(fitted.predict(X), twin.predict(X), rtol=1e-5)
+    assert fitted.score(X, y, weights) == pytest.approx(twin.score(X, y, weights), abs=1e-6)
 
 
 @pytest.mark.parametrize("penalty", ["l1", "elasticnet", "none", "nonnegative"])

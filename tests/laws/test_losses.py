@@ -18,7 +18,7 @@ from coterie.losses.shifted import Shifted
 
 # The parameters a loss is tested with; others are tested with their defaults.
 PARAMETERS = {
-    "huber": [{}, {"threshold": 0.3}, {"threshold": 1.35}],
+    "huber": [{}, {"threshold": 0.3}, {"threshold": 1.0}],
     "quantile": [{}, {"level": 0.9}, {"level": 0.05}],
 }
 CASES = [(name, parameters) for name in LOSSES for parameters in PARAMETERS.get(name, [{}])]
@@ -112,7 +112,7 @@ def test_values_by_hand(name, parameters, u, y, value, conjugate_at_slope):
     ("name", "below", "above"),
     [
         ("squared", 0.5e8, 0.5e8),
-        ("huber", 1e4 - 0.5, 1e4 - 0.5),
+        ("huber", 1.35 * (1e4 - 0.675), 1.35 * (1e4 - 0.675)),
         ("absolute", 1e4, 1e4),
         ("quantile", 5e3, 5e3),
         ("hinge", 1e4 + 1, 0.0),

@@ -206,8 +206,13 @@ def question(
     l1_ratio: Annotated[
         float | None, typer.Option(help="Share of the l1 part in the elastic net, from 0 to 1.")
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Residual from which the Huber loss is linear.")] = None,
-    level: Annotated[float | None, typer.Option(help="Level of the quantile loss, between 0 and 1.")] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Residual, in the unit of the target, from which the Huber loss is linear (default 1.35)."),
+    ] = None,
+    level: Annotated[
+        float | None, typer.Option(help="Level of the quantile loss, between 0 and 1 (default 0.5).")
+    ] = None,
     radius: Annotated[float | None, typer.Option(help="Radius of the l1ball or traceball.")] = None,
     lower: Annotated[float | None, typer.Option(help="Smallest coefficient that the box allows.")] = None,
     upper: Annotated[float | None, typer.Option(help="Largest coefficient that the box allows.")] = None,

@@ -14,11 +14,14 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 
 from coterie.arrays import FloatArray, Matrix, product
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.distributed import Distributed, explained
 from coterie.losses import LOSSES, Loss
+from coterie.losses.huber import Huber
+from coterie.losses.quantile import Quantile
 from coterie.penalties import PENALTIES, Penalty
 from coterie.problem import Problem
+from coterie.session.scoring import explained_deviance
 
 SOFTMAX = "multinomial"
 
@@ -89,7 +92,8 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
     loss : "squared", "huber", "absolute", "quantile", "poisson" or "gamma"
         or a `Loss`.
     threshold : float
-        Where the Huber loss turns linear, in units of y.
+        Residual at which the Huber loss turns linear, in the unit of y. scikit-learn's `epsilon` is a multiple of a
+        scale that it estimates: see docs/estimators.md.
     level : float
         Which quantile, between 0 and 1.
 
@@ -99,8 +103,8 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
     """
 
     loss: str | Loss = field(default="squared", kw_only=False)
-    threshold: float = 1.35
-    level: float = 0.5
+    threshold: float = Huber.threshold
+    level: float = Quantile.level
     _loss_kind = "regression"
     _reading: ClassVar[Mapping[str, Any]] = {"y_numeric": True}
 
@@ -109,12 +113,22 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
 
     def predict(self, X: Any, offset: Any = None) -> FloatArray:
         """X·coef_ + intercept_ + offset, or its exponential, the mean, for "poisson" and "gamma"."""
-        scores = self._with_offset(product(self._checked(X), self.coef_) + self.intercept_, offset)
-        return self._problem().loss.response(scores)
+        return self._problem().loss.response(self._scores(X, offset))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
-        """R² of the predictions."""
-        return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
+        """R² of the predictions; for "poisson" and "gamma" D², the share of the deviance that they explain."""
+        loss = self._problem().loss
+        if not loss.steep:
+            return float(r2_score(y, self.predict(X, offset), sample_weight=sample_weight))
+        labels = np.asarray(y, float)
+        if not np.all(loss.accepts(labels)):
+            raise InvalidData(f"the {loss.name} loss is for {loss.labels}; y has other values.")
+        weights = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight, float)
+        offsets = np.broadcast_to(np.asarray(0.0 if offset is None else offset, float), labels.shape)
+        return explained_deviance(loss, np.asarray(self._scores(X, offset), float), labels, weights, offsets)
+
+    def _scores(self, X: Any, offset: Any) -> FloatArray:
+        return self._with_offset(product(self._checked(X), self.coef_) + self.intercept_, offset)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:

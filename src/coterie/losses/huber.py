@@ -21,7 +21,8 @@ class Huber(Loss):
     kind: ClassVar[str] = "regression"
     moves_with_labels: ClassVar[bool] = True
     tensors: ClassVar[bool] = True
-    threshold: float = 1.0
+    threshold: float = 1.35
+    """Residual at which the loss turns linear, in the unit of the labels."""
 
     def __post_init__(self) -> None:
         if not 0 < as_number(self.threshold) < math.inf:

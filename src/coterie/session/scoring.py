@@ -229,6 +229,17 @@ def _for_constant(loss: Loss, y: FloatArray, s: FloatArray, offset: FloatArray) 
     return (s * y * np.exp(-offset), s) if loss.dispersion else (s * y, s * np.exp(offset))
 
 
+def explained_deviance(loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, offset: FloatArray) -> float:
+    """D² of scores u: the share of the null deviance, that of the best constant with the same offset, which is gone."""
+    at_zero = np.zeros(len(y))
+    numerator, denominator = _for_constant(loss, y, s, offset)
+    constant = loss.constant(_ratio(float(numerator.sum()), float(denominator.sum())))
+    if constant is None:
+        return math.nan
+    null = loss.fenchel_young(offset + constant, at_zero, y, s)
+    return 1 - _ratio(loss.fenchel_young(u, at_zero, y, s), null)
+
+
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
