@@ -215,8 +215,8 @@ def question(
     intercept: Annotated[
         bool | None,
         typer.Option(
-            help="Fit an intercept, or none. It is never penalised (default: fit one; none with --loss cox, --penalty "
-            "traceball or --users without a loss)."
+            help="Fit an intercept, which is never penalised (default: yes, except for cox, traceball and boosted "
+            "models of users)."
         ),
     ] = None,
     option: Options = None,

@@ -251,6 +251,11 @@ def said_of_intercept(there: bool) -> str:
     return "with an intercept" if there else "without an intercept"
 
 
+def said_of_penalty(spelt_out: str) -> str:
+    """The words for a penalty of that name and parameters, or for none."""
+    return "no penalty" if spelt_out == "none" else f"{spelt_out} penalty"
+
+
 def spelt(settings: dict[str, Any]) -> str:
     """A name and its parameters; long lists are cut."""
     parameters = [f"{name} {reprlib.repr(value)}" for name, value in settings.items() if name != "name"]

@@ -14,7 +14,7 @@ from coterie.certificate import Participant
 from coterie.data import Table, validated_all
 from coterie.data.table import party_error
 from coterie.errors import InvalidProblem
-from coterie.families.family import Classes, Shown, by_rows, in_one_precision, said_of_intercept
+from coterie.families.family import Classes, Shown, by_rows, in_one_precision, said_of_intercept, said_of_penalty
 from coterie.families.linear import LinearFamily
 from coterie.models import SurvivalModel
 from coterie.networks import Network
@@ -80,7 +80,8 @@ class SurvivalFamily(LinearFamily):
         return np.column_stack([rank, rank % 2])
 
     def words(self, problem: Problem) -> str:
-        return f"proportional hazards, {problem.penalty.name} penalty, {said_of_intercept(problem.intercept)}"
+        penalty = said_of_penalty(problem.penalty.name)
+        return f"proportional hazards, {penalty}, {said_of_intercept(problem.intercept)}"
 
     def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> SurvivalModel:
         """The coefficients, which everybody has."""
