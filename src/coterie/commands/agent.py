@@ -188,7 +188,9 @@ def _end(one: dict[str, Any]) -> str:
     """How a party's process ended, in a sentence or two."""
     if "holds" in one:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
-        return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+        if not one["holds"]:
+            return f"does not hold: {'; '.join(one['objections'])}."
+        return f"holds: {one['proves']}{signed}\n  {one['about']}"
     if "probabilities" in one:
         return f"{one['about']}, {len(one['columns'])} columns, {_from_here(one['output'])}"
     if "scores" in one:
