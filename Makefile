@@ -88,7 +88,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "Installing Coterie (a minute or two, once) ..."
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[tutorials]'
 	@touch $@
 
 # Peers live in their own environment; one that does not install is left out, and the benchmark says so.

@@ -53,9 +53,6 @@ def walk(folder: Path) -> int:
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     subprocess.run(["make", "demo"], cwd=clone, check=True)
     python = clone / ".venv" / "bin" / "python"
-    # What the study between organisations needs beside, and pandas to make files like a user's.
-    extras = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[peers]", "pandas"]
-    subprocess.run([python, *extras], cwd=clone, check=True)
     where = {**os.environ, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run([python, "-c", READ, own], cwd=clone, env=where).returncode
 

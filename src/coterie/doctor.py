@@ -17,6 +17,7 @@ import numpy as np
 from coterie.catalogue import EXTENSIONS
 from coterie.engines import ENGINES
 from coterie.engines.mpi import Mpi
+from coterie.installation import extra_command, install_command, own_package, pip_install
 from coterie.problem import Problem
 from coterie.solve import solve
 
@@ -29,7 +30,6 @@ EXTRAS = {
     "gpu": "torch",
     "tracking": "tensorboardX",
 }
-INSTALL = "pip install "
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,12 @@ def diagnose(*, quick: bool = False) -> list[Finding]:
         Finding("python", sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}"),
         Finding("cores", True, f"{os.cpu_count()}"),
     ]
-    findings += [_look_for(package, package, package, needed=True) for package in PACKAGES]
+    findings.append(_look_for("coterie", "coterie", own_package(), needed=True))
+    findings += [_look_for(package, package, package, needed=True) for package in PACKAGES if package != "coterie"]
     findings += [_try_engine(name, quick and name != "local") for name in ENGINES]
     findings += [Finding("extension", False, failure, needed=False) for failure in EXTENSIONS.failures]
     for extra, package in EXTRAS.items():
-        findings.append(_look_for(f"extra {extra}", package, f"'coterie[{extra}]'", needed=False))
+        findings.append(_look_for(f"extra {extra}", package, own_package(extra), needed=False))
     folder = os.environ.get("COTERIE_DATA")
     there = bool(folder) and Path(str(folder)).is_dir()
     detail = str(folder) if there else "COTERIE_DATA is not set to a folder; only the papers' datasets need it"
@@ -68,7 +69,8 @@ def lines_to_type(findings: list[Finding]) -> dict[str, str]:
     for needed, why in ((True, "To mend it"), (False, "For what is optional")):
         missing = [finding for finding in findings if finding.fix and finding.needed is needed]
         if missing:
-            lines[why] = INSTALL + " ".join(finding.fix.removeprefix(INSTALL) for finding in missing)
+            packages = [finding.fix.removeprefix(pip_install()).strip() for finding in missing]
+            lines[why] = " ".join([pip_install(), *packages])
     if all(finding.works for finding in findings if finding.needed):
         lines["For a first fit"] = "coterie demo"
     return lines
@@ -78,7 +80,8 @@ def _look_for(what: str, package: str, to_install: str, needed: bool) -> Finding
     try:
         return Finding(what, True, f"{package} {importlib.metadata.version(package)}", needed)
     except importlib.metadata.PackageNotFoundError:
-        return Finding(what, False, f"not installed: {INSTALL}{to_install}", needed, INSTALL + to_install)
+        line = install_command(to_install)
+        return Finding(what, False, f"not installed: {line}", needed, line)
 
 
 def _try_engine(name: str, quick: bool) -> Finding:
@@ -108,7 +111,7 @@ def _two_ranks() -> str:
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     launcher = shutil.which("mpiexec", path=beside)
     if launcher is None:
-        raise FileNotFoundError("there is no mpiexec, which starts the ranks: pip install 'coterie[mpi]'")
+        raise FileNotFoundError(f"there is no mpiexec, which starts the ranks: {extra_command('mpi')}")
     script = "from coterie.doctor import _tiny_fit; print(_tiny_fit('mpi'))"
     found = subprocess.run(
         [launcher, "-n", "2", sys.executable, "-c", script], capture_output=True, text=True, timeout=120

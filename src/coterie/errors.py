@@ -23,6 +23,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from coterie.installation import extra_command
 from coterie.statuses import Status
 
 ELSEWHERE = {
@@ -112,7 +113,7 @@ class MissingExtra(CoterieError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str):
-        super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'coterie[{extra}]'")
+        super().__init__(f"{what} needs an optional dependency. Install it with: {extra_command(extra)}")
 
 
 class NotRegistered(CoterieError):

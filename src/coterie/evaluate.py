@@ -20,7 +20,7 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.evaluation import Evaluation
 from coterie.families import family_of
-from coterie.families.family import on_the_host
+from coterie.families.family import on_the_host, said_of_intercept
 from coterie.models import Model
 from coterie.problem import Problem
 from coterie.result import Result
@@ -106,7 +106,8 @@ def of_model(model: Any, found: Evaluation, parties: int) -> Evaluation:
     """The scores, saying which model they are of, and how many rows."""
     where = "1 party" if parties == 1 else f"{parties} parties"
     weighted = "" if found.weight == found.rows else f" (weights add up to {found.weight:.6g})"
-    about = f"{model.problem.loss.name} model on {found.rows:,} rows of {where}{weighted}"
+    intercept = said_of_intercept(model.problem.intercept)
+    about = f"{model.problem.loss.name} model {intercept} on {found.rows:,} rows of {where}{weighted}"
     return replace(found, about=about, model=model.digest())
 
 

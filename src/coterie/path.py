@@ -162,7 +162,9 @@ class Path:
         used = "rank" if hasattr(self.results[0].model, "rank_") else "nonzero"
         heads = {self.knob: 12, "objective": 14, "relative gap": 14, used: 9, "rounds": 8}
         heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
-        lines = ["".join(f"{head:>{width}}" for head, width in heads.items())]
+        problem = self.results[0].model.problem
+        lines = [f"Model: {family_of(problem).words(problem)}."]
+        lines += ["".join(f"{head:>{width}}" for head, width in heads.items())]
         for place, row in enumerate(self.table()):
             cells = [f"{row[head]:.5g}" if isinstance(row[head], float) else f"{row[head]}" for head in heads]
             marks = "" if row["status"] in ("optimal", "optimal_within_radius") else f"  {row['status']}"

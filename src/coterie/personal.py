@@ -215,7 +215,7 @@ class Shared(Problem):
         *,
         mu: float = 0.01,
         nu: float | None = None,
-        intercept: bool = True,
+        intercept: bool | None = None,
         **parameters: Any,
     ):
         if penalty == "l2" and strength is None:
@@ -228,7 +228,7 @@ class Shared(Problem):
                 raise InvalidProblem(f"{name} must be a positive number or inf, not {value!r}; inf: nobody deviates.")
         usual = mu if math.isfinite(mu) else STRENGTH
         object.__setattr__(self, "mu", float(mu))
-        object.__setattr__(self, "nu", float(usual if nu is None else nu) if intercept else math.inf)
+        object.__setattr__(self, "nu", float(usual if nu is None else nu) if self.intercept else math.inf)
 
     @property
     def family(self) -> str:

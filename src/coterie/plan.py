@@ -52,6 +52,9 @@ class Plan:
     computing_seconds: float
     engine_seconds: float
     basis: str
+    about: str = ""
+    """Which problem it is about: loss, penalty, and whether there is an intercept."""
+    intercept: bool = False
     numbers_per_row: dict[str, float] = field(default_factory=dict)
     """Split by features, what methods are expected to send, by name: `blocks` is to move the columns."""
 
@@ -140,6 +143,8 @@ def plan(
         computing_seconds=float(computing),
         engine_seconds=turns * runner.turn_seconds + runner.start_seconds,
         basis=f"{fitted:,} of {rows:,} rows fitted here: {count(first.rounds, 'round')}, {first.status}",
+        about=first.about,
+        intercept=first.has_intercept,
         numbers_per_row=_numbers_per_row(problem, first, tables) if split == "features" else {},
     )
 

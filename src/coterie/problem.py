@@ -26,18 +26,24 @@ from coterie.penalties import PENALTIES, Penalty, Step, penalty
 from coterie.survival import Cox
 from coterie.tasks import TASKS, Task, task
 
+WITH_INTERCEPT = ("linear", "multiclass", "shared")
+"""Families whose problems have an intercept unless they say otherwise. Every other place asks here, by `None`."""
+
 
 @dataclass(frozen=True, init=False)
 class Problem:
     """(1/n) Σ loss(x_i·w + b, y_i) + g(w), by names or objects.
 
     Problem(loss="logistic", penalty="l1", strength=1e-3)
-    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=True)
+    Problem(loss="huber", penalty="elasticnet", strength=0.1, l1_ratio=0.5, threshold=1.35, intercept=False)
     Problem(loss=Quantile(level=0.9), penalty=Box(lower=0.0, upper=1.0))
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 
     Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank. With any
     other penalty "multinomial" is a linear model of several classes. "cox" is proportional hazards (see `survival`).
+
+    Linear models and those of several classes have an intercept, which is never penalised; `intercept=False` leaves it
+    out. Models with a penalty on matrices have none unless `intercept=True`, and cox never has one.
 
     Parameters that are not the loss's go to the penalty; an unknown one is an error that lists the known ones.
     """
@@ -45,6 +51,7 @@ class Problem:
     loss: Loss
     penalty: Penalty
     intercept: bool
+    """Whether there is one. It is a bool, also if `None` was given: then the default of the family."""
     offset: bool = field(repr=False)
     """Whether a number of every row is added to its score. `solve` says so itself, if the data has offsets."""
 
@@ -54,7 +61,7 @@ class Problem:
         penalty: str | Penalty = "none",
         strength: float | None = None,
         *,
-        intercept: bool = False,
+        intercept: bool | None = None,
         offset: bool = False,
         **parameters: Any,
     ):
@@ -65,9 +72,10 @@ class Problem:
         for_matrices = penalty.for_matrices if isinstance(penalty, Penalty) else PENALTIES[penalty].for_matrices
         object.__setattr__(self, "loss", (_make_task if for_matrices else _make_loss)(loss, parameters))
         object.__setattr__(self, "penalty", _make_penalty(penalty, parameters))
-        object.__setattr__(self, "intercept", bool(intercept))
+        chosen = self.family in WITH_INTERCEPT if intercept is None else bool(intercept)
+        object.__setattr__(self, "intercept", chosen)
         object.__setattr__(self, "offset", bool(offset))
-        if intercept and self.family == "survival":
+        if self.intercept and self.family == "survival":
             raise InvalidProblem("cox has no intercept: the baseline hazard takes its place. Leave intercept out.")
         if parameters and isinstance(penalty, Penalty) and set(parameters) <= set(_parameter_names(type(penalty))):
             raise InvalidProblem(f"the penalty is given as an object: put {', '.join(parameters)} into it.")

@@ -19,6 +19,7 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.engines import Engine, Run
 from coterie.errors import CorruptFile, CoterieError, UnknownName, count
+from coterie.families import family_of
 from coterie.files import read_bytes, readable, staged, write_atomically
 from coterie.inference import Inference
 from coterie.models import AnyModel, Model, load_model
@@ -82,6 +83,16 @@ class Result(Generic[M]):
         found: Inference = asking.infer(self, kind, clusters, level, data)
         return found
 
+    @property
+    def about(self) -> str:
+        """Which problem was solved: loss, penalty, and whether there is an intercept."""
+        return family_of(self.model.problem).described(self.certificate.settings["problem"])
+
+    @property
+    def has_intercept(self) -> bool:
+        """Whether the model has an intercept."""
+        return family_of(self.model.problem).has_intercept(self.certificate.settings["problem"])
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "rerun": None}
 
@@ -135,6 +146,7 @@ class Result(Generic[M]):
     def __str__(self) -> str:
         lines = [
             f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
+            f"Model: {self.about}.",
             self.certificate.proves,
             f"{self.explanation}",
             f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "

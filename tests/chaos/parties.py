@@ -29,7 +29,7 @@ from coterie.peers.study import load_party
 from coterie.transport.keys import fingerprint, provide_all
 
 NAMES = ("ada", "bea", "cyd")
-RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1}
+RIDGE = {"loss": "squared", "penalty": "l2", "strength": 0.1, "intercept": False}
 
 
 def free_ports(count):

@@ -23,7 +23,7 @@ from tests.chaos.parties import NAMES, Network, data, processes, same_secrets, t
 
 pytestmark = pytest.mark.chaos
 
-SLOW = {"loss": "logistic", "penalty": "l2", "strength": 1e-5}
+SLOW = {"loss": "logistic", "penalty": "l2", "strength": 1e-5, "intercept": False}
 LONG = {"problem": SLOW, "method": "graph-cp", "network": "path", "tol": 1e-14, "max-rounds": 700, "check-every": 20}
 """A run that lasts some seconds and saves often."""
 

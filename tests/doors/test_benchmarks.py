@@ -29,7 +29,7 @@ NUMBERS = X @ RNG.standard_normal(10) + RNG.standard_normal(200)
 
 
 def case(loss, penalty, **parameters):
-    problem = co.Problem(loss, penalty, 0.05, **parameters)
+    problem = co.Problem(loss, penalty, 0.05, **{"intercept": False, **parameters})
     return Case("x", problem, X, NUMBERS if problem.loss.kind == "regression" else np.sign(NUMBERS), 4)
 
 

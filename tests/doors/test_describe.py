@@ -176,7 +176,7 @@ def test_the_command_and_the_file(files):
 
 
 def write_parts(folder, **settings):
-    problem = {"loss": "logistic", "penalty": "l2", "strength": 0.1}
+    problem = {"loss": "logistic", "penalty": "l2", "strength": 0.1, "intercept": False}
     write_study(folder, problem=problem, **{"split": "samples", **settings})
     for name, part in zip(NAMES, PARTS, strict=True):
         part.drop(columns="name").to_csv(folder / name / "data.csv", index=False)

@@ -21,15 +21,15 @@ from coterie import estimators
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
-    | {"stacked_design", "stages", "threads"},
+    | {"installation", "stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
     | {"acceleration", "switching"},
     {"transport", "carriers"},
     {"methods", "engines"},
-    {"models", "inference", "evaluation", "description", "result"},
-    {"families"},
+    {"models", "inference", "evaluation", "description"},
+    {"families", "result"},
     {"session"},
     {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe"},
     {"estimators", "report", "demo", "doctor", "peers"},

@@ -97,7 +97,7 @@ IN_PYTHON = {
     "a method of the other split": (fit(method="graph-cp"), "split by features", "For samples: cocoa"),
     "a penalty that a method cannot": (
         fit(co.Problem("squared", "l1", 0.1, intercept=False), method="cocoa"),
-        "Use proximal-1",
+        "method='proximal-1'",
     ),
     "a parameter misspelt": (fit(method="proximal-2", roh=1.0), "Did you mean 'rho'"),
     "a setting misspelt": (fit(max_round=10), "Did you mean 'max_rounds'"),
@@ -153,7 +153,8 @@ def test_a_missing_extra_is_named():
     code = "import sys; sys.modules['mlflow'] = None; import coterie.sinks; coterie.sinks.mlflow()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode
-    assert "pip install 'coterie[" in done.stderr
+    assert f"{sys.executable} -m pip install " in done.stderr
+    assert "[tracking]'" in done.stderr
 
 
 @pytest.fixture(scope="module")

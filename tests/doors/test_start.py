@@ -92,7 +92,7 @@ def test_what_is_slow_is_imported_when_it_is_used():
 FIRST_FIT = """
 import numpy as np, coterie as co
 X = np.random.default_rng(0).normal(size=(1000, 20))
-co.solve(co.Problem("logistic", "l2", 1e-2), (X, np.sign(X[:, 0])), agents=4, progress=False)
+co.solve(co.Problem("logistic", "l2", 1e-2, intercept=False), (X, np.sign(X[:, 0])), agents=4, progress=False)
 """
 
 

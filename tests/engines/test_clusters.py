@@ -957,7 +957,8 @@ session.sparkContext.setLogLevel("OFF")
 import coterie as co
 frame = session.range(20).selectExpr("double(id) as x", "double(id % 3) as y")
 try:
-    print(co.solve(co.Problem("squared", "l2", 0.1), co.Rows(frame, target="y"), engine="spark").status)
+    problem = co.Problem("squared", "l2", 0.1, intercept=False)
+    print(co.solve(problem, co.Rows(frame, target="y"), engine="spark").status)
 except co.CoterieError as error:
     print(error)
 """

@@ -22,7 +22,7 @@ from coterie.peers.party import read_own
 from coterie.peers.scores import evaluate_together, predict_together
 from coterie.peers.study import load_party
 
-LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.05}
+LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.05, "intercept": False}
 STUDY = {"problem": LOGISTIC, "split": "samples", "method": "newton", "tol": 1e-3}
 SHELL = CliRunner()
 

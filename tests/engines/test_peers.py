@@ -64,8 +64,14 @@ CASES = [
     ("proximal-1", "samples", None, LASSO, {}),
     ("proximal-2", "samples", "path", RIDGE, {}),
     ("gram", "samples", None, RIDGE, {}),
-    ("newton", "samples", None, {"loss": "logistic", "penalty": "l2", "strength": 0.01}, {}),
-    ("softmax-newton", "samples", None, {"loss": "multinomial", "penalty": "l2", "strength": 0.01}, {}),
+    ("newton", "samples", None, {"loss": "logistic", "penalty": "l2", "strength": 0.01, "intercept": False}, {}),
+    (
+        "softmax-newton",
+        "samples",
+        None,
+        {"loss": "multinomial", "penalty": "l2", "strength": 0.01, "intercept": False},
+        {},
+    ),
     ("cox-newton", "samples", None, {"loss": "cox", "penalty": "l1", "strength": 0.01}, {}),
     ("auto", "samples", None, RIDGE, {}),
 ]
@@ -245,7 +251,7 @@ def test_an_empty_party_changes_nothing(tmp_path):
     ("limit", "status"), [({"max-seconds": 0.3}, "time_limit"), ({"max-bits": 3e5}, "communication_limit")]
 )
 def test_limits_stop_all_parties_after_the_same_round(tmp_path, limit, status):
-    problem = {"loss": "logistic", "penalty": "l2", "strength": 1e-5}
+    problem = {"loss": "logistic", "penalty": "l2", "strength": 1e-5, "intercept": False}
     write_study(tmp_path, problem=problem, method="graph-cp", network="path", tol=1e-15, **limit)
     results = together(tmp_path, data("features", classification=True))
     assert [r.status for r in results] == [status] * 3
@@ -584,7 +590,7 @@ def test_labels_are_told_only_if_all_agreed(tmp_path, method):
 
 def test_labels_that_are_not_shared_leave_blocks_which_policies_have_to_name(tmp_path):
     tables = data("features", True)
-    problem = {"loss": "logistic", "penalty": "l1", "strength": 0.01}
+    problem = {"loss": "logistic", "penalty": "l1", "strength": 0.01, "intercept": False}
     for policy in (ANYTHING, BY_NAME):
         write_study(tmp_path, problem=problem, network="path", policy=policy, **{"labels-shared": False})
         ends = together(tmp_path, tables)

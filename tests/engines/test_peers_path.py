@@ -23,7 +23,7 @@ from coterie.peers.study import load_party
 from coterie.session.folds import deal
 
 LASSO = {"loss": "logistic", "penalty": "l1", "intercept": True}
-RIDGE = {"loss": "squared", "penalty": "l2"}
+RIDGE = {"loss": "squared", "penalty": "l2", "intercept": False}
 PLAIN = {"loss": "logistic", "penalty": "none", "intercept": True}
 
 
@@ -114,7 +114,7 @@ def test_folds_that_lose_a_class_are_dealt_again_at_all_parties(tmp_path):
         table.y[0] = -1.0
     first = deal([20, 20, 20], "samples", 2, seed=4)
     assert first[0][0] == first[1][0], "the first deal is of no use"
-    problem = {"loss": "logistic", "penalty": "l2"}
+    problem = {"loss": "logistic", "penalty": "l2", "intercept": False}
     write_study(tmp_path, problem=problem, split="samples", seed=4, **path(strengths=[1.0], cv=2))
     together(tmp_path, tables)
     local = co.path(co.Problem("logistic", "l2", 1.0, intercept=False), tables, [1.0], cv=2, seed=4, secure_sums=True)

@@ -21,7 +21,7 @@ from coterie.peers.study import load_party, load_study
 from coterie.result import Result
 from coterie.transport.grpc_mesh import GrpcMesh
 
-LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.01}
+LOGISTIC = {"loss": "logistic", "penalty": "l2", "strength": 0.01, "intercept": False}
 PLAIN = {"secure-sums": False}
 
 

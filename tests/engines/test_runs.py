@@ -132,7 +132,7 @@ class Impatient(Local):
     ],
 )
 def test_agents_that_stop_in_the_middle_of_a_round_still_say_the_same(loss, penalty, method, options, patience):
-    problem = co.Problem(loss, **penalty)
+    problem = co.Problem(loss, intercept=False, **penalty)
     run = {"method": method, "engine": Impatient(patience), "tol": 1e-13, "agents": 3, **options}
     result = co.solve(problem, (X, Y), **run)
     assert result.status in ("interrupted", "optimal")
@@ -266,7 +266,7 @@ SCRIPT = """
 import sys, numpy as np, coterie as co
 rng = np.random.default_rng(0)
 X = rng.standard_normal((400, 30)); y = np.sign(X @ rng.standard_normal(30) + rng.standard_normal(400))
-problem = co.Problem("hinge", "l1", 1e-3)
+problem = co.Problem("hinge", "l1", 1e-3, intercept=False)
 result = co.solve(problem, (X, y), tol=1e-14, max_rounds=int(sys.argv[2]), checkpoint=sys.argv[1])
 np.save(sys.argv[1] + "/answer.npy", result.model.coef_)
 print(result.status, result.rounds, result.certificate.gap)

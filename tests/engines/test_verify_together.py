@@ -20,7 +20,13 @@ from coterie.peers.proof import verify_together
 from coterie.peers.study import load_study
 from coterie.transport.keys import fingerprint
 
-GROUP = {"loss": "logistic", "penalty": "group", "strength": 0.02, "groups": [0, 0, 1, 2, 2, 2, 3, 4, 4]}
+GROUP = {
+    "loss": "logistic",
+    "penalty": "group",
+    "strength": 0.02,
+    "groups": [0, 0, 1, 2, 2, 2, 3, 4, 4],
+    "intercept": False,
+}
 USERS = {"mu": 1.0, "beta": 5.0}
 
 

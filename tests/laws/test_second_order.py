@@ -251,7 +251,7 @@ def test_float32_data_is_kept_and_added_up_in_float64(which):
 @pytest.mark.parametrize("which", ["gram", "newton"])
 @pytest.mark.parametrize("penalty", ["l1ball", "box"])
 def test_rounding_to_float32_keeps_to_the_bounds(which, penalty):
-    problem = co.Problem("squared", penalty, **PENALTIES[penalty])
+    problem = co.Problem("squared", penalty, intercept=False, **PENALTIES[penalty])
     result = co.solve(problem, (X.astype("f4"), NUMBERS), agents=K, method=which, tol=1e-5)
     assert result.status == "optimal"
     assert problem.penalty.value(result.model.coef_.astype(float)) == 0
@@ -363,7 +363,7 @@ def test_mistakes_name_the_fix(problem, options, words):
 )
 def test_auto_weighs_rounds_bits_and_work(name, penalty, columns, link, expected):
     sizes = Sizes(100_000, columns, 100_000 * 50, 8, link)
-    problem = co.Problem(name, penalty, **PENALTIES[penalty])
+    problem = co.Problem(name, penalty, intercept=False, **PENALTIES[penalty])
     fitting = [entry for entry in METHODS.values() if entry.split == "samples"]
     scores = {entry.name: entry.score(problem, star(8, server=True), sizes) for entry in fitting}
     liked = {entry: score for entry, score in scores.items() if score is not None}
@@ -483,7 +483,7 @@ MANY = {**PENALTIES, "group": {"strength": 0.01}, "box": {"lower": -0.3, "upper"
 
 def made_for(name, penalty, width, **settings):
     """That problem for so many columns, in groups of three."""
-    settings = {**MANY[penalty], **settings}
+    settings = {"intercept": False, **MANY[penalty], **settings}
     if penalty == "group":
         settings["groups"] = tuple(np.arange(width) // 3)
     if penalty == "bounded below":
@@ -768,7 +768,10 @@ def test_any_network_can_add(where):
     ],
 )
 def test_a_run_that_stopped_goes_on_as_if_it_had_not(name, penalty, which, tmp_path):
-    problem, run = co.Problem(name, penalty, **PENALTIES[penalty]), {"agents": K, "method": which, "tol": 1e-9}
+    problem, run = (
+        co.Problem(name, penalty, intercept=False, **PENALTIES[penalty]),
+        {"agents": K, "method": which, "tol": 1e-9},
+    )
     whole = co.solve(problem, (X, labels(name)), **run)
     co.solve(problem, (X, labels(name)), checkpoint=tmp_path, max_rounds=2, **run)
     resumed = co.solve(problem, (X, labels(name)), checkpoint=tmp_path, **run)
@@ -891,7 +894,7 @@ def test_moments_in_single_precision(size):
 @pytest.mark.parametrize("penalty", ["l2", "l1", "box"])
 def test_certificates_are_put_off_until_the_products_are_small(name, penalty):
     """No round is lost by it, and most certificates are spared."""
-    problem = co.Problem(name, penalty, **PENALTIES[penalty])
+    problem = co.Problem(name, penalty, intercept=False, **PENALTIES[penalty])
     often, asked = (
         co.solve(problem, (X, labels(name)), agents=K, method="interior-point", tol=1e-8, check_every=every)
         for every in (1, None)

@@ -286,7 +286,7 @@ def test_a_step_product_of_132_converges_and_one_of_145_does_not():
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "absolute", "quantile"])
 def test_the_papers_form_reaches_the_pooled_optimum(loss, penalty):
     """With constants that the agents estimated among themselves."""
-    problem = co.Problem(loss, penalty, **PENALTIES[penalty])
+    problem = co.Problem(loss, penalty, intercept=False, **PENALTIES[penalty])
     best = pooled_optimum(problem, X, labels(loss))[2]
     separable = (loss, penalty) == ("logistic", "none")
     for iterate, close in (("last", 0.3 if separable else 3e-3), ("average", 0.3 if separable else 2e-2)):
@@ -586,7 +586,7 @@ def test_steps_do_not_depend_on_units(method, scale):
 def test_columns_on_six_scales_are_no_obstacle(penalty, method):
     """With one step for a whole block it takes 1725 rounds and more (none), and 449 to 952 (the others)."""
     scales = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-3, 3, D // 2)).repeat(2)
-    problem = co.Problem("squared", penalty, **PENALTIES[penalty])
+    problem = co.Problem("squared", penalty, intercept=False, **PENALTIES[penalty])
     network = {"split": "features", "agents": 3, "network": "ring"}
     result = co.solve(problem, (X * scales, NUMBERS), **network, method=method, tol=1e-5)
     assert result.status.success

@@ -206,7 +206,7 @@ def test_every_rule_reaches_the_pooled_optimum(rule, loss, penalty):
         "none": {},
         "group": {"strength": 0.03, "groups": tuple(np.arange(D) // 2)},
     }[penalty]
-    problem = co.Problem(loss, penalty, **parameters)
+    problem = co.Problem(loss, penalty, intercept=False, **parameters)
     if rule == "cocoa" and penalty not in ("l2", "elasticnet"):
         with pytest.raises(InvalidProblem, match="proximal-1"):
             co.solve(problem, (X, labels(loss)), agents=K, method=rule)

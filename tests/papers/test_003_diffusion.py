@@ -453,7 +453,7 @@ def test_what_cannot_be_solved_is_refused_with_an_alternative(method):
     def refused(match, problem=("logistic", "l2", 0.1), network="ring", **parameters):
         with pytest.raises(co.CoterieError, match=match):
             co.solve(
-                co.Problem(*problem),
+                co.Problem(*problem, intercept=False),
                 (X, SIGNS),
                 split="features",
                 network=network,

@@ -14,7 +14,7 @@ import typer
 import coterie as co
 from coterie.commands.exit_codes import BUG
 from coterie.commands.options import Config, Json, Raw, Without
-from coterie.commands.output import console, print_json, summary
+from coterie.commands.output import console, print_json, show_model, summary
 from coterie.errors import InvalidInput, count
 from coterie.statuses import Status
 
@@ -188,7 +188,9 @@ def _end(one: dict[str, Any]) -> str:
     """How a party's process ended, in a sentence or two."""
     if "holds" in one:
         signed = f" Signed by {', '.join(one['signed_by'])}." if one["signed_by"] else ""
-        return f"holds: {one['proves']}{signed}" if one["holds"] else f"does not hold: {'; '.join(one['objections'])}."
+        if not one["holds"]:
+            return f"does not hold: {'; '.join(one['objections'])}."
+        return f"holds: {one['proves']}{signed}\n  {one['about']}"
     if "probabilities" in one:
         return f"{one['about']}, {len(one['columns'])} columns, {_from_here(one['output'])}"
     if "scores" in one:
@@ -199,7 +201,7 @@ def _end(one: dict[str, Any]) -> str:
         chosen = "" if knob is None else f"{knob} {one[knob]:.5g} chosen, "
         spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {_from_here(one['output'])}"
         cost = f"\n  {one['cost']}" if "cost" in one else ""
-        return f"{one['status']}: {one['proves']}\n  {spent}{cost}"
+        return f"{one['status']}: {one['proves']}\n  {one['problem']}\n  {spent}{cost}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
 
@@ -221,6 +223,7 @@ def _show(result: co.Result, output: Path) -> None:
         out.print(str(result.error), markup=False)
     for warning in result.warnings:
         out.print(warning, markup=False)
+    show_model(result)
     out.print(f"[bold]Certificate[/bold]  {result.certificate.proves}")
     sent = co.progress.format_bits(result.bill.total.bits)
     out.print(f"[bold]Bill[/bold]  {count(result.rounds, 'round')}, {sent} sent by all parties together")

@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
-from coterie.commands.output import console, print_json, summary
+from coterie.commands.output import console, print_json, show_model, summary
 from coterie.errors import InvalidProblem
 
 TIMINGS = "timings.json"
@@ -101,6 +101,7 @@ def show_comparison(
             shown = written(measure, name, result, timings)
             cells.append(f"[bold green]{shown} ★[/bold green]" if name in best[measure] else shown)
         table.add_row(name, result.status.value, f"{result.certificate.relative_gap:.1e}", *cells)
+    show_model(next(iter(results.values())))
     out = console()
     out.print(table)
     if refusals:

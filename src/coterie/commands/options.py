@@ -217,7 +217,13 @@ def question(
     lower: Annotated[float | None, typer.Option(help="Smallest coefficient that the box allows.")] = None,
     upper: Annotated[float | None, typer.Option(help="Largest coefficient that the box allows.")] = None,
     groups: Annotated[str | None, typer.Option(help="Group of each column, as whole numbers, e.g. 0,0,1,1.")] = None,
-    intercept: Annotated[bool, typer.Option(help="Fit an intercept. It is never penalised.")] = False,
+    intercept: Annotated[
+        bool | None,
+        typer.Option(
+            help="Fit an intercept, which is never penalised (default: yes, except for cox, traceball and boosted "
+            "models of users)."
+        ),
+    ] = None,
     option: Options = None,
     split: Annotated[
         str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
@@ -251,7 +257,7 @@ def question(
     if split == "users":
         kinds += [co.Personal, co.Shared]
         named = {"loss": loss, "penalty": penalty, "intercept": intercept}
-        parameters |= {name: value for name, value in named.items() if value}
+        parameters |= {name: value for name, value in named.items() if value is not None}
     for kind in kinds:
         for name in {field.name for field in fields(kind)} & options.keys():
             parameters[name] = options.pop(name)

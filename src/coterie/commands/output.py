@@ -39,6 +39,8 @@ def summary(result: co.Result) -> dict[str, Any]:
         "status": result.status,
         "exit_code": result.status.exit_code,
         "advice": result.status.advice,
+        "problem": result.about,
+        "intercept": result.has_intercept,
         "method": certificate.settings["method"]["name"],
         "explanation": result.explanation,
         "warnings": list(result.warnings),
@@ -84,6 +86,7 @@ def show_result(
         out.print(f"[bold]{name}[/bold]  {path.chosen_strength:.5g}; all {tried} and folds sent {sent}")
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
+    show_model(result)
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")
     out.print(f"             objective {certificate.primal:.8g}, proven lower bound {certificate.dual:.8g}")
@@ -103,6 +106,12 @@ def show_result(
     out.print(f"[bold]Bill[/bold]  {rounds}, {sent} in total")
     out.print(table)
     out.print(f"[bold]Report[/bold]  {report.resolve().as_uri()}", soft_wrap=True)
+
+
+def show_model(result: co.Result) -> None:
+    """Which model was fitted, and whether it has an intercept."""
+    console().print("[bold]Model[/bold]  ", end="")
+    console().print(result.about, markup=False)
 
 
 def show_evaluation(found: co.Evaluation) -> None:

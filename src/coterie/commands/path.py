@@ -27,7 +27,7 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import console, print_json, summary
 
-EXAMPLE = "Example: coterie path patients.csv --target ill --loss logistic --penalty l1 --intercept --cv 5"
+EXAMPLE = "Example: coterie path patients.csv --target ill --loss logistic --penalty l1 --cv 5"
 
 
 @taking(question, any_strength, leave_out="strength")
@@ -74,6 +74,7 @@ def show_path(found: co.Path, output: Path, report: Path, as_json: bool) -> None
     if as_json:
         scored = found.scores is not None
         told = {
+            "intercept": found.results[0].has_intercept,
             "strengths": list(found.strengths),
             "table": found.table(),
             "chosen": found.chosen_strength if scored else None,

@@ -43,6 +43,8 @@ def plan(
         print_json({**vars(found), "bits": found.bits, "seconds": found.seconds})
         raise typer.Exit
     out = console()
+    out.print("[bold]Model[/bold]  ", end="")
+    out.print(found.about, markup=False)
     out.print(f"[bold]{count(found.rounds, 'round')}[/bold]  {found.explanation}")
     everything, busiest = (co.progress.format_bits(bits) for bits in (found.bits, max(found.bits_per_party)))
     out.print(f"[bold]Sent[/bold]  {everything} in total, {busiest} by the busiest party")

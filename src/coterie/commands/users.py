@@ -15,7 +15,7 @@ import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.files import by_user
 from coterie.commands.options import Columns, Config, Deadline, Json, Options, Target, among, in_panels, pairs
-from coterie.commands.output import console, print_json, summary
+from coterie.commands.output import console, print_json, show_model, summary
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 
 if TYPE_CHECKING:
@@ -234,6 +234,7 @@ def _show(
 ) -> None:  # fmt: skip
     out = console()
     if result is not None:
+        show_model(result)
         out.print(result.explanation, markup=False)
         advice = "" if result.status.success else f"  {result.status.advice}"
         out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}{advice}")

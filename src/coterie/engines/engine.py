@@ -15,6 +15,7 @@ from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
+from coterie.installation import extra_command
 from coterie.networks import Network
 from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
 from coterie.rounds import run as take_rounds
@@ -125,7 +126,7 @@ class Engine(ABC):
     def missing(cls) -> str | None:
         """What has to be installed before this engine works, or None."""
         absent = next((package for package in cls.needs if find_spec(package) is None), None)
-        return None if absent is None else f"{absent} is needed: pip install 'coterie[{cls.name}]'"
+        return None if absent is None else f"{absent} is needed: {extra_command(cls.name)}"
 
 
 def _given(part: Any) -> Any:

@@ -26,6 +26,7 @@ from coterie.engines.engine import Engine, Run
 from coterie.engines.local import ctrl_c
 from coterie.engines.processes import OutcomeStore, RunSpec, assigned, put_together, unless_error, with_data, work
 from coterie.errors import CoterieError, InvalidInput, MissingExtra, NumericalError, PartyLost, ProtocolError
+from coterie.installation import extra_command
 from coterie.rounds import Outcome
 from coterie.statuses import Status
 from coterie.transport.driver import Driver
@@ -56,9 +57,9 @@ class Mpi(Engine):
         try:
             _world()
         except MissingExtra:
-            return "mpi4py is needed: pip install 'coterie[mpi]'"
+            return f"mpi4py is needed: {extra_command('mpi')}"
         except RuntimeError as error:
-            return f"mpi4py finds no MPI library: pip install 'coterie[mpi]' ({error})"
+            return f"mpi4py finds no MPI library ({error}): {extra_command('mpi')}"
         return None
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
@@ -240,19 +241,20 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
             task = None
             if context is not None:
                 task = context.subcontext(task_name="problem", max_subtasks=None).call_on_fit_task_begin(estimator=self)
-            result = solve(
-                problem,
-                data,
-                agents=agents,
-                max_rounds=self.max_rounds,
-                seed=seed,
-                checkpoint=self._checkpoint(place, len(datasets)),
-                warm_start=previous[place],
-                secure_sums=self.secure_sums,
-                threads=self.threads,
-                callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
-                **how,
-            )
+            with _own_words():
+                result = solve(
+                    problem,
+                    data,
+                    agents=agents,
+                    max_rounds=self.max_rounds,
+                    seed=seed,
+                    checkpoint=self._checkpoint(place, len(datasets)),
+                    warm_start=previous[place],
+                    secure_sums=self.secure_sums,
+                    threads=self.threads,
+                    callback=each_certificate(self, task) if getattr(self, "_skl_callbacks", None) else None,
+                    **how,
+                )
             if task is not None:
                 task.call_on_fit_task_end(estimator=self)
             results.append(result)
@@ -284,6 +286,18 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self.bill_ = tuple(result.bill for result in results) if several else results[0].bill
         self.dual_gap_ = np.array(gaps) if several else gaps[0]
         self.n_iter_ = np.array(rounds) if several else rounds[0]
+
+
+@contextmanager
+def _own_words() -> Iterator[None]:
+    """Errors with the name of an estimator's parameter in place of that of `Problem`."""
+    try:
+        yield
+    except InvalidProblem as error:
+        told = re.sub(r"\bintercept=", "fit_intercept=", str(error))
+        if told == str(error):
+            raise
+        raise InvalidProblem(told) from error
 
 
 def _rows_of(X: Any, y: Any, sample_weight: Any, offset: Any = None) -> Rows | None:

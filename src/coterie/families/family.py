@@ -134,6 +134,10 @@ class Family(ABC):
     def described(self, settings: dict[str, Any]) -> str:
         """What a proof is about, from the `settings()` of a problem."""
 
+    def has_intercept(self, settings: dict[str, Any]) -> bool:
+        """Whether the model has an intercept, from the `settings()` of a problem."""
+        return bool(settings["intercept"])
+
     def fitted(self, problem: Problem, data: str) -> str:
         """What was fitted to that data, in a sentence."""
         return f"One {self.called} ({self.words(problem)}) was fitted to {data}."
@@ -240,6 +244,16 @@ def by_rows(table: Table) -> Table:
     """Dense rows one after the other in memory, as methods for samples read them; data frames come by columns."""
     dense = isinstance(table.X, np.ndarray)
     return replace(table, X=np.ascontiguousarray(table.X)) if dense and not table.X.flags.c_contiguous else table
+
+
+def said_of_intercept(there: bool) -> str:
+    """The words by which every output says whether there is an intercept."""
+    return "with an intercept" if there else "without an intercept"
+
+
+def said_of_penalty(spelt_out: str) -> str:
+    """The words for a penalty of that name and parameters, or for none."""
+    return "no penalty" if spelt_out == "none" else f"{spelt_out} penalty"
 
 
 def spelt(settings: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.data.table import columns_of, party_error
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Family, Shown, spelt
+from coterie.families.family import SHOWN, Classes, Family, Shown, said_of_intercept, said_of_penalty, spelt
 from coterie.models import LinearModel
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -59,17 +59,20 @@ class LinearFamily(Family):
             raise InvalidProblem(f"the {name} penalty does not fit {columns} columns: {error}") from error
 
     def words(self, problem: Problem) -> str:
-        return f"{problem.loss.name} loss, {problem.penalty.name} penalty"
+        penalty = said_of_penalty(problem.penalty.name)
+        return f"{problem.loss.name} loss, {penalty}, {said_of_intercept(problem.intercept)}"
 
     def described(self, settings: dict[str, Any]) -> str:
-        beside = [f"an {part}" for part in ("intercept", "offset") if settings.get(part)]
-        more = f" with {' and '.join(beside)}" if beside else ""
-        return f"{spelt(settings['loss'])} loss, {spelt(settings['penalty'])} penalty{more}"
+        more = said_of_intercept(settings["intercept"])
+        if settings.get("offset"):
+            more += " and an offset" if settings["intercept"] else ", with an offset"
+        return f"{spelt(settings['loss'])} loss, {said_of_penalty(spelt(settings['penalty']))} {more}"
 
     def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
         loss, penalty = problem.loss.settings(), problem.penalty.settings()
         named = {"loss": loss.pop("name"), "penalty": penalty.pop("name"), **loss, **penalty}
-        return "Problem", {**named, **{part: True for part in ("intercept", "offset") if getattr(problem, part)}}
+        offset = {"offset": True} if problem.offset else {}
+        return "Problem", {**named, "intercept": problem.intercept, **offset}
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         intercept = {"name": "yes, without penalty" if settings["intercept"] else "no"}

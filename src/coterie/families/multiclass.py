@@ -100,4 +100,5 @@ class MulticlassFamily(LinearFamily):
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
         used = f"{np.count_nonzero(model.coef_):,} of {model.coef_.size:,} are not zero"
-        return {"Coefficients": used}
+        intercept = "one for each class" if model.problem.intercept else "none"
+        return {"Coefficients": used, "Intercept": intercept}

@@ -13,7 +13,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Family, Shown, spelt
+from coterie.families.family import SHOWN, Classes, Family, Shown, said_of_intercept, spelt
 from coterie.models import PersonalModel
 from coterie.networks import Network
 from coterie.personal import LEARNED, Personal, user_loss
@@ -53,7 +53,16 @@ class PersonalFamily(Family):
 
     def words(self, problem: Problem) -> str:
         assert isinstance(problem, Personal)
-        return f"a model per user, {problem.norm} norm at most {problem.beta:g}"
+        intercept = said_of_intercept(self.has_intercept(problem.settings()))
+        return f"a model per user, {problem.norm} norm at most {problem.beta:g}, {intercept}"
+
+    def has_intercept(self, settings: dict[str, Any]) -> bool:
+        """Whether every user has one: linear predictors do, unless the loss is hinge; stumps on request."""
+        own = settings["personal"]
+        predictors = {"name": own["predictors"]} if isinstance(own["predictors"], str) else own["predictors"]
+        if predictors["name"] == "linear":
+            return bool(predictors.get("constant", not own.get("hinge", False)))
+        return bool(own.get("constant", False))
 
     def fitted(self, problem: Problem, data: str) -> str:
         return "A model was fitted for each of them, close to the models of similar users."
@@ -65,8 +74,9 @@ class PersonalFamily(Family):
         return "Personal", {"predictors": named} | {name: own[name] for name in chosen if name in own}
 
     def described(self, settings: dict[str, Any]) -> str:
-        (_, loss), (_, ball), (_, own) = self.parts(settings)
-        return f"a model per user, {loss['name']} loss, {spelt(ball)}, {spelt(own)}"
+        (_, loss), (_, ball), (_, own), _ = self.parts(settings)
+        intercept = said_of_intercept(self.has_intercept(settings))
+        return f"a model per user, {loss['name']} loss, {spelt(ball)}, {spelt(own)}, {intercept}"
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         own = {name: value for name, value in settings["personal"].items() if value is not None}
@@ -79,6 +89,7 @@ class PersonalFamily(Family):
             ("Loss", loss),
             ("Constraint", {"name": f"{norm} ball", "radius": beta}),
             ("Personal", {"name": f"{named} predictors", **own}),
+            ("Intercept", {"name": "yes, one for every user" if self.has_intercept(settings) else "no"}),
         ]
 
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -137,7 +148,9 @@ class PersonalFamily(Family):
         return Shown("accuracies", explanation, ("user", "right, at least"), bars, shares=True)
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
+        intercept = "one for every user" if self.has_intercept(model.problem.settings()) else "none"
         return {
+            "Intercept": intercept,
             "Shape": " × ".join(f"{length:,}" for length in model.coef_.shape),
             "Users": f"{len(model.users):,}",
             "Links between them": f"{network.n_edges:,}",

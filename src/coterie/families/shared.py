@@ -50,7 +50,7 @@ class SharedFamily(LinearFamily):
     def call(self, problem: Problem) -> tuple[str, dict[str, Any]]:
         assert isinstance(problem, Shared)
         named = super().call(problem)[1]
-        return "Shared", {**named, "mu": problem.mu, "nu": problem.nu, "intercept": problem.intercept}
+        return "Shared", {**named, "mu": problem.mu, "nu": problem.nu}
 
     def parts(self, settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
         return [*super().parts(settings), ("Deviations", {"name": "squared", **settings["shared"]})]

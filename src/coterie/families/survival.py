@@ -14,7 +14,7 @@ from coterie.certificate import Participant
 from coterie.data import Table, validated_all
 from coterie.data.table import party_error
 from coterie.errors import InvalidProblem
-from coterie.families.family import Classes, Shown, by_rows, in_one_precision
+from coterie.families.family import Classes, Shown, by_rows, in_one_precision, said_of_intercept, said_of_penalty
 from coterie.families.linear import LinearFamily
 from coterie.models import SurvivalModel
 from coterie.networks import Network
@@ -80,7 +80,8 @@ class SurvivalFamily(LinearFamily):
         return np.column_stack([rank, rank % 2])
 
     def words(self, problem: Problem) -> str:
-        return f"proportional hazards, {problem.penalty.name} penalty"
+        penalty = said_of_penalty(problem.penalty.name)
+        return f"proportional hazards, {penalty}, {said_of_intercept(problem.intercept)}"
 
     def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> SurvivalModel:
         """The coefficients, which everybody has."""
@@ -98,4 +99,4 @@ class SurvivalFamily(LinearFamily):
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
         used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
-        return {"Coefficients": used, "Baseline hazard": "stays at each party"}
+        return {"Coefficients": used, "Intercept": "none", "Baseline hazard": "stays at each party"}

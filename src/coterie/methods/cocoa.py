@@ -10,6 +10,7 @@ import numpy as np
 from coterie.acceleration import Anderson
 from coterie.agent import Agent
 from coterie.errors import InvalidProblem
+from coterie.methods.method import NO_INTERCEPT
 from coterie.methods.primal_dual import Auto, PrimalDual, State
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -30,12 +31,13 @@ class Cocoa(PrimalDual):
     """γ, the aggregation parameter."""
 
     def check(self, problem: Problem, network: Network) -> None:
-        if problem.penalty.strong_convexity <= 0 or problem.intercept:
-            has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
+        if problem.penalty.strong_convexity <= 0:
             raise InvalidProblem(
-                f"cocoa needs an l2 or elasticnet penalty on everything; this problem has {has}. "
-                "Use proximal-1, which needs none, or penalty='elasticnet' without intercept."
+                f"cocoa needs an l2 part in the penalty; {problem.penalty.name!r} has none. Use penalty='elasticnet' "
+                "and intercept=False, or method='proximal-1'."
             )
+        if problem.intercept:
+            raise InvalidProblem(f"cocoa {NO_INTERCEPT}")
 
     def start(self, agent: Agent) -> Talk[State]:
         w, v = agent.first_model(), np.zeros(agent.design.shape[0], agent.design.dtype)

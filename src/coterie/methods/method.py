@@ -23,6 +23,9 @@ from coterie.problem import Problem
 from coterie.steps import Coordinate, S, Stateful, Steps
 from coterie.words import Publication, Talk
 
+NO_INTERCEPT = "fits no intercept, which has no penalty. Use intercept=False, or method='proximal-1'."
+"""What a method says that needs a penalty on everything."""
+
 
 @dataclass(frozen=True)
 class Method(Stateful[S], ABC):

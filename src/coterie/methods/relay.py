@@ -33,7 +33,7 @@ from coterie.methods import costs
 from coterie.methods.costs import Outlook, Sizes, worth
 from coterie.methods.disclosure import Disclosure
 from coterie.methods.dual_block import at_rest, improve, knows, shuffled
-from coterie.methods.method import Method
+from coterie.methods.method import NO_INTERCEPT, Method
 from coterie.methods.quadratic import rounded
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -89,9 +89,7 @@ class Relay(Method[State]):
 
     def check(self, problem: Problem, network: Network) -> None:
         if reason := _why_not(problem):
-            raise InvalidProblem(
-                f"relay needs {reason}. Use proximal-1, or proximal-2, which take every loss and penalty."
-            )
+            raise InvalidProblem(reason)
 
     def start(self, agent: Agent) -> Talk[State]:
         yield from ()  # there is nothing to ask
@@ -138,13 +136,17 @@ def _silence(agent: Agent) -> FloatArray:
 
 
 def _why_not(problem: Problem) -> str | None:
-    """What the method would need and the problem does not have, if anything."""
-    if not problem.penalty.quadratic or problem.intercept:
-        has = "an intercept without a penalty" if problem.intercept else f"{problem.penalty.name!r}"
-        return f"an l2 penalty (quadratic) on everything; this problem has {has}"
+    """What the method would need and the problem does not have, if anything, and what to do."""
+    if not problem.penalty.quadratic:
+        return (
+            f"relay needs an l2 penalty (quadratic), not {problem.penalty.name!r}. Use penalty='l2' and "
+            "intercept=False, or method='proximal-1'."
+        )
+    if problem.intercept:
+        return f"relay {NO_INTERCEPT}"
     if not knows(problem.loss):
         return (
-            "a loss whose conjugate its compiled sweeps know (conjugate_curvature or conjugate_entropy); "
-            f"{problem.loss.name!r} says neither"
+            "relay needs a loss whose conjugate its compiled sweeps know (conjugate_curvature or conjugate_entropy); "
+            f"{problem.loss.name!r} says neither. Use method='proximal-1', which takes every loss."
         )
     return None

@@ -84,6 +84,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
+        f"Model: {family_of(problem).described(problem.settings())}.",
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",

@@ -8,6 +8,7 @@ study.toml, the same at every party:
     [problem]
     loss = "logistic"
     penalty = "l1"
+    intercept = true                    # the default of linear models; false leaves it out
     strength = 0.001                    # or leave it out, and [path] with strengths, cv and rule chooses it
     [prepare]                           # if columns are raw: see docs/preparation.md
     numbers = "impute, standardise"
@@ -44,7 +45,7 @@ from coterie import __version__
 from coterie.arrays import digest, whole_number
 from coterie.data.recipes import Preparation
 from coterie.engines.processes import pace_of
-from coterie.errors import InvalidInput, UnknownName
+from coterie.errors import InvalidInput, InvalidProblem, UnknownName
 from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
@@ -250,7 +251,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
             if plain[name] is None:
                 del plain[name]
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
-        lines += [f"problem.{key} = {json.dumps(value)}" for key, value in plain["problem"].items()]
+        # Without its line in the study, versions with another default would fit another model.
+        problem = {"intercept": self.make_problem().intercept, **plain["problem"]}
+        lines += [f"problem.{key} = {json.dumps(value)}" for key, value in problem.items()]
         lines += [f"party {k} = {party.name}, key {party.key or 'unknown'}" for k, party in enumerate(self.party)]
         return "\n".join([f"coterie = {__version__}", *sorted(lines)])
 
@@ -393,11 +396,30 @@ def _check_method(path: str | Path, study: Study) -> None:
     if study.method == "auto":
         return
     try:
-        split = find_method(study.method, **study.options).split
+        method = find_method(study.method, **study.options)
     except TypeError as error:
         raise InvalidInput(f"{path}: method {study.method!r}: {error}.") from error
-    if split != study.split:
-        raise InvalidInput(f"{path}: method {study.method!r} is for data split by {split}, not by {study.split}.")
+    if method.split != study.split:
+        raise InvalidInput(
+            f"{path}: method {study.method!r} is for data split by {method.split}, not by {study.split}."
+        )
+    problem = study.make_problem()
+    if method.family != problem.family or study.split == "users":
+        return  # models per user are checked when the graph is known
+    try:
+        method.check(problem, study.make_network())
+    except InvalidProblem as error:
+        raise InvalidInput(f"{path}: {in_study_words(str(error))}") from error
+
+
+def in_study_words(message: str) -> str:
+    """The message with lines of a study.toml in place of Python's arguments: intercept = false for intercept=False."""
+
+    def line(found: re.Match[str]) -> str:
+        value = found[2].replace("'", '"')
+        return f"{found[1]} = {value.lower() if value in ('True', 'False') else value}"
+
+    return re.sub(r"\b([a-z]\w*)=('[^']*'|True|False)", line, message)
 
 
 def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile, Study]:

@@ -1,0 +1,33 @@
+"""The commands that install what is missing, for the interpreter that is running."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+CLONE = Path(__file__).resolve().parents[2]
+"""The folder above src/coterie, if this is a clone of the repository."""
+
+
+def install_command(*packages: str) -> str:
+    """The command that installs these packages for the interpreter in use."""
+    return " ".join([pip_install(), *map(shlex.quote, packages)])
+
+
+def extra_command(extra: str) -> str:
+    """The command that installs that extra of Coterie for the interpreter in use."""
+    return install_command(own_package(extra))
+
+
+def own_package(extra: str = "") -> str:
+    """What pip is told to install: of a clone its folder, else the package that is installed already."""
+    package = "coterie"
+    if (CLONE / "pyproject.toml").is_file() and (CLONE / "src" / "coterie").is_dir():
+        package = "." if Path.cwd() == CLONE else str(CLONE)
+    return f"{package}[{extra}]" if extra else package
+
+
+def pip_install() -> str:
+    """The beginning of every such command."""
+    return f"{shlex.quote(sys.executable or 'python')} -m pip install"
