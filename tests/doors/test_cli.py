@@ -116,8 +116,8 @@ def test_several_files_are_several_parties(run, patients):
     assert summary["status"] == "optimal"
     certificate = co.Certificate.load(summary["certificate"])
     assert [(p.name, p.rows) for p in certificate.participants] == [("north", 90), ("south", 110)]
-    # six columns, two parties, up and down
-    assert summary["scalars"] == 2 * 2 * 6 * summary["rounds"]
+    # six columns and an intercept, two parties, up and down
+    assert summary["scalars"] == 2 * 2 * 7 * summary["rounds"]
 
 
 def test_json_everywhere(run, patients):

@@ -238,8 +238,9 @@ def test_one_standard_error():
     backwards = replace(near, scores=scores[:, ::-1], strengths=near.strengths[::-1], results=near.results[::-1])
     assert backwards.chosen_strength == 0.5
     printed = str(near).splitlines()
-    assert printed[3].endswith("  best")
-    assert printed[2].endswith("  1se")
+    assert printed[0] == "Model: squared loss, l1 penalty, without an intercept."
+    assert printed[4].endswith("  best")
+    assert printed[3].endswith("  1se")
     assert printed[-1] == "chosen (1se): strength 0.5, from 2 folds"
     falling = replace(known, scores=scores[:, [0, 3, 1, 2]])
     assert str(falling).endswith("try weaker ones, too.")
@@ -342,7 +343,7 @@ def shell(*arguments):
 
 def test_the_commands_are_the_function(files, tmp_path):
     known = co.path(LASSO, [co.read(file, target="y") for file in files], [1.0, 0.1, 0.01], cv=3, rule="1se")
-    asked = ["--target", "y", "--penalty", "l1", "--cv", "3", "--rule", "1se", "--json"]
+    asked = ["--target", "y", "--penalty", "l1", "--no-intercept", "--cv", "3", "--rule", "1se", "--json"]
     path = shell("path", *files, *asked, "--strengths", "1:0.01:3", "-o", tmp_path / "path")
     assert path.exit_code == 0, path.output
     told = json.loads(path.stdout)
