@@ -11,14 +11,25 @@ import numpy as np
 
 from coterie.arrays import FloatArray
 from coterie.bill import Bill
+from coterie.errors import InvalidProblem
 from coterie.files import read_bytes, readable, write_atomically
 
 KINDS = ("model", "robust", "clustered")
+WEIGHTS = ("frequency", "sampling", "precision")
+"""What weights mean: counts of equal rows, inverse probabilities of selection, or inverse variances."""
+CORRECTIONS = {"model": (), "robust": ("HC0", "HC1"), "clustered": ("CR0", "CR1", "CR1S", "CR2")}
+"""The corrections of small samples, by the kind that they are for."""
+VERSION = 2
+TEXTS = ("names", "notes", "warnings")
+"""Fields that are tuples of texts."""
 
 
 @dataclass(frozen=True)
 class Inference:
-    """Standard errors, tests and intervals, one entry per coefficient; the intercept comes last."""
+    """Standard errors, tests and intervals, one entry per coefficient; the intercept comes last.
+
+    After a preparation that scales columns, coefficients are in the raw units of the columns.
+    """
 
     kind: str
     names: tuple[str, ...]
@@ -33,9 +44,9 @@ class Inference:
     covariance: FloatArray
     level: float
     statistic: str
-    """"t" for squared loss and kind "model", as least squares has it; else "z"."""
+    """"t" where tests have degrees of freedom, else "z"."""
     rows: float
-    """n: rows, or the sum of their weights."""
+    """n: rows, or for weights that are counts the sum of them."""
     dispersion: float
     distance: float
     """At most so many standard errors are the coefficients from those of the best model (one Newton step)."""
@@ -43,35 +54,81 @@ class Inference:
     """Loss, kind and clusters, in words."""
     ratios: str = ""
     """What the exponential of a coefficient is, if that is worth a column: "hazard ratio"."""
+    weights: str = ""
+    """What the weights of the rows mean: one of `WEIGHTS`; "" without weights."""
+    correction: str = ""
+    """The correction of small samples: one of `CORRECTIONS`, "n/(n − 1)", or "" for none."""
+    degrees: FloatArray | None = None
+    """The degrees of freedom of t, one per coefficient; None for z."""
+    notes: tuple[str, ...] = ()
+    """What is modelled, in which units, and how weights are taken, each as "label: value"."""
+    warnings: tuple[str, ...] = ()
+    """Why the numbers may be less reliable than they look."""
+    fitted: FloatArray | None = None
+    """The coefficients of the columns as they were prepared: per standard deviation after "standardise"."""
+    per_sd: bool = False
+    """Whether `fitted` is a column of the table."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 
-    def table(self) -> list[dict[str, Any]]:
-        """A row per coefficient, under the names that statsmodels uses; for hazards also the ratio e^coef."""
-        columns = (self.estimates, self.standard_errors, self.statistics, self.p_values, *self.intervals.T)
-        heads = ["coef", "std err", self.statistic, "p", "lower", "upper"]
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """The columns of the table, by their heads."""
+        lower, upper = self.intervals.T
+        found = {"coef": self.estimates, "std err": self.standard_errors, self.statistic: self.statistics}
+        found |= {"p": self.p_values, "lower": lower, "upper": upper}
+        if self.degrees is not None and self.correction == "CR2":
+            found["df"] = self.degrees
         if self.ratios:
-            columns += tuple(np.exp(column) for column in (self.estimates, *self.intervals.T))
-            heads += [f"exp({name})" for name in ("coef", "lower", "upper")]
-        rows = zip(self.names, *(column.tolist() for column in columns), strict=True)
-        return [dict(zip(("name", *heads), row, strict=True)) for row in rows]
+            found |= {f"exp({name})": np.exp(found[name]) for name in ("coef", "lower", "upper")}
+        if self.per_sd and self.fitted is not None:
+            found["per SD"] = self.fitted
+        return found
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row per coefficient, under the names that statsmodels uses; for hazards also the ratio e^coef.
+
+        CR2 has a column "df", the degrees of freedom; with per_sd=True, "per SD" has the coefficients of standardised
+        columns.
+        """
+        columns = self.columns
+        rows = zip(self.names, *(column.tolist() for column in columns.values()), strict=True)
+        return [dict(zip(("name", *columns), row, strict=True)) for row in rows]
+
+    def with_per_sd(self) -> Inference:
+        """The same with the coefficients of standardised columns as a further column."""
+        if self.fitted is None:
+            raise InvalidProblem(
+                "per_sd=True is for columns that were standardised before the fit. Fit with prepare='standardise'."
+            )
+        return replace(self, per_sd=True)
 
     def __str__(self) -> str:
         widest = max(map(len, self.names), default=0)
         tail = (1 - self.level) / 2
-        heads = ["coef", "std err", self.statistic, f"P>|{self.statistic}|", f"[{tail:.4g}", f"{1 - tail:.4g}]"]
-        heads += ["exp(coef)", "exp(lower)", "exp(upper)"] if self.ratios else []
+        shown = {"p": f"P>|{self.statistic}|", "lower": f"[{tail:.4g}", "upper": f"{1 - tail:.4g}]"}
+        heads = [shown.get(head, head) for head in self.columns]
         lines = [" " * widest + "".join(f"{head:>12}" for head in heads)]
         for row in self.table():
             name, *numbers = row.values()
             cells = [f"{value:.3f}" if place == 3 else f"{value:.5g}" for place, value in enumerate(numbers)]
             lines.append(f"{name:<{widest}}" + "".join(f"{cell:>12}" for cell in cells))
         rule = "=" * len(lines[0])
-        return "\n".join([self.about, rule, lines[0], "-" * len(rule), *lines[1:], rule])
+        warned = [f"warning: {text}" for text in self.warnings]
+        return "\n".join([self.about, *self.notes, rule, lines[0], "-" * len(rule), *lines[1:], rule, *warned])
+
+    def summary(self) -> dict[str, Any]:
+        """The table with what it is about, as plain values: for programs."""
+        return {
+            "inference": self.table(),
+            "inference_about": self.about,
+            "inference_notes": list(self.notes),
+            "inference_warnings": list(self.warnings),
+        }
 
     def save(self, path: str | Path) -> Path:
         """Write it as one JSON file."""
-        content = {**asdict(replace(self, bill=None)), "coterie_inference": 1, "bill": None}
+        content = {**asdict(replace(self, bill=None)), "coterie_inference": VERSION, "bill": None}
         plain = {name: x.tolist() if isinstance(x, np.ndarray) else x for name, x in content.items()}
         return write_atomically(path, json.dumps(plain, allow_nan=False).encode())
 
@@ -81,7 +138,8 @@ class Inference:
         text = read_bytes(path)
         with readable(path, "inference"):
             content = json.loads(text)
-            if content.pop("coterie_inference") != 1:
+            if content.pop("coterie_inference") not in (1, VERSION):
                 raise ValueError("a newer version wrote it")
-            numbers = {name: np.array(x, float) for name, x in content.items() if name != "names" and type(x) is list}
-            return Inference(**{**content, **numbers, "names": tuple(content["names"])})
+            texts = {name: tuple(map(str, content.pop(name))) for name in TEXTS if name in content}
+            numbers = {name: np.array(x, float) for name, x in content.items() if type(x) is list}
+            return Inference(**{**content, **numbers, **texts})

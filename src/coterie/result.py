@@ -70,17 +70,47 @@ class Result(Generic[M]):
         """How long the run took on the clock, until its last certificate."""
         return float(self.history[-1].seconds) if len(self.history) else 0.0
 
-    def inference(self, kind: str = "model", clusters: Any = None, level: float = 0.95, data: Any = None) -> Inference:
-        """Standard errors, tests and intervals of the coefficients, for a fit without a penalty.
+    def inference(
+        self,
+        kind: str = "model",
+        clusters: Any = None,
+        level: float = 0.95,
+        data: Any = None,
+        *,
+        weights: str | None = None,
+        correction: str | None = None,
+        per_sd: bool = False,
+    ) -> Inference:
+        """Compute standard errors, tests and intervals of the coefficients, for a fit without a penalty.
 
-        kind      "model" (the likelihood is right), "robust" (HC0), or "clustered" (rows of a cluster belong together)
-        clusters  for "clustered": the cluster of every row, as one array or one array per party
-        level     of the intervals
-        data      for a result that was loaded: the data, in the form in which it was fitted
+        Parameters
+        ----------
+        kind : {"model", "robust", "clustered"}, default="model"
+            "model" if the likelihood is right, "robust" if rows are independent, "clustered" if clusters of rows are.
+        clusters : array or list of arrays, optional
+            The cluster of every row, as one array or one array per party, for "clustered".
+        level : float, default=0.95
+            Level of the intervals.
+        data : optional
+            For a result that was loaded: the data, in the form in which it was fitted.
+        weights : {"frequency", "sampling", "precision"}, optional
+            What the weights of rows mean: counts of equal rows, inverse probabilities of selection, or inverse
+            variances. Needed if some weight is no whole number; else weights are taken for counts. Sampling weights
+            have robust errors in place of those of kind "model".
+        correction : {"HC0", "HC1", "CR0", "CR1", "CR1S", "CR2"}, optional
+            Correction for small samples: HC0 or HC1 for "robust", the others for "clustered". Below 30 clusters the
+            default is CR2 with Satterthwaite degrees of freedom, or CR1 where parties share clusters.
+        per_sd : bool, default=False
+            Add a column with the coefficients per standard deviation, after prepare="standardise".
+
+        Returns
+        -------
+        Inference
         """
         # Found by name: to ask agents again, or to make new ones of data, is up to `session`, which makes results.
         asking = import_module("coterie.session.standard_errors")
-        found: Inference = asking.infer(self, kind, clusters, level, data)
+        settings = {"weights": weights, "correction": correction, "per_sd": per_sd}
+        found: Inference = asking.infer(self, kind, clusters, level, data, **settings)
         return found
 
     @property

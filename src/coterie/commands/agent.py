@@ -113,7 +113,7 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -
     saved = own.output / "inference.json"
     inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
     if as_json:
-        told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
+        told: dict[str, Any] = {} if inference is None else inference.summary()
         told |= {} if path is None else {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
         told |= {} if path is None else {"path_total": vars(path.total)}
         told |= {} if cost is None else {"cost": cost}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
+from warnings import catch_warnings, simplefilter
 
+import numpy as np
 import typer
 
 import coterie as co
@@ -27,8 +29,9 @@ from coterie.commands.options import (
     taking,
 )
 from coterie.commands.output import show_result
-from coterie.errors import InvalidData, InvalidInput, UnknownName
+from coterie.errors import InvalidData, InvalidInput
 
+CORRECTIONS = [name for names in co.inference.CORRECTIONS.values() for name in names]
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
 
@@ -60,6 +63,21 @@ def fit(
     inference: Annotated[
         str | None, among("model", "robust", "clustered", also=": standard errors, tests and intervals")
     ] = None,
+    weights: Annotated[
+        str | None,
+        among(
+            *co.inference.WEIGHTS,
+            also=": what the weights mean for --inference (needed if some weight is no whole number)",
+        ),
+    ] = None,
+    correction: Annotated[
+        str | None,
+        among(*CORRECTIONS, also=": correction of --inference robust (HC) or clustered (CR) for small samples"),
+    ] = None,
+    per_sd: Annotated[
+        bool,
+        typer.Option("--per-sd", help="Add coefficients per standard deviation, after --prepare standardise."),
+    ] = False,
     test: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,7 +91,7 @@ def fit(
     config: Config = None,
 ) -> None:
     """Fit a model to data held by several parties. Writes model, certificate and report."""
-    _check_inference(question, inference)
+    _check_inference(question, inference, weights, correction, per_sd)
     question, held_out = _with_test(question, test or [])
     tried = strengths_of(strengths)
     output.mkdir(parents=True, exist_ok=True)  # before the fit: an answer without a place would be lost
@@ -88,9 +106,8 @@ def fit(
         result = path.chosen_result
     found, refusal = None, None
     if inference is not None:
-        clusters = question.clusters if inference == "clustered" else None
         try:
-            found = result.inference(inference, clusters if clusters is None or len(clusters) > 1 else clusters[0])
+            found = _inferred(question, result, inference, weights, correction, per_sd)
         except InvalidData as error:
             refusal = error  # the fit is written all the same
     scores = None
@@ -151,13 +168,44 @@ def _share(test: list[str]) -> float | None:
         return None
 
 
-def _check_inference(question: Question, kind: str | None) -> None:
+def _inferred(
+    question: Question, result: co.Result, kind: str, weights: str | None, correction: str | None, per_sd: bool
+) -> co.Inference:
+    """Standard errors; their warnings are printed below the table."""
+    clusters = question.clusters if kind == "clustered" else None
+    if clusters is not None and len(clusters) == 1:
+        clusters = clusters[0]
+    with catch_warnings():
+        simplefilter("ignore", UserWarning)
+        return result.inference(kind, clusters, weights=weights, correction=correction, per_sd=per_sd)
+
+
+def _check_inference(
+    question: Question, kind: str | None, weights: str | None, correction: str | None, per_sd: bool
+) -> None:
     """Refused before a long fit rather than after it."""
-    if kind is not None and kind not in co.inference.KINDS:
-        raise UnknownName("kind of inference", kind, co.inference.KINDS)
+    from coterie.session.standard_errors import Question as Asked
+    from coterie.session.standard_errors import check_problem, refuse_fractional
+
+    if kind is None:
+        given = {"--weights": weights, "--correction": correction, "--per-sd": per_sd or None}
+        if unused := [flag for flag, value in given.items() if value is not None]:
+            raise InvalidInput(f"{unused[0]} is for standard errors: add --inference model, say, or leave it out.")
+    else:
+        asked = Asked.of(kind, weights, correction)
     if (kind == "clustered") != (question.clusters is not None):
         raise InvalidInput("--inference clustered and --cluster COLUMN belong together: give both, or neither.")
-    if kind is not None:
-        from coterie.session.standard_errors import check_problem
+    if kind is None:
+        return
+    check_problem(question.problem, question.split, asked.kind)
+    if per_sd and not any("standardise" in line for line in _recipes(question)):
+        raise InvalidInput("--per-sd is for standardised columns: add --prepare standardise, or leave it out.")
+    tables = question.data if isinstance(question.data, list) else [question.data]
+    held = [table.weights for table in tables if table.weights is not None]
+    refuse_fractional(weights, sum(int((own != np.round(own)).sum()) for own in held))
 
-        check_problem(question.problem, question.split)
+
+def _recipes(question: Question) -> list[str]:
+    """The recipes of the preparation, if there is one."""
+    found: list[str] = question.settings["prepare"].lines() if "prepare" in question.settings else []
+    return found

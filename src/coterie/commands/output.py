@@ -71,7 +71,7 @@ def show_result(
     certificate, bill = result.certificate, result.bill
     if as_json:
         files = {"model": output / "model.npz", "certificate": output / "certificate.json", "report": report}
-        told: dict[str, Any] = {} if inference is None else {"inference": inference.table()}
+        told: dict[str, Any] = {} if inference is None else inference.summary()
         if path is not None:
             told |= {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
         told |= {} if evaluation is None else {"evaluation": evaluation.summary()}

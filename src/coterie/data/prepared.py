@@ -249,6 +249,40 @@ class Column(msgspec.Struct, frozen=True):
             values = step.apply(values)
         return values
 
+    @property
+    def reference(self) -> str | None:
+        """The category without a column, if there is one."""
+        if self.categories is None or not self.categories.dropped:
+            return None
+        kept = len(self.name) + 1
+        return msgspec.structs.replace(self.categories, dropped=False).names(self.name)[0][kept:]
+
+    def units(self) -> tuple[FloatArray, FloatArray]:
+        """A and o with z = A b + o, for its columns z and the same columns b without any scaling.
+
+        With a scaled x, (x − m)^k is a sum of powers of x. B-splines have no unit: those of a scaled x stay.
+        """
+        if self.categories is not None:
+            width = len(self.names())
+            return np.eye(width), np.zeros(width)
+        A: FloatArray = np.eye(1)
+        o: FloatArray = np.zeros(1)
+        names = [self.name]
+        for step in self.steps:
+            names = step.names(names)
+            if isinstance(step, Scaled):
+                scale = np.array(step.scale)
+                A, o = A / scale[:, None], (o - np.array(step.shift)) / scale
+            elif isinstance(step, Filled | Splines):
+                # The first column becomes one or several others; those after it stay.
+                first = A[:1, :1] if isinstance(step, Filled) else np.eye(len(names) - len(A) + 1)
+                A, o = _after(first, np.full(len(first), o[0] if isinstance(step, Filled) else 0.0), A, o, len(names))
+            else:
+                slope, constant, degrees = A[0, 0], o[0], range(1, step.degree + 1)
+                powers = [[math.comb(k, j) * slope**j * constant ** (k - j) for j in degrees] for k in degrees]
+                A, o = _after(np.array(powers), np.array([constant**k for k in degrees]), A, o, len(names))
+        return A, o
+
     def far(self, cells: Cells) -> int:
         """How many of these numbers are far from those of the fit."""
         if self.low is None or self.high is None or cells.texts:
@@ -277,6 +311,27 @@ class Prepared(msgspec.Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         """The names of the columns that the model's coefficients are for."""
         return tuple(name for column in self.columns for name in column.names())
+
+    def units(self) -> tuple[FloatArray, FloatArray]:
+        """A and o with z = A b + o, for the columns z of the fit and the same columns b in raw units."""
+        parts = [column.units() for column in self.columns]
+        A = np.zeros((sum(len(o) for _, o in parts),) * 2)
+        start = 0
+        for own, _ in parts:
+            end = start + len(own)
+            A[start:end, start:end] = own
+            start = end
+        return A, np.concatenate([np.empty(0), *(o for _, o in parts)])
+
+    @property
+    def standardised(self) -> bool:
+        """Whether some column is divided by its standard deviation."""
+        return any("standardise" in column.recipe for column in self.columns)
+
+    @property
+    def references(self) -> dict[str, str]:
+        """The categories without a column, by the raw column."""
+        return {column.name: column.reference for column in self.columns if column.reference is not None}
 
     def apply(self, table: Table, warn: bool = False) -> Table:
         """The table with prepared columns. `warn`: whether to say where they are far from those of the fit."""
@@ -349,6 +404,18 @@ class Prepared(msgspec.Struct, frozen=True):
         if not all(map(math.isfinite, numbers)):
             raise ValueError("its preparation has numbers that are not finite")
         return found
+
+
+def _after(
+    first: FloatArray, constants: FloatArray, A: FloatArray, o: FloatArray, width: int
+) -> tuple[FloatArray, FloatArray]:
+    """The map where the first column became others; the columns after it stay, and new ones have their own unit."""
+    count, rest = len(first), len(A) - 1
+    grown, offsets = np.eye(width), np.zeros(width)
+    grown[:count, :count] = first
+    grown[count : count + rest, count : count + rest] = A[1:, 1:]
+    offsets[:count], offsets[count : count + rest] = constants, o[1:]
+    return grown, offsets
 
 
 def _alike(one: Any, other: Any, scale: float) -> bool:

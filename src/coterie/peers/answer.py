@@ -43,7 +43,11 @@ class Answer:
         if self.path is not None:
             path = replace(self.path, results=tuple(_signed(session, result) for result in self.path.results))
             return replace(self, path=path, result=path.chosen_result)
-        told = {} if self.inference is None else {"inference": {"kind": self.inference.kind, "sums": self.sums}}
+        told: dict[str, Any] = {}
+        if self.inference is not None:
+            found = self.inference
+            settings = {"kind": found.kind, "weights": found.weights, "correction": found.correction}
+            told["inference"] = {**settings, "sums": self.sums}
         return replace(self, result=_signed(session, self.result, told))
 
     def write(self, folder: FilePath) -> None:

@@ -217,20 +217,29 @@ def _inference(study: Study) -> list[str]:
     """What standard errors send."""
     if study.inference is None:
         return []
+    kind = "robust" if study.weights == "sampling" else study.inference
     lines = [
         "",
         f'Sent for standard errors (inference = "{study.inference}"), once, at the fitted model, added up:',
-        f"  - {Information.disclosure.sent}" if study.inference == "clustered" else f"  - {_SUMS[study.inference]}",
+        f"  - {Information.disclosure.sent}" if study.inference == "clustered" else f"  - {_SUMS[kind]}",
         f"  - who sees it can compute: {Information.disclosure.learned}",
     ]
     if study.inference == "clustered":
         lines += ["  - to all parties: keyed hashes of its clusters, in their order. Parties can test guesses"]
+        if study.correction in (None, "CR2"):
+            lines += [
+                '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
+                "matrix of products of its clusters' Hessians, added up over its clusters. Of a single cluster here, "
+                "it is a function of that cluster's Hessian"
+            ]
     return lines
 
 
 _SUMS = {
-    "model": "the Hessian of its rows, their slope, and how far a Newton step would go",
-    "robust": "the Hessian of its rows, the products of their scores, their slope, and how far a Newton step would go",
+    "model": "the Hessian of its rows, their slope, how far a Newton step would go, and how many of its rows have an "
+    "event or a class, and weights",
+    "robust": "the Hessian of its rows, the products of their scores, their slope, how far a Newton step would go, and "
+    "how many of its rows have an event or a class, and weights",
 }
 
 

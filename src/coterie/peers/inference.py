@@ -16,26 +16,44 @@ import numpy.typing as npt
 from coterie.agent import Agent
 from coterie.arrays import digest
 from coterie.data import Table
+from coterie.errors import InvalidData
 from coterie.families import family_of
 from coterie.inference import Inference
 from coterie.peers.fits import Fits
 from coterie.peers.session import Session, check_totals
 from coterie.result import Result
 from coterie.rounds import Limits, run
-from coterie.session.information import Information
-from coterie.session.standard_errors import clusters_at_several, refuse_few_clusters, summarised
+from coterie.session.information import numbers_of_adjustment
+from coterie.session.standard_errors import (
+    FEW,
+    Question,
+    clusters_at_several,
+    count_coefficients,
+    refuse_few_clusters,
+    summarised,
+)
 
 HASH_BYTES = 16
 
 
 def infer_together(fits: Fits, result: Result, agent: Agent) -> tuple[Inference, str]:
     """Standard errors of the fitted model, and a digest of the sums that they come from."""
-    session, kind = fits.session, fits.session.study.inference
-    assert kind is not None
-    mine, shared, count = _clusters(session, fits.table) if kind == "clustered" else (None, (), 0)
+    session, study = fits.session, fits.session.study
+    assert study.inference is not None
+    asked = Question.of(study.inference, study.weights, study.correction)
+    mine, shared, count = _clusters(session, fits.table) if asked.kind == "clustered" else (None, (), 0)
     if mine is not None:
         refuse_few_clusters(result.model, count)
-    asking = Information(kind, mine, shared)
+    if asked.correction == "CR2" and shared:
+        raise InvalidData(
+            f'correction = "CR2" needs each cluster within one party, but {len(shared)} of {count} clusters have rows '
+            'at several. Write correction = "CR1" into the study.'
+        )
+    local = not shared
+    if mine is not None and local and count < FEW and asked.correction is None:
+        local = _have_room(fits, numbers_of_adjustment(count_coefficients(result.model)))
+    asked = asked.settled(result.model.problem, count, local)
+    asking = asked.information(result.model, mine, shared)
     warm = family_of(result.model.problem).points(result.model, [agent], None)
     transport = fits.transport()
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
@@ -45,7 +63,13 @@ def infer_together(fits: Fits, result: Result, agent: Agent) -> tuple[Inference,
     check_totals(session, transport)
     heard = outcome.points[0].kept
     assert heard is not None
-    return summarised(result.model, result.certificate.tolerance, asking, outcome, count), digest(heard)
+    return summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count), digest(heard)
+
+
+def _have_room(fits: Fits, numbers: int) -> bool:
+    """Whether the budgets of all parties leave room for that many numbers."""
+    mine = bool(fits.account.told + numbers <= fits.account.allowance)
+    return all(fits.session.all_gather(mine, "room", bool))
 
 
 def _clusters(session: Session, table: Table) -> tuple[tuple[npt.NDArray[np.intp], ...], tuple[int, ...], int]:

@@ -30,6 +30,7 @@ from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
 from coterie.problem import Problem
 from coterie.session.choosing import FITS, FOLDS
+from coterie.session.information import numbers_of_adjustment
 from coterie.session.setup import sizes_of
 
 if TYPE_CHECKING:
@@ -229,7 +230,10 @@ def _of_inference(study: Study, problem: Problem, columns: int) -> float:
     if study.inference is None:
         return 0.0
     k = (columns + problem.intercept) * max(problem.outputs - 1, 1)
-    return k * (k + 1) / 2 * (1 if study.inference == "model" else 2) + k + 3
+    triangle, events = k * (k + 1) / 2, max(problem.outputs, 1)
+    said = triangle * (1 if study.inference == "model" and study.weights != "sampling" else 2) + k + 6 + events
+    # Without a choice in the study, CR2 is used only where budgets leave room for it.
+    return said + (numbers_of_adjustment(k) if study.correction == "CR2" else 0.0)
 
 
 def _too_many(said: float, allowance: float) -> str:

@@ -55,7 +55,7 @@ from coterie.problem import Problem
 from coterie.rounds import Limits
 from coterie.session.preparing import check_problem as check_preparation
 from coterie.session.setup import make_limits, make_network, wants_secure_sums
-from coterie.session.standard_errors import check_problem
+from coterie.session.standard_errors import Question, check_problem
 from coterie.session.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of
 from coterie.survival import ROLES
 from coterie.transport.layout import Layout
@@ -135,6 +135,10 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Which strengths to try; the strength in the problem is then left out."""
     inference: Literal["model", "robust", "clustered"] | None = None
     """Which standard errors every party gets beside the model."""
+    weights: Literal["frequency", "sampling", "precision"] | None = None
+    """What the weights of rows mean for standard errors; needed if a party has weights."""
+    correction: Literal["HC0", "HC1", "CR0", "CR1", "CR1S", "CR2"] | None = None
+    """Which correction for small samples standard errors have; None: the default."""
     deadline: float = 30.0
     """Seconds of silence after which a party is lost."""
     clock: Literal["virtual", "real"] = "virtual"
@@ -247,7 +251,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     def agreement(self) -> str:
         """Everything that must be the same at all parties, one thing a line; the version of the program is one."""
         plain = msgspec.to_builtins(self)
-        for name in ("path", "inference", "prepare"):
+        for name in ("path", "inference", "weights", "correction", "prepare"):
             if plain[name] is None:
                 del plain[name]
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
@@ -341,8 +345,7 @@ def load_study(path: str | Path) -> Study:
             study.make_preparation()
         except InvalidInput as error:
             raise InvalidInput(f"{path}: [prepare]: {error}") from error
-    if study.inference is not None:
-        check_problem(problem, study.split)
+    _check_inference(path, study, problem)
     study.make_limits()
     _check_method(path, study)
     network = study.make_network()
@@ -350,6 +353,28 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: the network is of {network.agents} agents, but there are {len(names)} parties.")
     _check_dials(path, study)
     return study
+
+
+def _check_inference(path: str | Path, study: Study, problem: Problem) -> None:
+    """Refuse standard errors that there are not."""
+    if study.inference is None:
+        for name in ("weights", "correction"):
+            if getattr(study, name) is not None:
+                raise InvalidInput(
+                    f'{path}: {name} is for standard errors: add inference = "robust", say, or leave it out.'
+                )
+        return
+    try:
+        asked = Question.of(study.inference, study.weights, study.correction)
+        check_problem(problem, study.split, asked.kind)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {_in_words_of_a_study(str(error))}") from error
+
+
+def _in_words_of_a_study(message: str) -> str:
+    """The message with lines of study.toml in place of Python's arguments."""
+    renamed = re.sub(r"\bkind=", "inference=", message)
+    return re.sub(r"\b(inference|weights|correction|loss)='([^']*)'", r'\1 = "\2"', renamed)
 
 
 def _check_seconds(path: str | Path, name: str, value: float, most: float) -> None:
@@ -444,6 +469,11 @@ def load_party(path: str | Path, without: Sequence[str] = ()) -> tuple[PartyFile
     if (study.inference == "clustered") != (own.cluster is not None):
         raise InvalidInput(
             f'{path}: cluster names the column with the cluster of each row, for inference = "clustered" in the study.'
+        )
+    if study.inference is not None and own.weight is not None and study.weights is None:
+        raise InvalidInput(
+            f"{path}: the rows here have weights ({own.weight!r}), and standard errors depend on what they are. Write "
+            'weights = "frequency", "sampling" or "precision" into the study.'
         )
     _check_seconds(path, "patience", own.patience, LONGEST_PATIENCE)
     if not without:

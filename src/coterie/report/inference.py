@@ -15,12 +15,17 @@ def render(inference: Inference, result: Result) -> str:
     for row in inference.table():
         name, *numbers = row.values()
         rows.append((text(name), *(f"{x:.3f}" if place == 3 else number(x, 5) for place, x in enumerate(numbers))))
-    heads = ["coefficient", "estimate", "standard error", statistic, f"P&gt;|{statistic}|", "lower", "upper"]
-    heads += [inference.ratios, "its lower end", "its upper end"] if inference.ratios else []
+    words = {"coef": "estimate", "std err": "standard error", "p": f"P&gt;|{statistic}|", "df": "degrees of freedom"}
+    words |= {"exp(coef)": inference.ratios, "exp(lower)": "its lower end", "exp(upper)": "its upper end"}
+    words |= {"per SD": "estimate per standard deviation"}
+    heads = ["coefficient", *(words.get(head, head) for head in inference.columns)]
     share = f"{inference.level:.4g}"
+    about = f"{text(inference.about)}. Intervals of level {share}; p-values are two-sided."
     return section(
         "Standard errors",
-        paragraph(f"{text(inference.about)}. Intervals of level {share}; p-values are two-sided."),
+        paragraph(about),
+        *(paragraph(text(note)) for note in inference.notes),
+        *(paragraph(f"Warning: {text(warning)}") for warning in inference.warnings),
         table(heads, rows, numbers_from=1),
         id="inference",
     )

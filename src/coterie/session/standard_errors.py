@@ -3,20 +3,39 @@
     J = Σ s ℓ'' x xᵀ       information; gamma, model-based: the expected one, Σ s x xᵀ, as statsmodels has it
     φ = Σ s ℓ'² / (n − k)   dispersion of squared (the residual variance) and gamma (Pearson's); 1 for all others
     model      φ J⁻¹
-    robust     J⁻¹ (Σ s ℓ'² x xᵀ) J⁻¹                       HC0; weights are frequencies, as everywhere
-    clustered  c J⁻¹ (Σ_c g_c g_cᵀ) J⁻¹, g_c = Σ s ℓ' x     c = C/(C − 1) · (n − 1)/(n − k) for C clusters; cox: 1
+    robust     c J⁻¹ (Σ s ℓ'² x xᵀ) J⁻¹
+    clustered  c J⁻¹ (Σ_c g_c g_cᵀ) J⁻¹, g_c = Σ s ℓ' x
 
-For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989).
+Weights s have one of three meanings, as in Stata:
+
+    frequency  [fw]  a row counts s times: n = Σ s
+    precision  [aw]  s is an inverse variance up to a factor: s is scaled to a sum of n rows
+    sampling   [pw]  s is an inverse probability of selection: Σ s² ℓ'² x xᵀ in the middle, and never φ J⁻¹
+
+The last two do not depend on the scale of s. Corrections c, for n rows, k coefficients and C clusters:
+
+    HC0, CR0   1                                            z
+    HC1        n/(n − k)                                    z; squared: t with n − k degrees of freedom
+    CR1        C/(C − 1), squared: · (n − 1)/(n − k)         t with C − 1 (Stata's)
+    CR1S       C/(C − 1) · (n − 1)/(n − k)                  z (the default of statsmodels)
+    CR2        adjusted scores (see `information`)          t with Satterthwaite's degrees of freedom
+
+Without a choice: HC0; for sampling weights Stata's n/(n − k) for squared and n/(n − 1) for all others. Clusters: CR1S
+(cox: CR0; sampling weights: CR1), and below 30 of them CR2, or CR1 where parties share clusters and for cox.
+
+For cox J is the Hessian of the partial likelihood, and a row's score is that of Lin and Wei (1989). Losses that are no
+likelihood but have a second derivative (huber) are M-estimators: they have a sandwich, and no model-based errors.
 
 The agents of the run say it, where they live: each adds up its own rows. A cluster at one party is squared there, and
 of a cluster at several parties the sum of its scores is told. Softmax has one class too many: the coefficients are
-differences from the first class.
+differences from the first class. After a preparation, coefficients are given in the raw units of the columns.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,67 +49,145 @@ from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of
-from coterie.inference import KINDS, Inference
+from coterie.inference import CORRECTIONS, KINDS, WEIGHTS, Inference
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import Limits, Outcome
-from coterie.session.information import Information, Totals
+from coterie.session.information import Information, Totals, can_adjust, events_of
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather_prepared, prepare_tables
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
+FEW = 30
+"""Clusters below this number are few: z and uncorrected standard errors then promise too much."""
+STATA = "n/(n − 1)"
+"""The correction of Stata's robust errors for all models but least squares."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which standard errors are asked for."""
+
+    kind: str = "model"
+    weights: str | None = None
+    """What weights mean; None: they are counts, if they are whole numbers."""
+    correction: str | None = None
+    """None: the default."""
+    level: float = 0.95
+
+    @staticmethod
+    def of(kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95) -> Question:
+        """The same, checked. Sampling weights have robust errors in place of model-based ones, as in Stata."""
+        if kind not in KINDS:
+            raise UnknownName("kind of inference", kind, KINDS)
+        if weights is not None and weights not in WEIGHTS:
+            raise UnknownName("meaning of weights", weights, WEIGHTS)
+        if not 0 < as_number(level) < 1:
+            raise InvalidProblem(f"level is between 0 and 1, e.g. 0.95, not {level!r}.")
+        if kind == "model" and weights == "sampling":
+            kind = "robust"
+        known = [name for names in CORRECTIONS.values() for name in names]
+        if correction is not None and correction not in known:
+            raise UnknownName("correction", correction, known)
+        if correction is not None and correction not in CORRECTIONS[kind]:
+            allowed = " or ".join(f"correction={name!r}" for name in CORRECTIONS[kind])
+            fix = f"use {allowed}" if allowed else "leave the correction out, or use kind='robust' or kind='clustered'"
+            raise InvalidProblem(f"correction={correction!r} is not for kind={kind!r}: {fix}.")
+        return Question(kind, weights, correction, level)
+
+    @property
+    def counted(self) -> bool:
+        """Whether a weight counts as that many rows."""
+        return self.weights in (None, "frequency")
+
+    def settled(self, problem: Problem, clusters: int, local: bool) -> Question:
+        """The same with a correction; `local`: whether what CR2 needs of each cluster can be had."""
+        if self.correction == "CR2" and not can_adjust(problem):
+            raise InvalidProblem(f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'.")
+        return self if self.correction is not None else replace(self, correction=self._usual(problem, clusters, local))
+
+    def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
+        if self.kind == "model":
+            return ""
+        if self.kind == "robust":
+            stata = "HC1" if _is_least_squares(problem) else STATA
+            return stata if self.weights == "sampling" else "HC0"
+        if clusters < FEW:
+            return "CR2" if local and can_adjust(problem) else "CR1"
+        if self.weights == "sampling":
+            return "CR1"
+        return "CR0" if problem.family == "survival" else "CR1S"
+
+    def information(self, model: Any, clusters: Any = None, shared: tuple[int, ...] = ()) -> Information:
+        """What the agents add up for it."""
+        adjusted = self.correction == "CR2"
+        return Information(self.kind, clusters, shared, self.counted, adjusted, units_of(model))
 
 
 def infer(
-    result: Result, kind: str = "model", clusters: Any = None, level: float = 0.95, data: Any = None
+    result: Result,
+    kind: str = "model",
+    clusters: Any = None,
+    level: float = 0.95,
+    data: Any = None,
+    *,
+    weights: str | None = None,
+    correction: str | None = None,
+    per_sd: bool = False,
 ) -> Inference:
     """What `Result.inference` gives."""
-    if kind not in KINDS:
-        raise UnknownName("kind of inference", kind, KINDS)
-    if not 0 < as_number(level) < 1:
-        raise InvalidProblem(f"level is between 0 and 1, e.g. 0.95, not {level!r}.")
-    if (kind == "clustered") != (clusters is not None):
+    asked = Question.of(kind, weights, correction, level)
+    if (asked.kind == "clustered") != (clusters is not None):
         fix = "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
         raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
     problem = result.model.problem
-    check_problem(problem, result.certificate.settings["split"])
+    check_problem(problem, result.certificate.settings["split"], asked.kind)
     engine, run = _asked(result, data)
     of_rows = None if clusters is None else _of_agents(clusters, run.agents)
     count = 0 if of_rows is None else 1 + max(int(own.max(initial=-1)) for own in of_rows)
     if of_rows is not None:
         refuse_few_clusters(result.model, count)
-    asking = Information(kind, of_rows, clusters_at_several(of_rows))
+    shared = clusters_at_several(of_rows)
+    # Agents that hold parts of one table are no parties: what they add up of a cluster concerns nobody else.
+    pooled = all(agent.data.rows is not None for agent in run.agents)
+    asked = asked.settled(problem, count, local=pooled or not shared)
+    asking = asked.information(result.model, of_rows, shared)
     warm = family_of(problem).points(result.model, list(run.agents), None)
     limits = Limits(tol=result.certificate.tolerance, max_rounds=1)
     outcome = engine.run(replace(run, steps=asking, limits=limits, warm=warm))
     if outcome.error is not None:
         raise outcome.error
-    return summarised(result.model, result.certificate.tolerance, asking, outcome, count, level)
+    found = summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count)
+    for text in found.warnings:
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return found.with_per_sd() if per_sd else found
 
 
 def summarised(
-    model: Any, tolerance: float, asking: Information, outcome: Outcome, clusters: int, level: float = 0.95
+    model: Any, tolerance: float, asked: Question, asking: Information, outcome: Outcome, clusters: int
 ) -> Inference:
     """What the sums of all agents say of a model that was fitted to that tolerance, with so many clusters."""
-    problem, kind = model.problem, asking.kind
-    names, estimates = _coefficients(model)
-    heard, n = outcome.points[0].kept, outcome.facts.total
+    problem, kind, level = model.problem, asked.kind, asked.level
+    names, fitted = _coefficients(model)
+    heard = outcome.points[0].kept
     assert heard is not None
-    totals = Totals(heard, len(names), outcome.facts, kind, len(asking.shared))
-    covariance, dispersion = _covariance(problem, totals, names, clusters)
+    totals = Totals(heard, len(names), outcome.facts, asking, events_of(problem))
+    refuse_fractional(asked.weights, totals.fractional)
+    n = outcome.facts.total if asked.counted else totals.rows
+    covariance, dispersion, adjusted = _covariance(problem, totals, names, asked, n, clusters)
+    estimates = fitted if asking.units is None else asking.units @ fitted
     errors = np.sqrt(np.diag(covariance))
     if not (np.isfinite(errors).all() and (errors > 0).all()):
         raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
     distance = float((np.abs(totals.step()) / errors).max())
     _refuse_unfinished(tolerance, distance)
-    exact = kind == "model" and problem.family == "linear" and problem.loss.quadratic
-    law = stats.t(n - len(names)) if exact else stats.norm()
+    degrees = _degrees(problem, asked, n, len(names), clusters, adjusted)
+    law = stats.norm() if degrees is None else stats.t(degrees)
     statistics = estimates / errors
     reach = law.ppf((1 + level) / 2) * errors
-    about = {"model": "", "robust": " (HC0)", "clustered": f" by {clusters} clusters"}[kind]
-    reference = f", against class {model.classes_[0]}" if problem.family == "multiclass" else ""
+    prepared = model.preparation
     return Inference(
         kind=kind,
         names=names,
@@ -101,12 +198,18 @@ def summarised(
         intervals=np.column_stack([estimates - reach, estimates + reach]),
         covariance=covariance,
         level=float(level),
-        statistic="t" if exact else "z",
+        statistic="z" if degrees is None else "t",
         rows=n,
         dispersion=dispersion,
         distance=distance,
         ratios="hazard ratio" if problem.family == "survival" else "",
-        about=f"{problem.loss.name}{reference}: {kind} standard errors{about}, n = {n:g}",
+        about=_about(model, asked, n, clusters),
+        weights=(asked.weights or "frequency") if totals.weighted else "",
+        correction=asked.correction or "",
+        degrees=degrees,
+        notes=tuple(_notes(model, asked, totals, n)),
+        warnings=tuple(_warnings(asked, totals, clusters, degrees, len(asking.shared))),
+        fitted=fitted if prepared is not None and prepared.standardised else None,
         bill=outcome.bill,
     )
 
@@ -114,15 +217,22 @@ def summarised(
 # -- what cannot be asked ----------------------------------------------------------------------------------------------
 
 
-def check_problem(problem: Problem, split: str) -> None:
-    """Refuse, with the reason, a problem whose coefficients have no standard errors."""
+def check_problem(problem: Problem, split: str, kind: str = "model") -> None:
+    """Refuse, with the reason, a problem whose coefficients have no standard errors of that kind."""
     if problem.family not in ("linear", "multiclass", "survival"):
         raise InvalidProblem("inference is for linear models, multinomial and cox; this is a model of another kind.")
     if problem.family == "linear" and problem.loss.dispersion is None:
-        raise InvalidProblem(
-            f"the {problem.loss.name} loss is no likelihood, so it has no standard errors. "
-            "Fit with squared, logistic, poisson, gamma, multinomial or cox."
-        )
+        name = problem.loss.name
+        if not problem.loss.smooth:
+            raise InvalidProblem(
+                f"the {name} loss has no second derivative, which standard errors need. "
+                f"{_INSTEAD.get(name, 'Bootstrap the fit')}."
+            )
+        if kind == "model":
+            raise InvalidProblem(
+                f"the {name} loss is no likelihood, so it has no model-based standard errors. Use kind='robust', or "
+                "kind='clustered' with clusters: sandwich standard errors hold for it."
+            )
     if not problem.penalty.is_zero:
         raise InvalidProblem(
             f"the {problem.penalty.name} penalty biases the coefficients, so that standard errors and intervals would "
@@ -135,13 +245,36 @@ def check_problem(problem: Problem, split: str) -> None:
         )
 
 
+_INSTEAD = {
+    "absolute": "Fit with loss='huber' and a small threshold and use kind='robust', or bootstrap the fit",
+    "quantile": "Bootstrap the fit; for the median, loss='huber' with a small threshold and kind='robust' is near it",
+    "hinge": "Fit with loss='logistic', or with loss='squared_hinge' and kind='robust'",
+}
+"""What to use where there are no standard errors."""
+
+
 def refuse_few_clusters(model: Any, count: int) -> None:
-    """Refuse fewer clusters than coefficients."""
-    needed = len(_coefficients(model)[0])
-    if count < needed:
+    """Refuse fewer clusters than coefficients, and a single cluster."""
+    needed = count_coefficients(model)
+    if count < max(needed, 2):
         raise InvalidData(
             f"there are {count} clusters and {needed} coefficients: clustered standard errors need at least as many "
-            "clusters as coefficients. Use kind='robust', or fewer columns."
+            "clusters as coefficients, and two. Use kind='robust', or fewer columns."
+        )
+
+
+def count_coefficients(model: Any) -> int:
+    """How many coefficients have standard errors."""
+    return len(_coefficients(model)[0])
+
+
+def refuse_fractional(weights: str | None, fractional: int) -> None:
+    """Refuse to guess what weights mean that are no counts."""
+    if weights is None and fractional:
+        raise InvalidData(
+            f"{fractional} of the rows have weights that are no whole numbers, so the weights are no counts. Say what "
+            "they are: weights='sampling' (inverse probabilities of selection), weights='precision' (inverse "
+            "variances), or weights='frequency'."
         )
 
 
@@ -173,7 +306,7 @@ def _asked(result: Result, data: Any) -> tuple[Engine, Run]:
     agents = make_agents(tables, problem, "samples", network, 0, settings.get("secure_sums") is True)
     if [person.digest for person in participants(agents)] != [person.digest for person in held]:
         raise InvalidData("this is not the data that the model was fitted to: its digest differs.")
-    steps = Information("model", None, ())
+    steps = Question().information(result.model)
     return find_engine("local"), Run(agents, steps, network, Limits(), secure_sums=agents[0].secure_sums)
 
 
@@ -222,23 +355,158 @@ def _coefficients(model: Any) -> tuple[tuple[str, ...], FloatArray]:
     return labelled, (W[1:] - W[0]).astype(float).ravel()
 
 
-def _covariance(problem: Problem, totals: Totals, names: tuple[str, ...], clusters: int) -> tuple[FloatArray, float]:
-    """The covariance of the coefficients as people know them, and the dispersion."""
-    fixed = problem.family != "linear" or not problem.loss.dispersion
-    n, k = totals.facts.total, totals.k
+def units_of(model: Any) -> FloatArray | None:
+    """The matrix from the coefficients of prepared columns to those of raw units; None: they are the same."""
+    if model.preparation is None:
+        return None
+    A, constants = model.preparation.units()
+    d = len(A)
+    if np.array_equal(A, np.eye(d)) and not constants.any():
+        return None
+    one = np.eye(d + model.problem.intercept)
+    one[:d, :d] = A.T
+    if model.problem.intercept:
+        one[d, :d] = constants
+    classes = len(model.classes_) - 1 if model.problem.family == "multiclass" else 1
+    return np.kron(np.eye(classes), one)
+
+
+def _is_least_squares(problem: Problem) -> bool:
+    return bool(problem.family == "linear" and problem.loss.quadratic)
+
+
+def _covariance(
+    problem: Problem, totals: Totals, names: tuple[str, ...], asked: Question, n: float, clusters: int
+) -> tuple[FloatArray, float, FloatArray | None]:
+    """The covariance of the coefficients as people know them, the dispersion, and CR2's degrees of freedom."""
+    k = totals.k
     if n <= k:
         raise InvalidData(
             f"{n:g} rows cannot tell how uncertain {k} coefficients are. There must be more rows "
             "than coefficients; a weight counts as that many rows."
         )
-    J = totals.inverse(names, steep=fixed)
-    dispersion = 1.0 if fixed else totals.residuals / (n - k)
-    if totals.kind == "model":
-        inner = dispersion * J
+    loss = problem.loss
+    estimated = problem.family == "linear" and loss.dispersion is True
+    steep = not estimated and not (problem.family == "linear" and loss.kind == "regression" and loss.dispersion is None)
+    half = totals.half(names, steep, curved="within the threshold" if loss.name == "huber" else "")
+    # Weights that are no counts are scaled so that their sum is the number of rows.
+    scale = 1.0 if asked.counted else n / totals.facts.total
+    dispersion = scale * totals.residuals / (n - k) if estimated else 1.0
+    degrees = None
+    inner: FloatArray
+    if asked.kind == "model":
+        inner = dispersion / scale * (half @ half.T)
+    elif asked.correction == "CR2":
+        inner, degrees = totals.adjusted(half)
     else:
-        small = totals.kind == "clustered" and problem.family != "survival"
-        correction = clusters / (clusters - 1) * (n - 1) / (n - k) if small else 1.0
-        inner = correction * (J @ totals.middle() @ J)
+        inner = _correction(problem, asked, n, k, clusters) * totals.sandwich(half)
     plain = totals.plain
     covariance: FloatArray = plain @ inner @ plain.T
-    return (covariance + covariance.T) / 2, dispersion
+    return (covariance + covariance.T) / 2, dispersion, degrees
+
+
+def _correction(problem: Problem, asked: Question, n: float, k: int, clusters: int) -> float:
+    """What the sandwich is multiplied by."""
+    factors = {"HC0": 1.0, "CR0": 1.0, "HC1": n / (n - k), STATA: n / (n - 1)}
+    if asked.kind == "clustered":
+        several = clusters / (clusters - 1)
+        whole = several * (n - 1) / (n - k)
+        factors |= {"CR1S": whole, "CR1": whole if _is_least_squares(problem) else several}
+    return factors[str(asked.correction)]
+
+
+def _degrees(
+    problem: Problem, asked: Question, n: float, k: int, clusters: int, adjusted: FloatArray | None
+) -> FloatArray | None:
+    """The degrees of freedom of t for every coefficient; None: tests are of z."""
+    if asked.correction == "CR2":
+        return adjusted
+    if asked.correction == "CR1":
+        return np.full(k, clusters - 1.0)
+    if _is_least_squares(problem) and (asked.kind == "model" or asked.correction == "HC1"):
+        return np.full(k, n - k)
+    return None
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
+    """Loss, kind and clusters, in words."""
+    problem = model.problem
+    reference = f", against class {_shown(model.classes_[0])}" if problem.family == "multiclass" else ""
+    named = "" if asked.correction in ("", "CR1S", "CR0") else f" ({asked.correction})"
+    several = f" by {clusters} clusters" if asked.kind == "clustered" else ""
+    return f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = {n:.10g}"
+
+
+def _notes(model: Any, asked: Question, totals: Totals, n: float) -> list[str]:
+    """What is modelled, in which units, and how weights are taken."""
+    problem, prepared, notes = model.problem, model.preparation, []
+    if problem.family == "multiclass":
+        reference, *classes = map(_shown, model.classes_)
+        notes.append(f"modelled classes: {', '.join(classes)} (reference: {reference})")
+        counts = zip((reference, *classes), totals.events, strict=True)
+        notes.append(f"rows per class: {', '.join(f'{name} {rows:.10g}' for name, rows in counts)}")
+    elif model.classes_ is not None:
+        notes.append(f"modelled class: {_shown(model.classes_[1])} (reference: {_shown(model.classes_[0])})")
+    if events_of(problem) == 1:
+        notes.append(f"events: {totals.events[0]:.10g} of {n:.10g}")
+    notes.append(f"coefficients: {_UNITS.get(problem.loss.name, 'change of the score')} per unit of the column")
+    if totals.asking.units is not None:
+        notes[-1] += ", in raw units (the fit scaled the columns)"
+        constant = float(prepared.units()[1] @ model.coef_) if problem.family == "linear" else 0.0
+        if constant and not problem.intercept:
+            notes.append(f"constant: {constant:.5g} (fixed: the columns were centred, and there is no intercept)")
+    if problem.loss.name == "huber":
+        notes.append(f"threshold: {problem.loss.threshold:g} (in units of the label)")
+    if prepared is not None and prepared.references:
+        levels = ", ".join(f"{column} = {level}" for column, level in prepared.references.items())
+        notes.append(f"reference levels: {levels}")
+    if totals.weighted:
+        notes.append(f"weights: {_MEANINGS[asked.weights]}")
+    return notes
+
+
+_UNITS = {
+    "squared": "change of the mean, in units of the label,",
+    "huber": "change of the centre, in units of the label,",
+    "logistic": "change of the log odds",
+    "multinomial": "change of the log odds against the reference class",
+    "poisson": "change of the logarithm of the mean",
+    "gamma": "change of the logarithm of the mean",
+    "cox": "change of the logarithm of the hazard",
+}
+"""What a coefficient is, by the loss."""
+_MEANINGS = {
+    None: "frequency, because all are whole numbers (a row counts as that many rows; say if they are sampling or "
+    "precision weights)",
+    "frequency": "frequency (a row counts as that many rows)",
+    "sampling": "sampling (inverse probabilities of selection; their scale does not matter)",
+    "precision": "precision (inverse variances; their scale does not matter)",
+}
+
+
+def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None, shared: int) -> list[str]:
+    """Why the numbers may be less reliable than they look."""
+    found = []
+    if asked.weights == "frequency" and totals.fractional:
+        found.append(
+            f"{totals.fractional} of the frequency weights are no whole numbers, but they count equal rows. If they "
+            "are no counts, use weights='sampling' or weights='precision'."
+        )
+    if asked.kind == "clustered" and clusters < FEW:
+        used = f"{asked.correction}, z"
+        if degrees is not None:
+            least, most = degrees.min(), degrees.max()
+            span = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
+            used = f"{asked.correction}, t with {span} degrees of freedom"
+        text = f"there are only {clusters} clusters ({used}): intervals are wide, and may still be too short."
+        if asked.correction == "CR1" and shared:
+            text += " Clusters within one party each would allow CR2, which is more reliable."
+        found.append(text)
+    return found
+
+
+def _shown(label: Any) -> str:
+    return f"{label:g}" if isinstance(label, float | np.floating) else str(label)
