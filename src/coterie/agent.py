@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
+from coterie.data.remote import RemoteTable
 from coterie.here import LEAST, Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.tensors import beside
@@ -39,6 +40,13 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
     return update_wrapper(last, function)
 
 
+def with_data(agent: Agent) -> Agent:
+    """The agent with its data, read here if it lives here."""
+    if isinstance(agent.data, RemoteTable):
+        return replace(agent, data=agent.data.read(agent.index), scratch={})
+    return agent
+
+
 def numbers_held(agents: Sequence[Agent]) -> int:
     """How many numbers an agent holds, on average: whether its work is worth a thread."""
     matrices = [agent.data.X for agent in agents]
@@ -59,6 +67,8 @@ def form_cohorts(agents: Sequence[Agent]) -> None:
     alike: dict[Any, list[Agent]] = {}
     for agent in agents if len(agents) >= LEAST else ():
         table = agent.data
+        if isinstance(table, RemoteTable):
+            continue
         if (agent.split, agent.family) in SEVERAL and table.weights is None and agent.offset is None:
             alike.setdefault(table.X.shape, []).append(agent)
     for members in alike.values():
@@ -158,6 +168,11 @@ class Agent:
         return 0.5 * UNIT * self.count if self.secure_sums else 0.0
 
     @property
+    def has_intercept(self) -> bool:
+        """Whether its own part of the model ends with the intercept; split by features, the labels' holder has it."""
+        return self.problem.intercept and (self.split != "features" or self.data.y is not None)
+
+    @property
     def design(self) -> Design:
         """The data as a linear map, which stays the same when the agents have introduced themselves.
 
@@ -181,10 +196,9 @@ class Agent:
             return stratified(X, self.risk)
         if self.split != "features" or not intercept:
             return Design(X, intercept)
-        here = self.data.y is not None
         if is_sparse(X) or not X.size:
-            return Design(X, here)
-        return CentredDesign(X, here, X.mean(axis=0, dtype=float))
+            return Design(X, self.has_intercept)
+        return CentredDesign(X, self.has_intercept, X.mean(axis=0, dtype=float))
 
     @cached_property
     def centred(self) -> Design:
@@ -196,6 +210,11 @@ class Agent:
     def _of_outputs(self, design: Design) -> Design:
         """The design of as many scores a row as the problem asks for."""
         return StackedDesign(design, self.problem.outputs) if self.problem.family == "multiclass" else design
+
+    @property
+    def labelled(self) -> int:
+        """How many labels it has: one for each of its rows, or none."""
+        return 0 if self.data.y is None else len(self.data.y)
 
     @cached_property
     def labels(self) -> FloatArray:
@@ -248,7 +267,7 @@ class Agent:
         return self._moved(w, self._shift)
 
     def _moved(self, w: FloatArray, by: float) -> FloatArray:
-        if not by or not self.design.intercept:
+        if not by or not self.has_intercept:
             return w
         # In double precision: beside a large shift, an intercept of single precision would have no digits left.
         moved = w.astype(float)

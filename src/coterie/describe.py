@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,11 +11,12 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import as_number, is_sparse, whole_number
-from coterie.data import Table, read
+from coterie.data import Table
 from coterie.data.prepared import column_names
 from coterie.data.raw import raw_objects
+from coterie.data.read import read_party
 from coterie.data.recipes import Preparation
-from coterie.data.remote import RemoteTable, Rows, Source
+from coterie.data.remote import Elsewhere, RemoteTable, Rows, Source
 from coterie.data.table import party_error
 from coterie.description import Description
 from coterie.engines import Engine, Run
@@ -74,11 +74,12 @@ def describe(
         else:
             runner, sources = elsewhere
             known = runner.ask([partial(_looked_at, source, index, raw) for index, source in enumerate(sources)])
-            order = in_common([Table(np.empty((0, len(names))), columns=names, name=name) for name, names in known])[0]
-            tables = [
-                RemoteTable(np.empty((0, 0)), name=name, fetch=partial(_fetched, source, index, raw, order))
-                for index, (source, (name, _)) in enumerate(zip(sources, known, strict=True))
-            ]
+            forms = [Table(np.empty((0, len(names))), columns=names, name=name) for name, names, _ in known]
+            order = in_common(forms)[0]
+            tables = []
+            for index, (source, (name, _, rows)) in enumerate(zip(sources, known, strict=True)):
+                form = replace(order, X=Elsewhere((rows, order.d)), name=name)
+                tables.append(RemoteTable.of(form, partial(_fetched, source, index, raw, order)))
         secure = wants_secure_sums(secure_sums, "samples", len(tables), runner.apart)
         network = star(len(tables), server=True)
         members = make_agents(tables, Problem("squared", intercept=False), "samples", network, 0, secure)
@@ -121,9 +122,7 @@ def raw_table(
     part: Any, index: int, target: str | None, columns: Sequence[str] | None, leave_out: Sequence[str] = ()
 ) -> Table:
     """A party's columns as they are, the labels among them."""
-    named = isinstance(part, Table | str | os.PathLike)
-    table = read(part, name=None if named else f"party {index}", prepare=RAW)
-    table = table if table.name != "data" else replace(table, name=f"party {index}")
+    table = read_party(part, index, prepare=RAW)
     X = table.X.toarray() if is_sparse(table.X) else np.asarray(table.X)
     table = replace(table, X=X, columns=column_names(replace(table, X=X)))
     if table.y is not None:
@@ -171,9 +170,10 @@ def in_common(tables: Sequence[Table]) -> list[Table]:
     return found
 
 
-def _looked_at(source: Source, index: int, raw: Any) -> tuple[str, tuple[str, ...]]:
+def _looked_at(source: Source, index: int, raw: Any) -> tuple[str, tuple[str, ...], int]:
+    """Name, names of columns, and number of rows."""
     table = raw(source(), index)
-    return table.name, table.columns or ()
+    return table.name, table.columns or (), table.n
 
 
 def _fetched(source: Source, index: int, raw: Any, order: Table) -> Table:

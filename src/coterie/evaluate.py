@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import is_sparse, whole_number
-from coterie.data import Table, encode_classes, read, validated_all
-from coterie.data.remote import Rows, Source
+from coterie.data import Table, encode_classes, validated_all
+from coterie.data.remote import Rows
 from coterie.data.table import columns_of, party_error
 from coterie.data.values import is_text, plain
 from coterie.engines import Engine, Run
@@ -25,6 +25,7 @@ from coterie.models import Model
 from coterie.problem import Problem
 from coterie.result import Result
 from coterie.rounds import Conversation, Limits
+from coterie.session.preparing import prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
 from coterie.session.setup import check_offset, make_agents, make_network, wants_secure_sums
@@ -78,9 +79,9 @@ def evaluate(
         else:
             runner, sources = elsewhere
             if model.preparation is not None:
-                sources = [partial(_prepared_there, source, index, model) for index, source in enumerate(sources)]
-            known = bool(family_of(problem).classification(problem))
-            tables, _ = remote_tables(sources, runner, prepare, split, known)
+                ready = prepare_remotely(sources, model.preparation, problem, split, 0, None, secure_sums, runner)
+                sources = ready.held
+            tables, _ = remote_tables(sources, runner, prepare, split, family_of(problem).classification(problem))
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
         network = make_network("star" if split == "samples" else None, split, len(tables), 0)
         # The model says all there is to say of the problem.
@@ -93,13 +94,6 @@ def evaluate(
     own = zip(tables, outcome.answers, strict=True)
     parties = {table.name: headline_scores(one) for table, (_, one) in own if one is not None}
     return of_model(model, replace(found, parties=parties, bill=outcome.bill), len(tables))
-
-
-def _prepared_there(source: Source, index: int, model: Any) -> Table:
-    """A party's table, prepared where it is."""
-    table = read(source(), name=f"party {index}", prepare=model.preparation)
-    prepared: Table = model.preparation.apply(table) if table.d else table
-    return prepared
 
 
 def of_model(model: Any, found: Evaluation, parties: int) -> Evaluation:

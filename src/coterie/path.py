@@ -326,7 +326,7 @@ def _there(
     if strengths is None:
         _refuse_no_strengths(split)
         check = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(ready, engine, check, split, bool(family_of(problem).classification(problem)))
+        tables, classes = remote_tables(ready, engine, check, split, family_of(problem).classification(problem))
         whole = with_offset(problem.with_classes(classes), [TableSummary.of(table) for table in tables])
         strengths, cost = grid_there(tables, engine, whole, carrying, count, seed, secure)
         sent += cost

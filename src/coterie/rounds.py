@@ -19,7 +19,17 @@ import numpy as np
 
 from coterie.agent import Agent, Facts, form_cohorts
 from coterie.bill import Bill
-from coterie.certificate import Best, Bound, Point, as_people_know_it, certify, introduce, with_dual
+from coterie.certificate import (
+    Best,
+    Bound,
+    Point,
+    as_people_know_it,
+    certify,
+    introduce,
+    is_as_people_know_it,
+    paired,
+    with_dual,
+)
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.crowd import Crowds, crowds_of
 from coterie.errors import NumericalError, PartyLost
@@ -114,7 +124,7 @@ def run(
     warm: Sequence[Point] | None = None,
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
-    keep: Keep = lambda outcome: None,
+    keep: Keep | None = None,
     sent: dict[str, Any] | None = None,
 ) -> Outcome:
     """Take rounds until the gap is small enough or a limit is reached, and return the best point with its bound.
@@ -167,7 +177,13 @@ class RunLoop:
     """Where a run stands, and the few things that can happen to it."""
 
     def __init__(
-        self, agents: Sequence[Agent], steps: AnySteps, transport: Transport, limits: Limits, watch: Watch, keep: Keep
+        self,
+        agents: Sequence[Agent],
+        steps: AnySteps,
+        transport: Transport,
+        limits: Limits,
+        watch: Watch,
+        keep: Keep | None = None,
     ):
         self.switching = steps if isinstance(steps, Switching) else None
         self.steps: Steps = steps.first.steps if isinstance(steps, Switching) else steps
@@ -329,7 +345,8 @@ class RunLoop:
         self.certified_at, self.said_gap = self.t, self._expected_gap()
         self._look_again()
         self.enough = self.watch(self.t, self.history[-1]) is True
-        self.keep(self.outcome(Status.PARTY_LOST))
+        if self.keep is not None:
+            self.keep(self.outcome(Status.PARTY_LOST))
 
     def reconsider(self) -> None:
         """Go on with the other method of an "auto" run, from the best model and dual so far, if that is cheaper now."""
@@ -338,7 +355,7 @@ class RunLoop:
             if self.change is not None:
                 self.said_gap = None
                 self._go_on_with(self.switching.other.steps)
-                self._start([with_dual(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)])
+                self._start(self._at_data(with_dual, self.best.points))
                 self._look_again()
                 self._publish()
 
@@ -346,7 +363,7 @@ class RunLoop:
         """Certify the lowest primal and the highest dual together, if they come from different rounds."""
         if self.best.lowest is self.best.highest or self.steps.settles_after:
             return
-        points = self.best.pair(self.agents)
+        points = self._at_data(paired, self.best.lowest, self.best.highest)
         members = [(agent, point, self.target) for agent, point in zip(self.agents, points, strict=True)]
         bounds = self.transport.take(certify, members, "proof")
         self.best.add(bounds[0], points)
@@ -360,9 +377,16 @@ class RunLoop:
         """The best point so far and what is known of it, as the end of the run."""
         bound = self.best.bound
         assert bound is not None
-        points = [as_people_know_it(agent, p) for agent, p in zip(self.agents, self.best.points, strict=True)]
+        points = self.best.points
+        if not all(is_as_people_know_it(agent, p) for agent, p in zip(self.agents, points, strict=True)):
+            points = self._at_data(as_people_know_it, points)
         told = self.bill, self.history, error, self.warnings
         return Outcome(status, points, bound, self.agents[0].known, *told, change=self.change)
+
+    def _at_data(self, function: Callable[..., Point], *points: Sequence[Point]) -> list[Point]:
+        """What the function makes of every agent and its points, computed where the agent's data is."""
+        step = partial(_without_words, function)
+        return self.transport.take(step, zip(self.agents, *points, strict=True), "proof")
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""
@@ -410,3 +434,9 @@ def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
+
+
+def _without_words(function: Callable[..., Point], agent: Agent, *points: Point) -> Talk[Point]:
+    """A conversation in which nothing is said."""
+    yield from ()
+    return function(agent, *points)

@@ -20,13 +20,14 @@ from coterie.checkpoint import Checkpoint
 from coterie.data import Table
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
-from coterie.data.remote import Rows
+from coterie.data.remote import RemoteTable, Rows
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
-from coterie.families import family_of
+from coterie.families import Family, family_of
+from coterie.families.family import ask_here
 from coterie.methods import METHODS, Method
 from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
 from coterie.personal import Personal, Shared
@@ -35,7 +36,7 @@ from coterie.progress import progress_watch, somebody_looks, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
 from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
-from coterie.session.remote import remote_tables
+from coterie.session.remote import remote_tables, tables_of_ranges
 from coterie.session.setup import (
     AUTO,
     make_agents,
@@ -177,14 +178,14 @@ def solve(
                 ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
                 sources = ready.held
             check = partial(prepare_tables, problem=problem, split=split)
-            tables, classes = remote_tables(sources, runner, check, split, bool(family.classification(problem)))
+            tables, classes = remote_tables(sources, runner, check, split, family.classification(problem))
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart, family.only_sums)
         parties = [TableSummary.of(table, independence=method == AUTO) for table in tables]
         setup = set_up(
             with_offset(problem, parties),
             make_network(network, split, len(tables), seed),
             replace(sizes_of(parties, split, make_link(link, runner.in_memory), runner.apart), on_gpu=on_gpu(tables)),
-            lambda problem: family.for_tables(problem, tables),
+            partial(_for_tables, family, tables, runner),
             split=split,
             method=method,
             options=options,
@@ -205,7 +206,8 @@ def solve(
         warm, origin = None, None
         if warm_start is not None:
             before, origin = warm_start.certificate, warm_start.certificate.model_digest
-            warm = family.points(warm_start.model, members, before.witness)
+            ask = ask_here if elsewhere is None else runner.ask
+            warm = family.points(warm_start.model, members, before.witness, ask)
             if _same_data(before, people, setup.problem):
                 warm = [replace(point, kept=warm_start.kept) for point in warm]
         saved = None
@@ -231,6 +233,13 @@ def solve(
 def _keywords() -> list[str]:
     """The names of what `solve` takes beside a method's parameters."""
     return inspect.getfullargspec(solve).kwonlyargs
+
+
+def _for_tables(family: Family, tables: Sequence[Table], engine: Engine, problem: Problem) -> Problem:
+    """The problem, once the data is known; of tables that are elsewhere, what it needs is asked there."""
+    if family.wants_ranges(problem) and any(isinstance(table, RemoteTable) for table in tables):
+        tables = tables_of_ranges(tables, engine)
+    return family.for_tables(problem, tables)
 
 
 def _partition(tables: Sequence[Table], split: str) -> list[list[int]] | None:

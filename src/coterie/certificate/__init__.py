@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from coterie.agent import Agent, Facts
-from coterie.certificate.best import Best, as_people_know_it, proof_of, with_dual
+from coterie.certificate.best import Best, as_people_know_it, is_as_people_know_it, paired, proof_of, with_dual
 from coterie.certificate.bound import ANY, Bound, Point
 from coterie.certificate.document import Certificate, Participant, participants, sentence
 from coterie.errors import NumericalError
@@ -25,6 +25,8 @@ __all__ = [
     "as_people_know_it",
     "certify",
     "introduce",
+    "is_as_people_know_it",
+    "paired",
     "participants",
     "sentence",
     "with_dual",

@@ -6,7 +6,6 @@ only where they make the same claim, about all models; what a run hands over is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -16,6 +15,7 @@ from typing import Any
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
+from coterie.personal import user_loss
 
 
 @dataclass
@@ -45,11 +45,6 @@ class Best:
     def promise(self) -> float:
         """The gap of the lowest primal and the highest dual, up to rounding."""
         return self.primal - self.dual
-
-    def pair(self, agents: Sequence[Agent]) -> list[Point]:
-        """The model of the lowest primal with the dual of the highest, to be certified together."""
-        members = zip(agents, self.lowest, self.highest, strict=True)
-        return [Point(low.w, _dual(agent, high), low.kept) for agent, low, high in members]
 
     def state(self) -> tuple[dict[str, Any], dict[str, list[Point]]]:
         """Numbers and points by name, as a snapshot keeps them."""
@@ -81,18 +76,44 @@ def _better(new: Bound, old: Bound) -> bool:
     return new.gap <= old.gap
 
 
+def is_as_people_know_it(agent: Agent, point: Point) -> bool:
+    """Whether `as_people_know_it` leaves the point as it is; this needs no data."""
+    return agent.raised(point.w) is point.w and not _has_own_number(agent)
+
+
 def as_people_know_it(agent: Agent, point: Point) -> Point:
-    """A point of a run with the intercept for labels as they were given.
+    """A point of a run with the intercept for labels as they were given, and with its `own_number`.
 
     Rounding that intercept moves the slopes: a dual that is not written down would not be the one that was certified.
     """
     w = agent.raised(point.w)
-    return point if w is point.w else replace(point, w=w, v=_dual(agent, point))
+    if w is not point.w:
+        point = replace(point, w=w, v=_dual(agent, point))
+    return replace(point, own=own_number(agent, w)) if _has_own_number(agent) else point
+
+
+def own_number(agent: Agent, w: FloatArray) -> float:
+    """What a model needs of an agent's data beside w, computed where the data is.
+
+    Split by features, what w adds to every score outside of X w: columns are centred, and only their holder knows
+    their means. Of a personal model, the loss of the user's own rows.
+    """
+    return user_loss(agent, w) if agent.family == "personal" else agent.design.offset(w)
+
+
+def _has_own_number(agent: Agent) -> bool:
+    by_columns = agent.family == "linear" and agent.split == "features"
+    return agent.family == "personal" or (by_columns and agent.problem.intercept)
 
 
 def with_dual(agent: Agent, point: Point) -> Point:
     """A point with a dual, wherever it comes from."""
     return replace(point, v=_dual(agent, point))
+
+
+def paired(agent: Agent, low: Point, high: Point) -> Point:
+    """The model of one point with the dual of another, to be certified together."""
+    return Point(low.w, _dual(agent, high), low.kept)
 
 
 def _dual(agent: Agent, point: Point) -> FloatArray | None:

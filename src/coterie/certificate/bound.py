@@ -25,6 +25,8 @@ class Point:
     v: FloatArray | None = None
     kept: FloatArray | None = None
     """What a method may use again for another penalty on the same data; no part of a proof."""
+    own: float | None = None
+    """A number that the model needs and that only the holder of the data can compute; see `best.own_number`."""
 
 
 @dataclass(frozen=True)

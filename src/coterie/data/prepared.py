@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, is_sparse, is_tensor
 from coterie.data.raw import spelt
-from coterie.data.table import Table, party_error
+from coterie.data.table import Table, columns_of, party_error
 from coterie.data.values import are
 from coterie.errors import InvalidData
 
@@ -363,12 +363,13 @@ class Prepared(msgspec.Struct, frozen=True):
         return table.take_columns(np.array([table.columns.index(name) for name in raw], np.intp))
 
     def apply_to_all(self, tables: Sequence[Table], split: str) -> list[Table]:
-        """All parties' tables, prepared; split by features, each has the next ones of the columns."""
+        """All parties' tables, prepared; split by features, each has its own columns, and their places in the whole."""
         if split != "features":
             return [self.apply(table) for table in tables]
-        ends = np.cumsum([table.d for table in tables])
-        parts = self.parts(np.split(np.arange(ends[-1]), ends[:-1]))
-        return [part.apply(table) for part, table in zip(parts, tables, strict=True)]
+        parts = self.parts(columns_of(tables))
+        _, places = pooled(tables, parts)
+        members = zip(tables, parts, places, strict=True)
+        return [replace(part.apply(table), cols=cols) for table, part, cols in members]
 
     def parts(self, places: Sequence[npt.NDArray[np.intp]]) -> list[Prepared]:
         """What it does with the columns of each of several parties."""
@@ -416,6 +417,26 @@ def _after(
     grown[count : count + rest, count : count + rest] = A[1:, 1:]
     offsets[:count], offsets[count : count + rest] = constants, o[1:]
     return grown, offsets
+
+
+def pooled(tables: Sequence[Table], parts: Sequence[Prepared]) -> tuple[Prepared, list[npt.NDArray[np.intp] | None]]:
+    """All parties' columns as one preparation, in their pooled order, and the places in it of each party's columns.
+
+    Of a table whose places in the whole are not known, they are None: its columns follow those of the one before.
+    """
+    order = np.argsort(np.concatenate(columns_of(tables)), kind="stable")
+    columns = [column for part in parts for column in part.columns]
+    widths = np.array([len(column.names()) for column in columns], np.intp)
+    starts = np.empty(len(columns), np.intp)
+    starts[order] = np.concatenate([[0], np.cumsum(widths[order])[:-1]]) if len(columns) else 0
+    blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=True)]
+    places: list[npt.NDArray[np.intp] | None] = []
+    start = 0
+    for table, part in zip(tables, parts, strict=True):
+        own = blocks[start : start + len(part.columns)]
+        places.append(None if table.cols is None else np.concatenate([*own, np.empty(0, np.intp)]))
+        start += len(part.columns)
+    return Prepared([columns[k] for k in order], all(part.named for part in parts)), places
 
 
 def _alike(one: Any, other: Any, scale: float) -> bool:

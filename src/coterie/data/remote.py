@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
 
+from coterie.arrays import precision_of
 from coterie.data.prepared import Prepared
 from coterie.data.read import read
 from coterie.data.recipes import Preparation
@@ -102,15 +104,76 @@ def listed(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(names)
 
 
-@dataclass(frozen=True, eq=False)
-class RemoteTable(Table):
-    """A table that lives elsewhere. Shape, type, column names and classes are right; X and y are placeholders."""
+class NotHere(RuntimeError):
+    """Somebody asked this process for numbers that it does not have."""
 
-    fetch: Callable[[], Table] | None = None
+    def __init__(self, asked: str):
+        super().__init__(
+            f"these numbers are not in this process, but where their agent lives ({asked} was asked for). Compute what "
+            "needs them there: with Engine.ask, or in a conversation."
+        )
+
+
+class Elsewhere:
+    """An array that is in another process: it has a shape and a precision, and no numbers.
+
+    Whoever reads a number gets an error, because every number that could be given here would be invented.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: Any = float):
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Elsewhere({self.shape}, {self.dtype})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotHere(name)
+
+    def _refuse(self, *_: object, **__: object) -> Any:
+        raise NotHere("a number")
+
+    __array__ = __array_ufunc__ = __array_function__ = __iter__ = __getitem__ = __bool__ = __contains__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __matmul__ = __rmatmul__ = __pow__ = _refuse
+    __hash__ = object.__hash__
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RemoteTable(Table):
+    """A table that lives elsewhere: names, shapes and precision are right, and numbers are `Elsewhere`."""
+
+    fetch: Callable[[], Table]
     """Called where the data is, it gives the real table, checked and prepared."""
     known_digest: str = ""
     known_nonzeros: int = 0
     known_independence: float | None = None
+
+    @staticmethod
+    def of(table: Table, fetch: Callable[[], Table], **known: Any) -> RemoteTable:
+        """What stands for a table of that form; no number of that one is kept."""
+        held = {field: _elsewhere(getattr(table, field)) for field in ("y", "ids", *BESIDE.values())}
+        X = Elsewhere(table.X.shape, precision_of(table.X))
+        return RemoteTable(**{**_fields_of(table), **held, "X": X}, fetch=fetch, **known)
+
+    def read(self, place: Hashable) -> Table:
+        """The real table, where it is: the one that was kept at that place, if it is still there."""
+        return keep(place, self.known_digest, self.fetch) if self.known_digest else self.fetch()
 
     @property
     def nonzeros(self) -> int:
@@ -124,4 +187,14 @@ class RemoteTable(Table):
 
     def digest(self, leaves: bool = True) -> str:
         """The digest of the real table."""
+        if not self.known_digest:
+            raise NotHere("a digest")
         return self.known_digest
+
+
+def _elsewhere(values: Any) -> Elsewhere | None:
+    return None if values is None else Elsewhere(values.shape, values.dtype)
+
+
+def _fields_of(table: Table) -> dict[str, Any]:
+    return {field.name: getattr(table, field.name) for field in fields(Table)}

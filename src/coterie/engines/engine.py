@@ -49,7 +49,7 @@ class Run:
         return tuple(agent.data.name for agent in self.agents)
 
     def on(
-        self, transport: Transport, stop_wished: Callable[[], bool] = lambda: False, keep: Keep = lambda outcome: None
+        self, transport: Transport, stop_wished: Callable[[], bool] = lambda: False, keep: Keep | None = None
     ) -> Outcome:
         """Take the rounds, with the agents of this process and a transport for their words; see `rounds.run`."""
         if isinstance(self.steps, Conversation):

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coterie.agent import Agent
+from coterie.agent import Agent, with_data
 from coterie.arrays import as_number
 from coterie.bill import Bill
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
-from coterie.data.remote import RemoteTable, keep
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
@@ -142,21 +141,13 @@ def work(
     *,
     stop_wished: Callable[[], bool] = lambda: False,
     watch: Watch = lambda t, record: None,
-    keep: Keep = lambda outcome: None,
+    keep: Keep | None = None,
 ) -> Outcome:
     """The whole run, as one process sees it, with one thread for linear algebra."""
     agents, saved = [with_data(agent) for agent in own.agents], spec.checkpoint(own.process)
     with one_blas_thread():
         run = Run(agents, spec.steps, spec.network, spec.limits, saved, own.warm, watch, sent=spec.sent)
         return run.on(transport, stop_wished, keep)
-
-
-def with_data(agent: Agent) -> Agent:
-    """The agent with its data, read here if it lives here."""
-    if isinstance(agent.data, RemoteTable) and agent.data.fetch is not None:
-        known, fetch = agent.data.known_digest, agent.data.fetch
-        return replace(agent, data=keep(agent.index, known, fetch) if known else fetch(), scratch={})
-    return agent
 
 
 def live(
@@ -169,7 +160,7 @@ def live(
     host: str = "127.0.0.1",
     keys: MutualTLS | None = None,
     stop_wished: Callable[[], bool] = lambda: False,
-    keep: Keep = lambda outcome: None,
+    keep: Keep | None = None,
 ) -> Outcome:
     """The life of one process: open its links, meet the others, `work`, and leave.
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from coterie.agent import Agent
+from coterie.agent import Agent, with_data
 from coterie.bill import Bill
-from coterie.engines.processes import with_data
 from coterie.errors import InvalidProblem
 from coterie.networks import Network
 from coterie.steps import Steps

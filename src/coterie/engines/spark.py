@@ -23,8 +23,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-import numpy as np
-
 from coterie.arrays import whole_number
 from coterie.bill import Bill
 from coterie.data import Table
@@ -307,8 +305,9 @@ class _Broadcast:
 
 def _left_there(table: Table) -> RemoteTable:
     """A stand-in for a table, which is sent at most once, and not with every job."""
-    fetch = table.fetch if isinstance(table, RemoteTable) else _Broadcast(session().sparkContext.broadcast(table))
-    return RemoteTable(X=np.empty((0, table.d), table.X.dtype), name=table.name, fetch=fetch)
+    if isinstance(table, RemoteTable):
+        return table
+    return RemoteTable.of(table, _Broadcast(session().sparkContext.broadcast(table)))
 
 
 # -- data in the partitions of a DataFrame ----------------------------------------------------------------------------

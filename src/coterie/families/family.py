@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -22,8 +22,15 @@ from coterie.problem import Problem
 from coterie.rounds import Outcome
 
 Classes = npt.NDArray[Any] | None
+Ask = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+"""One question per agent, answered where the agent's data is; see `Engine.ask`."""
 SHOWN = 20
 """So many numbers of a model are drawn."""
+
+
+def ask_here(questions: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The answers where all data is in this process."""
+    return [question() for question in questions]
 
 
 @dataclass(frozen=True)
@@ -152,8 +159,17 @@ class Family(ABC):
 
     # -- points and models -------------------------------------------------------------------------------------------
 
-    def points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None = None) -> list[Point]:
-        """What each of these agents would put on the table for that model and those dual vectors."""
+    def points(
+        self,
+        model: Any,
+        members: Sequence[Agent],
+        witness: Sequence[FloatArray] | None = None,
+        ask: Ask = ask_here,
+    ) -> list[Point]:
+        """What each of these agents would put on the table for that model and those dual vectors.
+
+        `ask` answers one question per agent, where the agent's data is.
+        """
         if model.problem.family != self.name:
             raise InvalidInput(f"that model is a {model.problem.family} one, but the problem asks for {self.name}.")
         known, asked = self.shapes(model, members)
@@ -162,14 +178,16 @@ class Family(ABC):
                 f"that model has {' x '.join(map(str, known))} coefficients, but this data and problem ask for "
                 f"{' x '.join(map(str, asked))}; use a model of the same columns."
             )
-        return self._points(model, members, witness)
+        return self._points(model, members, witness, ask)
 
     @abstractmethod
     def shapes(self, model: Any, members: Sequence[Agent]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many coefficients the model has, and how many these agents' data asks for."""
 
     @abstractmethod
-    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+    def _points(
+        self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
         """The points of a model that has the right shape."""
 
     @abstractmethod

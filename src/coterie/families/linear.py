@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.agent import Agent, with_data
+from coterie.arrays import FloatArray, precision_of
 from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.data.table import columns_of, party_error
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Family, Shown, said_of_intercept, said_of_penalty, spelt
+from coterie.families.family import SHOWN, Ask, Classes, Family, Shown, said_of_intercept, said_of_penalty, spelt
 from coterie.models import LinearModel
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -85,8 +86,10 @@ class LinearFamily(Family):
         width = sum(agent.data.d for agent in members) if first.split == "features" else first.data.d
         return (len(model.coef_),), (width,)
 
-    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
-        sizes, by_columns = [len(agent.labels) for agent in members], members[0].split == "features"
+    def _points(
+        self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
+        sizes, by_columns = [agent.labelled for agent in members], members[0].split == "features"
         if witness is not None and (
             len(witness) != len(sizes) or any(len(v) not in (0, n) for v, n in zip(witness, sizes, strict=True))
         ):
@@ -94,20 +97,21 @@ class LinearFamily(Family):
         points = []
         for index, (agent, block) in enumerate(zip(members, columns_of([a.data for a in members]), strict=True)):
             w = model.coef_[block] if by_columns else model.coef_.copy()
-            if agent.design.intercept:
+            if agent.has_intercept:
                 w = np.append(w, model.intercept_)
             points.append(Point(w, None if witness is None or len(witness[index]) == 0 else witness[index]))
-        if by_columns:
+        if by_columns and members[0].problem.intercept:
             # Each agent may have centred its columns; the one with the intercept makes good for all.
-            debt = model.intercept_ - sum(agent.design.offset(p.w) for agent, p in zip(members, points, strict=True))
+            offsets = ask([partial(_offset, agent, p.w) for agent, p in zip(members, points, strict=True)])
+            debt = model.intercept_ - sum(offsets)
             for agent, point in zip(members, points, strict=True):
-                if agent.design.intercept:
+                if agent.has_intercept:
                     point.w[-1] += debt
         return points
 
     def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> LinearModel:
         """Split by features, everybody's coefficients in their places."""
-        first, dtype = members[0], members[0].design.dtype
+        first, dtype = members[0], precision_of(members[0].data.X)
         if first.split != "features":
             w: FloatArray = outcome.points[0].w
             coef, intercept = problem.coefficients(w), float(w[-1]) if problem.intercept else 0.0
@@ -115,11 +119,12 @@ class LinearFamily(Family):
         held = list(zip(members, outcome.points, strict=True))
         places = np.concatenate(columns_of([agent.data for agent in members]))
         placed = np.empty(len(places), dtype)
-        placed[places] = np.concatenate([problem.coefficients(p.w, agent.design.intercept) for agent, p in held])
+        placed[places] = np.concatenate([problem.coefficients(p.w, agent.has_intercept) for agent, p in held])
         names = [agent.data.columns for agent in members]
         known = [name for own in names if own is not None for name in own]
         columns = None if None in names else tuple(known[j] for j in np.argsort(places))
-        return LinearModel(placed, sum(a.design.offset(p.w) for a, p in held), problem, classes, columns)
+        intercept = sum(point.own or 0.0 for point in outcome.points)
+        return LinearModel(placed, intercept, problem, classes, columns)
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The largest coefficients."""
@@ -141,3 +146,8 @@ class LinearFamily(Family):
         intercept = f"{model.intercept_ + 0.0:.6g}".replace("-", "−", 1) if model.problem.intercept else "none"
         used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
         return {"Coefficients": used, "Intercept": intercept}
+
+
+def _offset(agent: Agent, w: FloatArray) -> float:
+    """What w adds to every score outside of X w; asked where the agent's data is."""
+    return with_data(agent).design.offset(w)

@@ -15,7 +15,7 @@ from coterie.certificate import Participant, Point
 from coterie.data import Table, validated_all
 from coterie.errors import InvalidProblem
 from coterie.factors import apart, stacked
-from coterie.families.family import Classes, Shown, in_one_precision, on_the_host
+from coterie.families.family import Ask, Classes, Shown, in_one_precision, on_the_host
 from coterie.families.linear import LinearFamily
 from coterie.models import LowRankModel
 from coterie.networks import Network
@@ -66,7 +66,9 @@ class LowRankFamily(LinearFamily):
         """Rows and columns of the matrix."""
         return (len(model.U), len(model.V)), members[0].problem.task.size(members[0].data)
 
-    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+    def _points(
+        self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
         free = None
         if members[0].problem.intercept:
             parts = zip((model.a, model.b), (model.U, model.V), strict=True)

@@ -13,7 +13,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_classes, validated_all
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Shown, by_rows, in_one_precision
+from coterie.families.family import SHOWN, Ask, Classes, Shown, by_rows, in_one_precision
 from coterie.families.linear import LinearFamily
 from coterie.models import MulticlassModel
 from coterie.networks import Network
@@ -63,8 +63,10 @@ class MulticlassFamily(LinearFamily):
         """Classes and columns."""
         return model.coef_.shape, (members[0].problem.outputs, members[0].data.d)
 
-    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
-        sizes = [len(agent.labels) * agent.problem.outputs for agent in members]
+    def _points(
+        self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
+        sizes = [agent.labelled * agent.problem.outputs for agent in members]
         if witness is not None and [v.size for v in witness] != sizes and any(v.size for v in witness):
             raise InvalidInput("the dual vectors do not belong to these parties; use those of a run on the same data.")
         W = model.coef_.T.astype(float)

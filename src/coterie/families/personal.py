@@ -13,10 +13,10 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Family, Shown, said_of_intercept, spelt
+from coterie.families.family import SHOWN, Ask, Classes, Family, Shown, said_of_intercept, spelt
 from coterie.models import PersonalModel
 from coterie.networks import Network
-from coterie.personal import LEARNED, Personal, user_loss
+from coterie.personal import LEARNED, Personal
 from coterie.problem import Problem
 from coterie.rounds import Outcome
 
@@ -98,7 +98,9 @@ class PersonalFamily(Family):
         assert isinstance(problem, Personal)
         return (model.coef_.shape[1],), (problem.base.count,)
 
-    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+    def _points(
+        self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
         if len(members) < members[0].count:
             # One user's part: its row of the graph is in its witness.
             return [Point(model.coef_[[0]].toarray()[0], None if witness is None else witness[0])]
@@ -115,10 +117,9 @@ class PersonalFamily(Family):
         """The models of these users, and the graph between them if they are all."""
         assert isinstance(problem, Personal)
         assert classes is not None
-        held = list(zip(members, outcome.points, strict=True))
         coef = sp.csr_array(np.array([point.w for point in outcome.points]))
         confidence = np.array([agent.data.n / outcome.facts.largest for agent in members])
-        losses = np.array([user_loss(agent, point.w) for agent, point in held])
+        losses = np.array([point.own for point in outcome.points], float)
         alone = len(members) < members[0].count
         weights = sp.csr_array((1, 1)) if alone else _graph([point.v for point in outcome.points])
         users, first = tuple(agent.data.name for agent in members), members[0].data

@@ -11,7 +11,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.errors import InvalidInput, InvalidProblem
-from coterie.families.family import SHOWN, Classes, Shown
+from coterie.families.family import SHOWN, Ask, Classes, Shown
 from coterie.families.linear import LinearFamily
 from coterie.models import SharedModel
 from coterie.networks import Network
@@ -59,15 +59,17 @@ class SharedFamily(LinearFamily):
         """One coefficient a column."""
         return (len(model.coef_),), (members[0].data.d,)
 
-    def _points(self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None) -> list[Point]:
+    def _points(
+        self, model: Any, members: Sequence[Agent], witness: Sequence[FloatArray] | None, ask: Ask
+    ) -> list[Point]:
         if len(model.users) != len(members):
             raise InvalidInput(f"the model is of {len(model.users)} users, but there are {len(members)} here.")
-        sizes = [len(agent.labels) for agent in members]
+        sizes = [agent.labelled for agent in members]
         if witness is not None and (
             len(witness) != len(sizes) or any(len(v) not in (0, n) for v, n in zip(witness, sizes, strict=True))
         ):
             raise InvalidInput("the dual vectors do not belong to these users; use those of a run on the same data.")
-        ends = ([model.intercept_], model.offsets) if members[0].design.intercept else ([], None)
+        ends = ([model.intercept_], model.offsets) if members[0].has_intercept else ([], None)
         points = []
         for index in range(len(members)):
             own = np.append(model.deviations[index], [] if ends[1] is None else ends[1][index])

@@ -12,12 +12,13 @@ import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.bill import Bill
-from coterie.data import Table, read
-from coterie.data.prepared import Prepared, cells_of, column_names
+from coterie.data import Table
+from coterie.data.prepared import Prepared, cells_of, column_names, pooled
+from coterie.data.read import read_party
 from coterie.data.recipes import Preparation
 from coterie.data.remote import RemoteTable, Source
 from coterie.data.summary import TableSummary, check_together
-from coterie.data.table import columns_of, party_error
+from coterie.data.table import Indices, columns_of, party_error
 from coterie.engines import Engine, Run
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.families import family_of
@@ -153,21 +154,10 @@ def _refuse_unknown(tables: Sequence[Table], preparation: Preparation) -> None:
 
 
 def _pooled(tables: Sequence[Table], parts: Sequence[Prepared]) -> tuple[Prepared, list[Table]]:
-    """All parties' columns as one preparation, in their pooled order, and the tables with their places in it."""
-    places = columns_of(tables)
-    order = np.argsort(np.concatenate(places), kind="stable")
-    columns = [column for part in parts for column in part.columns]
-    widths = np.array([len(column.names()) for column in columns], np.intp)
-    starts = np.empty(len(columns), np.intp)
-    starts[order] = np.concatenate([[0], np.cumsum(widths[order])[:-1]]) if len(columns) else 0
-    blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=True)]
-    ends = np.cumsum([len(part.columns) for part in parts]).tolist()
-    ready = []
-    for table, part, end in zip(tables, parts, ends, strict=True):
-        own = blocks[end - len(part.columns) : end]
-        cols = None if table.cols is None else np.concatenate([*own, np.empty(0, np.intp)])
-        ready.append(replace(part.apply(table), cols=cols))
-    return Prepared([columns[k] for k in order], all(part.named for part in parts)), ready
+    """All parties' columns as one preparation, and the tables with their places in it."""
+    whole, places = pooled(tables, parts)
+    members = zip(tables, parts, places, strict=True)
+    return whole, [replace(part.apply(table), cols=cols) for table, part, cols in members]
 
 
 def with_common_columns(tables: Sequence[Table]) -> list[Table]:
@@ -198,24 +188,27 @@ def prepare_remotely(
     carrying = make_network(network, split, len(sources), seed)
     secure = wants_secure_sums(secure_sums, split, len(sources), engine.apart)
     raw = [partial(_raw, source, index, preparation) for index, source in enumerate(sources)]
-    if isinstance(preparation, Prepared) or split == "features":
-        if not isinstance(preparation, Prepared):
-            parts = engine.ask([partial(_alone_there, source, preparation) for source in raw])
-        elif split == "features":
-            ends = np.cumsum(engine.ask([partial(_width, source) for source in raw]))
-            parts = preparation.parts(np.split(np.arange(ends[-1]), ends[:-1]))
+    if split == "features":
+        forms = engine.ask([partial(_form_of, source) for source in raw])
+        if isinstance(preparation, Prepared):
+            parts = preparation.parts(columns_of(forms))
         else:
-            parts = [preparation] * len(raw)
-        merged = Prepared([column for part in parts for column in part.columns], all(part.named for part in parts))
-        applied = [partial(_applied, source, part) for source, part in zip(raw, parts, strict=True)]
-        return Preparing(merged if split == "features" else parts[0], applied, Bill(carrying).state())
+            _refuse_unknown(forms, preparation)
+            parts = engine.ask([partial(_alone_there, source, preparation) for source in raw])
+        whole, places = pooled(forms, parts)
+        applied = [partial(_applied, *member) for member in zip(raw, parts, places, strict=True)]
+        return Preparing(whole, applied, Bill(carrying).state())
+    if isinstance(preparation, Prepared):
+        return Preparing(
+            preparation, [partial(_applied, source, preparation) for source in raw], Bill(carrying).state()
+        )
     looks = engine.ask([partial(_looked_at, source, preparation) for source in raw])
     common = with_common_columns(looks)
     agents = [
         Agent(
             index,
             len(sources),
-            RemoteTable(**vars(look), fetch=partial(_with_columns, source, look.columns, look.d)),
+            RemoteTable.of(look, partial(_with_columns, source, look.columns, look.d)),
             problem,
             split,
             (),
@@ -229,20 +222,18 @@ def prepare_remotely(
     if outcome.error is not None:
         raise outcome.error
     found: Prepared = outcome.answers[0]
-    fetches = [agent.data.fetch for agent in agents if isinstance(agent.data, RemoteTable) and agent.data.fetch]
+    fetches = [agent.data.fetch for agent in agents if isinstance(agent.data, RemoteTable)]
     return Preparing(found, [partial(_applied, fetch, found) for fetch in fetches], outcome.bill.state())
 
 
-def _width(source: Source) -> int:
+def _form_of(source: Source) -> Table:
+    """Names and places of the columns: a table without rows."""
     table: Table = source()
-    return table.d
+    return Table(np.empty((0, table.d)), columns=table.columns, name=table.name, cols=table.cols)
 
 
 def _raw(source: Source, index: int, preparation: Preparation | Prepared) -> Table:
-    given = source()
-    name = None if isinstance(given, str | Table) else f"party {index}"
-    table = read(given, name=name, prepare=preparation)
-    return replace(table, name=f"party {index}") if table.name == "data" else table
+    return read_party(source(), index, prepare=preparation)
 
 
 def _with_columns(source: Source, columns: tuple[str, ...] | None, width: int) -> Table:
@@ -267,5 +258,5 @@ def _alone_there(source: Source, preparation: Preparation) -> Prepared:
     return _alone(source(), preparation)
 
 
-def _applied(source: Source, prepared: Prepared) -> Table:
-    return prepared.apply(source())
+def _applied(source: Source, prepared: Prepared, cols: Indices | None = None) -> Table:
+    return replace(prepared.apply(source()), cols=cols)

@@ -16,13 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import digest
-from coterie.data import Table, read, validated
+from coterie.arrays import FloatArray, digest, is_sparse
+from coterie.data import Table, validated
+from coterie.data.read import read_party
 from coterie.data.remote import RemoteTable, Source, keep
 from coterie.data.summary import TableSummary
+from coterie.data.table import Indices
 from coterie.engines import Engine
 
 Prepare = Callable[[Sequence[Table]], tuple[list[Table], npt.NDArray[Any] | None]]
+
+PAIRS = 2
+"""Columns of a dense table that may be places in a matrix: its placeholder is dense, too."""
 
 
 @dataclass(frozen=True)
@@ -32,42 +37,62 @@ class _Known:
     summary: TableSummary
     labels: npt.NDArray[Any] | None
     """Its different labels, if they are classes; of numbers, only of which type they are."""
+    counts: npt.NDArray[np.intp]
+    """How many rows have each of these labels."""
     beside: tuple[str, ...]
     """What stands beside the labels: fields of a `Table`."""
     ids: str | None
     """The digest of its row ids."""
+    dense: bool
+    rows: Indices | None
+    """Pooled row numbers, if it knows them, ..."""
+    cols: Indices | None
+    """... and pooled column numbers."""
 
     def placeholder(self, small: bool = False) -> Table:
-        """A table of that form without content; a small one has no more rows than show all labels."""
-        told = self.summary
-        n = min(told.rows, 0 if self.labels is None else len(self.labels)) if small else told.rows
-        y = None if self.labels is None else np.resize(self.labels, (n, *(told.outputs or ())))
-        if y is not None and y.ndim == 2 and y.dtype.kind == "f":
-            y[:, 0] += 1  # for survival, a time after its entry
+        """A table of that form, to be checked with the others; a small one has no more rows than show all labels.
+
+        Its numbers are invented: nothing that is computed from them may leave this module.
+        """
+        told, y = self.summary, None
+        n = told.rows
+        if small:
+            n = min(n, 0 if self.labels is None else len(self.labels))
+        if self.labels is not None:
+            each = self.labels if small else np.repeat(self.labels, self.counts)
+            y = np.resize(each, (n, *(told.outputs or ())))
+            if y.ndim == 2 and y.dtype.kind == "f":
+                y[:, 0] += 1  # for survival, a time after its entry
         beside: dict[str, Any] = dict.fromkeys(self.beside, np.ones(n))
+        precision = np.float32 if told.single else np.float64
+        pairs = self.dense and told.columns == PAIRS
+        shape = n, told.columns
         return Table(
-            X=sp.csr_array((n, told.columns), dtype=np.float32 if told.single else np.float64),
+            X=np.zeros(shape, precision) if pairs else sp.csr_array(shape, dtype=precision),
             y=y,
             ids=None if self.ids is None else np.full(n, self.ids),
             columns=told.names,
             name=told.name,
+            rows=None if small else self.rows,
+            cols=self.cols,
             open_ended=told.open_ended,
             **beside,
         )
 
 
 def remote_tables(
-    sources: Sequence[Source], engine: Engine, prepare: Prepare, split: str, classification: bool
+    sources: Sequence[Source], engine: Engine, prepare: Prepare, split: str, classification: bool | None
 ) -> tuple[list[Table], npt.NDArray[Any] | None]:
     """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels."""
-    known = engine.ask([partial(summary_of, source, index, classification) for index, source in enumerate(sources)])
+    how = split, classification
+    known = engine.ask([partial(summary_of, source, index, *how) for index, source in enumerate(sources)])
     tables, classes = prepare([one.placeholder() for one in known])
-    fetches = [partial(_fetched, source, index, known, prepare, split) for index, source in enumerate(sources)]
+    fetches = [partial(_fetched, source, index, known, prepare, *how) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
-        RemoteTable(
-            **vars(table),
-            fetch=fetch,
+        RemoteTable.of(
+            table,
+            fetch,
             known_digest=found,
             known_nonzeros=one.summary.nonzeros,
             known_independence=one.summary.independence,
@@ -76,31 +101,52 @@ def remote_tables(
     ], classes
 
 
-def source_table(source: Source, index: int) -> Table:
+def source_table(source: Source, index: int, split: str, classification: bool | None) -> Table:
     """What a source holds, read and checked alone."""
-    given = source()
-    table = (
-        given if isinstance(given, Table) else read(given, name=None if isinstance(given, str) else f"party {index}")
-    )
-    return validated(replace(table, name=f"party {index}") if table.name == "data" else table, classification=None)
+    table = read_party(source(), index, by_columns=split == "features")
+    return validated(table, classification=classification)
 
 
-def summary_of(source: Source, index: int, classification: bool) -> _Known:
+def summary_of(source: Source, index: int, split: str, classification: bool | None) -> _Known:
     """What is known of a source's table, told where it is."""
-    table = source_table(source, index)
-    labels = None if table.y is None else np.unique(table.y)
-    if labels is not None and labels.dtype.kind in "biuf" and not classification:
-        labels = np.ones(1, labels.dtype)
+    table = source_table(source, index, split, classification)
+    labels, counts = None, np.empty(0, int)
+    if table.y is not None:
+        labels, counts = np.unique(table.y, return_counts=True)
+        if labels.dtype.kind in "biuf" and not classification:
+            labels, counts = np.ones(1, labels.dtype), np.ones(1, int)
     ids = None if table.ids is None else digest(table.ids)
-    return _Known(TableSummary.of(table, independence=True), labels, tuple(table.beside), ids)
+    form = TableSummary.of(table, independence=True)
+    return _Known(form, labels, counts, tuple(table.beside), ids, not is_sparse(table.X), table.rows, table.cols)
 
 
-def _fetched(source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str) -> Table:
+def _fetched(
+    source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str, classification: bool | None
+) -> Table:
     """The real table of one party, prepared as if all were here."""
     tables = [one.placeholder(small=split != "features") for one in known]
-    own = source_table(source, index)
+    own = source_table(source, index, split, classification)
     tables[index] = own if own.ids is None else replace(own, ids=np.full(own.n, known[index].ids))
     return prepare(tables)[0][index]
+
+
+def tables_of_ranges(tables: Sequence[Table], engine: Engine) -> list[Table]:
+    """In place of remote tables, the least and the largest value of each of their columns, told where they are."""
+    remote = [table for table in tables if isinstance(table, RemoteTable)]
+    ranges = engine.ask([partial(_range_of, table, index) for index, table in enumerate(remote)])
+    found = []
+    for told, table in zip(ranges, remote, strict=True):
+        weights = None if table.weights is None else np.ones(len(told))
+        found.append(Table(told, weights=weights, columns=table.columns, name=table.name))
+    return found
+
+
+def _range_of(table: RemoteTable, index: int) -> FloatArray:
+    X = table.read(index).X
+    if not X.shape[0]:
+        return np.empty(X.shape)
+    dense: FloatArray = X.toarray() if is_sparse(X) else X
+    return np.array([dense.min(axis=0), dense.max(axis=0)])
 
 
 def _digest_of(fetch: Callable[[], Table], index: int) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.bill import Cost
 from coterie.certificate import introduce
-from coterie.data import Table
-from coterie.data.remote import RemoteTable, Source
+from coterie.data import Table, validated
+from coterie.data.read import read_party
+from coterie.data.remote import Elsewhere, RemoteTable, Source
 from coterie.data.table import Indices
 from coterie.engines import Engine, Run
 from coterie.families import Classes, family_of, points_of
@@ -38,7 +38,7 @@ class Part:
     rows: Indices
 
     def __call__(self) -> Table:
-        return source_table(self.source, self.index).take_rows(self.rows)
+        return read_party(self.source(), self.index).take_rows(self.rows)
 
 
 def deal_there(
@@ -61,7 +61,7 @@ def deal_there(
 
 
 def _counts(source: Source, index: int, fold: Indices, cv: int, classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    return counts_by_fold(source_table(source, index).y, fold, cv, classes)
+    return counts_by_fold(source_table(source, index, "samples", True).y, fold, cv, classes)
 
 
 def score_there(parts: Sequence[Part], engine: Engine, result: Any, secure: bool) -> tuple[float, Cost]:
@@ -80,8 +80,8 @@ def _agents(
 ) -> list[Agent]:
     tables = [
         RemoteTable(
-            sp.csr_array((len(part.rows), columns)),
-            y=np.zeros(len(part.rows)),
+            Elsewhere((len(part.rows), columns)),
+            y=Elsewhere((len(part.rows),)),  # type: ignore[arg-type]
             name=f"party {part.index}",
             fetch=partial(_encoded, part, problem, classes),
         )
@@ -91,7 +91,8 @@ def _agents(
 
 
 def _encoded(part: Part, problem: Problem, classes: Classes) -> Table:
-    return family_of(problem).encode(part(), problem, classes)
+    family = family_of(problem)
+    return family.encode(validated(part(), classification=family.classification(problem)), problem, classes)
 
 
 def _mean_loss_of(model: Any, agent: Agent) -> Talk[float]:

@@ -13,7 +13,7 @@ from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.data.leaves import begin_to_compile
 from coterie.data.prepared import Prepared
-from coterie.data.read import values_of
+from coterie.data.read import read_party, values_of
 from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
@@ -44,17 +44,12 @@ def gather(
             raise InvalidData(
                 f"the data comes from {len(data)} parties, so agents={agents!r} does not apply; leave it out."
             )
-        # Already named while they are read, so that an error can name them.
-        names = [None if isinstance(part, Table | str | Path) else f"party {index}" for index, part in enumerate(data)]
-        given = [part() if callable(part) else part for part in data]
         how: dict[str, Any] = {"prepare": prepare, "by_columns": split == "features"}
-        tables = [read(part, name=name, **how) for part, name in zip(given, names, strict=True)]
+        given = [part() if callable(part) else part for part in data]
+        tables = [read_party(part, index, **how) for index, part in enumerate(given)]
         if split == "users":
             _refuse_two_entries_of_one(tables)
-        return [
-            table if table.name != "data" else replace(table, name=f"party {index}")
-            for index, table in enumerate(tables)
-        ]
+        return tables
     whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
     return split_table(whole, split, parts, seed=seed)
 
