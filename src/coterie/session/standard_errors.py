@@ -91,6 +91,8 @@ def summarised(
     reach = law.ppf((1 + level) / 2) * errors
     about = {"model": "", "robust": " (HC0)", "clustered": f" by {clusters} clusters"}[kind]
     reference = f", against class {model.classes_[0]}" if problem.family == "multiclass" else ""
+    note = family_of(problem).note(problem, outcome.bill.network.agents).rstrip(".").lower()
+    strata = f", {note}" if note else ""
     return Inference(
         kind=kind,
         names=names,
@@ -106,7 +108,7 @@ def summarised(
         dispersion=dispersion,
         distance=distance,
         ratios="hazard ratio" if problem.family == "survival" else "",
-        about=f"{problem.loss.name}{reference}: {kind} standard errors{about}, n = {n:g}",
+        about=f"{problem.loss.name}{reference}: {kind} standard errors{about}, n = {n:g}{strata}",
         bill=outcome.bill,
     )
 
