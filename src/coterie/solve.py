@@ -153,6 +153,7 @@ def solve(
     family = family_of(problem)
     if split in SPLITS:
         family.check_split(problem, split)
+    family.check_network(network)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine, threads=threads)
     progress = runner.speaks and somebody_looks(progress)

@@ -73,6 +73,9 @@ class Family(ABC):
         """What the parties mean for the model, if they mean anything: a sentence for every result."""
         return ""
 
+    def check_network(self, network: Any) -> None:  # noqa: B027
+        """Refuse a network that was asked for and that models of this kind have no use for."""
+
     def check_split(self, problem: Problem, split: str) -> None:  # noqa: B027
         """Refuse a split that models of this kind cannot be learned from."""
 
