@@ -193,7 +193,7 @@ def test_users_with_one_or_two_rows_have_models(run):
         rows += [f"{phone},{a:.3f},{b:.3f},{int(a > 0)}" for a, b in rng.normal(size=(9, 2))]
     Path("few.csv").write_text("\n".join(rows) + "\n")
     quick = ["-p", "alternations=1", "--max-rounds", "20"]
-    for method in ("shared", "dada-linear"):
+    for method in ("local", "dada-linear"):
         code, out, err = run("few.csv", *ASKED, "--method", method, *quick, "--test", "few.csv", "--json")
         assert code in (0, co.Status.ITERATION_LIMIT.exit_code), err
         assert {row["user"]: row["rows"] for row in json.loads(out)["users"]}["one"] == 1
