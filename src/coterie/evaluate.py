@@ -71,6 +71,7 @@ def evaluate(
     data = replace(data, prepare=model.preparation) if isinstance(data, Rows) and model.preparation else data
     prepare = partial(prepare_rows, model=model, split=split)
     data = attach_offset(data, offset, split, model.preparation)
+    agents = family_of(problem).agents(problem, data, agents)
     elsewhere = runner.hosting(data, agents)
     with (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:

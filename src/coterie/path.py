@@ -259,6 +259,7 @@ def path(
     rule, count = _known_rule(rule), whole_number("count", count)
     chosen = None if strengths is None else check_strengths(strengths)
     settings = {"split": split, "seed": seed, **settings}
+    agents = family_of(problem).agents(problem, data, agents)
     if _is_remote(data, settings.get("engine", "local")):
         if cv is not None and split != "samples":
             raise InvalidData(f"folds of data split by {split} need it here, not at workers: leave cv out, or read it.")

@@ -97,6 +97,8 @@ def plan(
     prepare = None if recipes is None else Preparation.of(recipes)
     imagined = _imagined_rows(data)
     given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
+    if imagined is None:
+        agents = family_of(problem).agents(problem, given, agents)
     tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare)
     held = count_rows(tables, split)
     rows = imagined or held

@@ -40,7 +40,8 @@ class Problem:
     Problem(loss="multinomial", penalty="traceball", radius=30.0)
 
     Beside a penalty on matrices, the loss is a task (`coterie.tasks`): the model is a matrix of low rank. With any
-    other penalty "multinomial" is a linear model of several classes. "cox" is proportional hazards (see `survival`).
+    other penalty "multinomial" is a linear model of several classes. "cox" is proportional hazards (see `survival`);
+    with agent_strata=True, data in one piece may be split over agents, each a stratum.
 
     Linear models and those of several classes have an intercept, which is never penalised; `intercept=False` leaves it
     out. Models with a penalty on matrices have none unless `intercept=True`, and cox never has one.
@@ -187,7 +188,7 @@ class Problem:
             chosen = penalty(**parts["penalty"])
             named = parts["loss"].get("name")
             make: Any = task if chosen.for_matrices or (named in TASKS and named not in LOSSES) else loss
-            fit = Cox() if named == Cox.name else make(**parts["loss"])
+            fit = _cox(parts["loss"]) if named == Cox.name else make(**parts["loss"])
         except UnknownName as error:
             if isinstance(error.name, str):
                 raise NotRegistered(error) from None
@@ -203,7 +204,7 @@ def _make_loss(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Lo
     if isinstance(given, Loss | Cox):
         return given
     if given == Cox.name:
-        return Cox()
+        return _cox({name: parameters.pop(name) for name in _parameter_names(Cox) if name in parameters})
     if isinstance(given, Task) or (given not in LOSSES and given in TASKS):
         name = given.name if isinstance(given, Task) else given
         if TASKS[name].for_vectors:
@@ -211,6 +212,14 @@ def _make_loss(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Lo
         raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
     own = [name for name in _parameter_names(LOSSES[given]) if name in parameters]
     return loss(given, **{name: parameters.pop(name) for name in own})
+
+
+def _cox(parameters: dict[str, Any]) -> Cox:
+    """The partial likelihood with these parameters."""
+    agent_strata = parameters.get("agent_strata", False)
+    if not isinstance(agent_strata, bool):
+        raise InvalidProblem(f"agent_strata is True or False, not {agent_strata!r}.")
+    return Cox(agent_strata)
 
 
 def _make_task(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Task:

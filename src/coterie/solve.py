@@ -120,7 +120,8 @@ def solve(
                 list with each party's. A `Table`, `Rows` or a tuple `(X, y, weights, offset)` may hold it, too
     split       "samples" (each party holds rows), "features" (columns, labels at one party), or "users": a model for
                 each, of data `(X, y, users)` with one label per row, or of a list with one entry per user
-    agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it
+    agents      how many (8), or a list of sizes, row or column lists; a list of data fixes it. Data of loss "cox" stays
+                in one piece, unless the problem has agent_strata=True
     network     a name, a `Network`, a networkx graph, an adjacency matrix, or an edge file; split by users, the
                 collaboration graph, or "learned"
     method      a name, a `Method`, or "auto"; its parameters may follow as keywords, e.g. `rho=1.0`
@@ -153,6 +154,7 @@ def solve(
     family = family_of(problem)
     if split in SPLITS:
         family.check_split(problem, split)
+    family.check_network(network)
     limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
     runner = find_engine(engine, threads=threads)
     progress = runner.speaks and somebody_looks(progress)
@@ -162,6 +164,7 @@ def solve(
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
+    agents = family.agents(problem, data, agents)
     elsewhere = runner.hosting(data, agents)
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:

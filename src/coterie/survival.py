@@ -41,6 +41,9 @@ LEAST = 1e-280
 class Cox:
     """Proportional hazards: a loss of all rows of a stratum together. It stands where a `Loss` does."""
 
+    agent_strata: bool = False
+    """Whether data in one piece may be split over several agents, each of which then is a stratum."""
+
     name: ClassVar[str] = "cox"
     kind: ClassVar[str] = "survival"
     smooth: ClassVar[bool] = True
@@ -52,8 +55,8 @@ class Cox:
         return u
 
     def settings(self) -> dict[str, Any]:
-        """The name: there are no parameters."""
-        return {"name": self.name}
+        """The name, and whether agents are strata."""
+        return {"name": self.name, **({"agent_strata": True} if self.agent_strata else {})}
 
 
 class RiskSets:

@@ -424,3 +424,69 @@ def test_dada_begins_near_the_common_model_and_has_an_intercept():
     assert [model.model_.coef_.shape[1] for model in (usual, paper, linear)] == [stumps + 1, stumps, X.shape[1]]
     assert alone.bill_.bits == 0
     assert usual.result_.status == paper.result_.status == "optimal"
+
+
+# -- users with few rows -----------------------------------------------------------------------------------------------
+
+
+def few_rows(sizes, seed=0):
+    """Users with so many rows each; the last one has both classes, if it has two rows."""
+    rng = np.random.default_rng(seed)
+    users = np.repeat([f"u{k}" for k in range(len(sizes))], sizes)
+    X = rng.normal(size=(len(users), 2))
+    y = (X[:, 0] > 0).astype(int)
+    y[-1] = 1 - y[-2]
+    return X, y, users
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 12, 12), (2, 2, 2)])
+def test_users_with_one_or_two_rows_are_users(sizes):
+    """The default search holds out rows, and thereby all rows of some users."""
+    X, y, users = few_rows(sizes)
+    model = PersonalizedClassifier(count=6, alternations=1, max_rounds=50).fit(X, y, users)
+    assert set(model.predict(X, users)) <= {0, 1}
+    assert np.isfinite(model.predict_proba(X, users)).all()
+    assert 0 <= model.score(X, y, users) <= 1
+    assert set(model.score_per_user(X, y, users)) == set(users)
+    with pytest.warns(UserWarning, match="whose these rows are"):
+        model.predict(X)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (1, 1), (1, 1, 1), (1, 1, 1, 1), (1, 2)])
+def test_folds_without_rows_decide_nothing(sizes):
+    X, _, users = few_rows((*sizes, 2))
+    X, users = X[:-2], users[:-2]
+    for seed in range(3):
+        model = PersonalizedRegressor(random_state=seed).fit(X, X[:, 0], users)
+        assert np.isfinite(model.predict(X, users)).all()
+
+
+@pytest.mark.parametrize("method", ["dada", "dada-linear", "global", "local", "perso-linear", "shared"])
+@pytest.mark.parametrize("network", [None, "ring"])
+def test_users_without_rows_or_with_one_class_have_models(method, network):
+    rng = np.random.default_rng(2)
+    tables = []
+    for k, n in enumerate((0, 1, 2, 9, 9)):
+        X = rng.normal(size=(n, 2))
+        y = np.full(n, "yes") if k == 3 else np.where(X[:, 0] > 0, "yes", "no")
+        tables.append(co.Table(X, y, name=f"u{k}"))
+    problem = co.Shared("logistic", "l2", 0.01) if method == "shared" else co.Personal(count=4)
+    if method == "shared":
+        network = None
+    result = co.solve(problem, tables, split="users", method=method, network=network, max_rounds=10)
+    assert result.error is None
+    for table in tables:
+        assert len(result.model.predict(table.X, table.name)) == table.n
+    new = rng.normal(size=(3, 2))
+    assert set(result.model.predict(new, "u0")) <= {"yes", "no"}
+    assert co.verify(result.certificate, result.model, tables).holds
+
+
+def test_a_common_model_has_no_graph():
+    X, y, users = few_rows((6, 6))
+    for network in ("learned", "complete", np.array([[0.0, 1.0], [1.0, 0.0]])):
+        with pytest.raises(co.CoterieError, match=r"no graph of similar users[\s\S]* Leave network out"):
+            co.solve(co.Shared("logistic"), (X, y, users), split="users", network=network)
+    with pytest.raises(co.CoterieError, match="no graph of similar users"):
+        PersonalizedClassifier(method="shared", network="complete").fit(X, y, users)
+    assert PersonalizedClassifier(method="shared", cv=2).fit(X, y, users).choice_

@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from statsmodels.duration.hazard_regression import PHReg
 from tests.chaos.parties import write_study
 from typer.testing import CliRunner
 
 import coterie as co
 from coterie.cli import app
 from coterie.data.remote import table_of
+from coterie.engines.local import Local
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.peers.party import read_own
 from coterie.peers.study import load_party
@@ -281,3 +283,126 @@ def test_an_offset_reaches_the_fit_and_what_is_predicted():
     assert (later < fitted.predict_survival(X[:3], [100.0], offset=shift[:3])).all()
     with pytest.raises(InvalidInput, match="fitted with an offset"):
         fitted.predict(X)
+
+
+# -- agents and strata -------------------------------------------------------------------------------------------------
+
+
+def pooled_rows(n=300):
+    """Rows whose order says much about their hazards, so that blocks of them are strata that matter."""
+    rng = np.random.default_rng(5)
+    rows = np.column_stack([rng.integers(0, 2, n), rng.integers(17, 45, n)]).astype(float)
+    place = np.linspace(-1.5, 1.5, n)
+    rows[:, 0] = rng.random(n) < 0.5 + 0.3 * place / 1.5
+    weeks = np.ceil(40 * rng.exponential(np.exp(0.4 * rows[:, 0] + 0.05 * (rows[:, 1] - 30) + place)))
+    return rows, np.minimum(weeks, 52.0), (weeks <= 52).astype(float)
+
+
+ROWS, WEEKS, ARRESTED = pooled_rows()
+POOLED = co.survival_labels(WEEKS, ARRESTED)
+
+
+def test_the_model_of_pooled_rows_does_not_depend_on_agents():
+    expected = PHReg(WEEKS, ROWS, ARRESTED, ties="breslow").fit().params
+    strata = np.repeat(np.arange(6), 50)
+    stratified = PHReg(WEEKS, ROWS, ARRESTED, ties="breslow", strata=strata).fit().params
+    assert np.abs(expected - stratified).max() > 0.1
+    problem = co.Problem("cox", intercept=False)
+    for agents in (None, 1, [300]):
+        found = co.solve(problem, (ROWS, POOLED), agents=agents, tol=1e-10).model.coef_
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        by_estimator = co.CoxRegressor("none", agents=agents, tol=1e-10).fit(ROWS, WEEKS, ARRESTED)
+        np.testing.assert_allclose(by_estimator.coef_, expected, rtol=1e-5)
+    asked = co.Problem("cox", agent_strata=True, intercept=False)
+    result = co.solve(asked, (ROWS, POOLED), agents=6, tol=1e-10)
+    np.testing.assert_allclose(result.model.coef_, stratified, rtol=1e-5)
+    fitted = co.CoxRegressor("none", agents=6, agent_strata=True, tol=1e-10).fit(ROWS, WEEKS, ARRESTED)
+    np.testing.assert_array_equal(fitted.coef_, result.model.coef_)
+    assert co.Problem.from_settings(asked.settings()) == asked
+    assert co.verify(result.certificate, result.model, (ROWS, POOLED)).holds
+    parties = [(ROWS[rows], POOLED[rows]) for rows in np.array_split(np.arange(300), 6)]
+    np.testing.assert_allclose(co.solve(problem, parties, tol=1e-10).model.coef_, stratified, rtol=1e-5)
+
+
+def test_several_agents_of_pooled_rows_are_refused():
+    problem, data = co.Problem("cox", "l2", 0.1, intercept=False), (ROWS, POOLED)
+    result = co.solve(problem, data)
+    for agents in (2, np.int64(8), [100, 200], [list(range(150)), list(range(150, 300))]):
+        for ask in (
+            lambda agents: co.solve(problem, data, agents=agents),
+            lambda agents: co.solve(problem, data, agents=agents, prepare="standardise"),
+            lambda agents: co.solve(problem, co.Table(*data), agents=agents, engine="peers"),
+            lambda agents: co.path(problem, data, [0.1], agents=agents),
+            lambda agents: co.plan(problem, data, agents=agents),
+            lambda agents: co.evaluate(result, data, agents=agents),
+            lambda agents: co.CoxRegressor(agents=agents).fit(ROWS, WEEKS, ARRESTED),
+        ):
+            with pytest.raises(InvalidProblem, match=r"every agent is a stratum .* agent_strata=True"):
+                ask(agents)
+    with pytest.raises(InvalidProblem, match="agents must be a whole number"):
+        co.solve(problem, data, agents=2.5)
+    with pytest.raises(InvalidProblem, match="agent_strata is True or False"):
+        co.Problem("cox", agent_strata="party", intercept=False)
+    assert co.plan(problem, (200, 3), agents=4).rounds > 0
+
+
+def test_results_say_by_what_they_are_stratified(tmp_path):
+    problem = co.Problem("cox", intercept=False)
+    parties = [(ROWS[::2], POOLED[::2]), (ROWS[1::2], POOLED[1::2])]
+    words = "tratified by party: 2 parties, each with its own baseline hazard"
+    result = co.solve(problem, parties)
+    assert words in str(result)
+    assert words in str(result.inference())
+    result.save(tmp_path)
+    assert words in str(co.Result.load(tmp_path))
+    assert words in co.report.write_report(result, tmp_path / "report.html").read_text()
+    alone = co.solve(problem, (ROWS, POOLED))
+    assert "Not stratified by party" in str(alone)
+    assert "not stratified by party" in str(alone.inference())
+    by_agent = co.solve(co.Problem("cox", agent_strata=True, intercept=False), (ROWS, POOLED), agents=3)
+    assert "Stratified by agent: 3 agents" in str(by_agent)
+
+
+def test_the_shell_fits_one_file_as_one_stratum(tmp_path):
+    file = tmp_path / "all.csv"
+    pd.DataFrame({"fin": ROWS[:, 0], "age": ROWS[:, 1], "days": WEEKS, "died": ARRESTED}).to_csv(file, index=False)
+    ask = ["fit", file, "--loss", "cox", *SURVIVAL, "-o", tmp_path / "fit", "--json"]
+    problem = co.Problem("cox", intercept=False)
+    found = shell(*ask)
+    assert found.exit_code == 0, found.output
+    model = co.models.load_model(tmp_path / "fit" / "model.npz")
+    np.testing.assert_array_equal(model.coef_, co.solve(problem, (ROWS, POOLED)).model.coef_)
+    assert "Not stratified by party" in json.loads(found.output)["explanation"]
+    assert "6 agents would fit another model" in refusal(*ask, "--agents", "6")
+    stratified = shell(*ask, "--agents", "6", "--option", "agent-strata=true", "--test", "0.3")
+    assert stratified.exit_code == 0, stratified.output
+    assert "Stratified by agent: 6 agents" in json.loads(stratified.output)["explanation"]
+
+
+class Counting(Local):
+    """A cluster that only says how many parts of a data frame it is asked for."""
+
+    def hosting(self, data, agents):
+        raise InvalidData(f"asked for {agents} parts")
+
+
+def test_partitions_of_a_data_frame_are_no_strata():
+    """Workers hold partitions as it happens; the model is that of all rows, so one worker has them."""
+    rows, problem = co.Rows(None, target=["days", "died"]), co.Problem("cox", "l2", 0.1, intercept=False)
+    model = co.solve(problem, (ROWS, POOLED)).model
+    for ask in (
+        lambda: co.solve(problem, rows, engine=Counting()),
+        lambda: co.CoxRegressor(engine=Counting()).fit(rows),
+        lambda: co.evaluate(model, rows, engine=Counting()),
+    ):
+        with pytest.raises(InvalidData, match="asked for 1 parts"):
+            ask()
+    for ask in (co.solve, co.path):
+        with pytest.raises(InvalidProblem, match="every agent is a stratum"):
+            ask(problem, rows, engine=Counting(), agents=7)
+    for ask in (co.plan, co.path):
+        with pytest.raises(InvalidData, match="Rows of a NoneType lie in a cluster"):
+            ask(problem, rows)
+    strata = co.Problem("cox", agent_strata=True, intercept=False)
+    with pytest.raises(InvalidData, match="asked for None parts"):
+        co.solve(strata, rows, engine=Counting())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -183,3 +184,19 @@ def test_strangers_take_the_average_where_that_is_asked_for(run):
     assert "or use --unknown common for what all have in common" in " ".join(err.split())
     answers = run(*predict, "--unknown", "common")[1].split()
     assert np.mean(np.array(answers) == pd.read_csv("strangers.csv")["likes"]) == pytest.approx(row["test"])
+
+
+def test_users_with_one_or_two_rows_have_models(run):
+    rows = ["phone,a,b,likes", "one,0.1,0.2,1", "two,0.3,-0.2,0", "two,0.1,0.4,0"]
+    rng = np.random.default_rng(1)
+    for phone in ("three", "four"):
+        rows += [f"{phone},{a:.3f},{b:.3f},{int(a > 0)}" for a, b in rng.normal(size=(9, 2))]
+    Path("few.csv").write_text("\n".join(rows) + "\n")
+    quick = ["-p", "alternations=1", "--max-rounds", "20"]
+    for method in ("local", "dada-linear"):
+        code, out, err = run("few.csv", *ASKED, "--method", method, *quick, "--test", "few.csv", "--json")
+        assert code in (0, co.Status.ITERATION_LIMIT.exit_code), err
+        assert {row["user"]: row["rows"] for row in json.loads(out)["users"]}["one"] == 1
+    code, _, err = run("few.csv", *ASKED, "--method", "shared", "--network", "ring")
+    assert code == 3
+    assert "--network ring does not apply" in err

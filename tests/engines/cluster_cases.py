@@ -31,7 +31,7 @@ KINKED = co.Problem("hinge", "l2", 0.05, intercept=False)
 LOW_RANK = co.Problem("squared", "traceball", radius=3.0)
 LINEAR = co.Problem("squared", "l2", 0.05, intercept=False)
 SEVERAL = co.Problem("multinomial", "l2", 0.05, intercept=True)
-SURVIVAL = co.Problem("cox", "l1", 0.01)
+SURVIVAL = co.Problem("cox", "l1", 0.01, agent_strata=True)
 TIMES = co.survival_labels(np.ceil(4 * np.exp(NUMBERS / 4)), SIGNS > 0, strata=np.arange(48) % 2)
 PLACES = np.digitize(NUMBERS, [-1.0, 1.0])
 RUN: dict[str, Any] = {"agents": 4, "max_rounds": 12, "tol": 1e-13}

@@ -333,6 +333,18 @@ def test_linear_estimators_fit_a_spark_frame_where_it_lies(on_spark):
 
 
 @needs("spark")
+@pytest.mark.slow
+def test_partitions_of_a_spark_frame_are_no_strata(on_spark):
+    """Two partitions, one baseline hazard: the model is that of all rows."""
+    times = co.survival_labels(np.arange(1.0, 49.0), np.arange(48) % 3 > 0)
+    rows = [(x.tolist(), *y) for x, y in zip(cluster_cases.X, times.tolist(), strict=True)]
+    frame = spark_session().createDataFrame(rows, ["x", "days", "died"]).repartition(2)
+    found = co.CoxRegressor(engine=on_spark, alpha=0.1, tol=1e-9).fit(co.Rows(frame, ["days", "died"], columns="x"))
+    expected = co.CoxRegressor(alpha=0.1, tol=1e-9).fit(cluster_cases.X, times)
+    np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-6)
+
+
+@needs("spark")
 @pytest.mark.parametrize(
     ("spoilt", "told"),
     [("nan", "party 'partition 1': column 4 has 1 value that is not finite"), ("empty", "'partition 1' has no rows")],

@@ -60,3 +60,23 @@ def test_parties_choose_as_users_in_one_process_do(tmp_path):
         assert [t["choice"] for t in told["trials"]] == [t["choice"] for t in here.trials_]
         assert json.loads((tmp_path / names[k] / "result" / "bill.json").read_text())["choice"]["bits"] > 0
     assert all(one.holds for one in together(tmp_path, tables, names, work=verify_together))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(1, 24, 24), (2, 24, 30)])
+def test_parties_with_one_or_two_rows_choose_with_the_others(tmp_path, sizes):
+    names, rng = NAMES[:3], np.random.default_rng(5)
+    tables = []
+    for name, n in zip(names, sizes, strict=True):
+        X = rng.standard_normal((n, 2))
+        tables.append(co.Table(X, np.where(X[:, 0] + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0), name=name))
+    write_study(tmp_path, names, {"loss": "logistic"}, split="users", tol=1e-6)
+    for result in together(tmp_path, tables, names):
+        assert result.status.success, result
+
+
+@pytest.mark.parametrize("problem", [PROBLEM, {"loss": "logistic"}])
+def test_a_study_of_a_common_model_has_no_graph(tmp_path, problem):
+    for network in ("learned", "ring"):
+        with pytest.raises(co.CoterieError, match=f"study.toml: .* network='{network}' does not apply"):
+            write_study(tmp_path, NAMES[:3], problem, split="users", network=network)

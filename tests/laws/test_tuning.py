@@ -109,7 +109,7 @@ PROBLEMS = {
     "heavy absolute": (co.Problem("absolute", "elasticnet", 1e-2, intercept=False), "heavy"),
     "wines softmax": (co.Problem("multinomial", "l2", 1e-2, intercept=True), "wines"),
     "wines softmax l1": (co.Problem("multinomial", "l1", 1e-2, intercept=True), "wines"),
-    "wine times l1": (co.Problem("cox", "l1", 1e-2), "times"),
+    "wine times l1": (co.Problem("cox", "l1", 1e-2, agent_strata=True), "times"),
 }
 SMOOTH = ("wine logistic", "heavy huber", "rare logistic l1")
 KINKS = ("wine hinge l1", "iris hinge", "heavy absolute")

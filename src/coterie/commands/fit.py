@@ -129,9 +129,7 @@ def fit(
         found.save(output / "inference.json")
         sections.append(co.report.inference_section(found))
     if question.problem.family == "survival":
-        sections.append(
-            co.report.survival_section(question.data if isinstance(question.data, list) else [question.data])
-        )
+        sections.append(co.report.survival_section(_strata(question)))
     if scores is not None:
         scores.save(output / "evaluation.json")
     page = co.report.write_report(result, output / "report.html", sections=sections, evaluation=scores)
@@ -159,6 +157,14 @@ def _with_test(question: Question, test: list[str]) -> tuple[Question, Any]:
     tables = question.data if several else [question.data]
     kept, held = co.data.hold_out(tables, share, by=question.split, seed=question.settings["seed"])
     return replace(question, data=kept if several else kept[0]), held if several else held[0]
+
+
+def _strata(question: Question) -> list[co.Table]:
+    """The rows of each party; or of each agent, where agents are strata."""
+    if isinstance(question.data, list):
+        return question.data
+    agents = question.settings["agents"] or 1
+    return [question.data] if agents == 1 else co.data.split(question.data, "samples", agents)
 
 
 def _share(test: list[str]) -> float | None:

@@ -95,7 +95,7 @@ Entry = Annotated[
     str | None, typer.Option(help="Column with the time after which a row is observed (left truncation).")
 ]
 Strata = Annotated[
-    str | None, typer.Option(help="Column with the stratum of each row. Every party is a stratum of its own anyway.")
+    str | None, typer.Option(help="Column with the stratum of each row. Of several files, each is a stratum anyway.")
 ]
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
@@ -229,7 +229,7 @@ def question(
         str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
     ] = "samples",
     agents: Annotated[
-        int | None, typer.Option(help="Number of agents that one file is split into (default 8; for cox, 1).")
+        int | None, typer.Option(help="Number of agents that one file is split into (default 8). Cox takes 1.")
     ] = None,
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
@@ -304,7 +304,8 @@ def question(
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (co.penalties.PENALTIES, penalty)
+    survival = {co.survival.Cox.name: co.survival.Cox}
+    return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (survival, loss), (co.penalties.PENALTIES, penalty)
 
 
 PANELS = {

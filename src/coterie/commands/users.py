@@ -96,7 +96,7 @@ def users(
     numbers, options = _numbers(beta, mu, lam, cv is not None), pairs(option)
     if method == AUTO and numbers:
         method = "dada"
-    from coterie.estimators.personalized import GRIDS, cross_validated
+    from coterie.estimators.personalized import GRIDS, check_graph, cross_validated
     from coterie.report.users import FORMATS, accuracy_by_user, write_rows
 
     if output is not None and output.suffix not in FORMATS:
@@ -127,6 +127,7 @@ def users(
         if method in (AUTO, "shared"):
             if strange := sorted(options.keys() - {"local_steps", "alternations", "sample", "begin"}):
                 raise InvalidInput(f"--method {method} takes no {strange[0]!r}; name the method that does.")
+            check_graph(method, network)
             result, trials = _chosen_fit(problem, train, {**PATIENT, **how}, cv)
         elif cv is not None:
             problem, trials = cross_validated(problem, train, {**GRIDS, **numbers}, cv, **how)

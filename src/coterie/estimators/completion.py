@@ -14,6 +14,7 @@ from coterie.arrays import FloatArray, whole_number
 from coterie.data.entries import pairs_of
 from coterie.errors import InvalidData
 from coterie.estimators.distributed import Distributed, explained, seed_of, warn_unless_optimal
+from coterie.families import Family
 from coterie.path import Path, path
 from coterie.problem import Problem
 from coterie.session.entries import NamedMatrix
@@ -124,7 +125,7 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         self._take([result.model], None, one=True)
 
     def _agents(self, entries: int) -> Any:
-        count = self._pieces if self.agents is None else self.agents
+        count = Family.pieces if self.agents is None else self.agents
         return min(count, entries) if isinstance(count, int | np.integer) else count
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:

@@ -30,7 +30,7 @@ from coterie.engines import Engine
 from coterie.errors import InvalidData, InvalidProblem
 from coterie.estimators.callbacks import CallbackSupport, each_certificate, with_callbacks
 from coterie.estimators.checked import checked
-from coterie.families import Family
+from coterie.families import family_of
 from coterie.methods import Method
 from coterie.problem import Problem
 from coterie.result import Result
@@ -51,9 +51,17 @@ def explained(cls: E) -> E:
     base = next((base for base in cls.__bases__ if "__dataclass_fields__" in vars(base)), None)
     if base is not None:
         here, there = _told(cls), _told(base)
-        parts = [f"{title}\n{'-' * len(title)}{here.get(title, '')}{there.get(title, '')}" for title in SECTIONS]
+        parts = [f"{title}\n{'-' * len(title)}{_joined(here.get(title, ''), there[title])}" for title in SECTIONS]
         cls.__doc__ = "\n\n".join([here[""], *parts])
     return cls
+
+
+def _joined(own: str, inherited: str) -> str:
+    """A section of a docstring with that of its base, without the entries that it has itself."""
+    known = set(own.splitlines())
+    entries = re.split(r"\n(?=\S)", inherited)[1:]
+    new = [entry for entry in entries if entry.splitlines()[0] not in known]
+    return "\n".join([own, *new])
 
 
 def _told(cls: type) -> dict[str, str]:
@@ -110,8 +118,6 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
     threads: int | None = None
     random_state: Any = None
 
-    _pieces: ClassVar[int] = Family.pieces
-    """The number of agents, where none is given."""
     _reading: ClassVar[Mapping[str, Any]] = {}
     """How labels are to be read, as `validate_data` says it."""
 
@@ -204,7 +210,9 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         columns = None if names is None else tuple(map(str, names))
         numbered = Table(X, np.arange(X.shape[0]), weights, columns=columns, offset=offset)
         most = X.shape[self.split == "features"]
-        tables = gather(numbered, self.split, _at_most(self.agents, most, self._pieces), seed)
+        family = family_of(problem)
+        agents = family.agents(problem, numbered, self.agents)
+        tables = gather(numbered, self.split, _at_most(agents, most, family.pieces), seed)
         kind: Any = [(t.n, t.d) for t in tables], [y.shape[1:] for y in labels], len(getattr(self, "classes_", ()))
         warm = self.warm_start and kind == getattr(self, "_kind", None)
         previous = self._results if warm else [None] * len(labels)

@@ -24,8 +24,9 @@ from coterie.errors import InvalidInput
 from coterie.estimators.checked import checked
 from coterie.estimators.choice import choose, chosen_fit
 from coterie.estimators.distributed import seed_of, warn_unless_optimal
+from coterie.families import family_of
 from coterie.methods import METHODS, Method
-from coterie.personal import Personal
+from coterie.personal import LEARNED, Personal, Shared
 from coterie.result import Result
 from coterie.session.choosing import BOOSTED, FOLDS, LINEAR
 from coterie.session.folds import deal_folds
@@ -173,8 +174,12 @@ class PersonalizedClassifier(ClassifierMixin, _Personalized):  # type: ignore[mi
         how = {**self._how(), "network": self.network if len(tables) > 1 else "learned"}
         if self.method in (AUTO, "shared"):
             wanted = LINEAR if self.method == "shared" or is_sparse(X) else (*LINEAR, *BOOSTED)
+            check_graph(self.method, self.network)
             if len(self.classes_) < 2:
-                raise InvalidInput(f"the labels have one class, {self.classes_[0]!r}. A classifier needs two classes.")
+                raise InvalidInput(
+                    f"the labels have one class, {self.classes_.tolist()[0]!r}. A classifier needs two classes: add "
+                    "rows of another one, of any user."
+                )
             result = self._fit_linear(tables, how, self.classes_, wanted)
         else:
             result = self._fit_boosted(tables, how)
@@ -360,6 +365,12 @@ def _kept_back(problem: Personal, tables: Sequence[Table], folds: int, how: Mapp
                 right += int((result.model.predict(held.X, table.name) == held.y).sum())
                 rows += kept.size
     return right / rows
+
+
+def check_graph(method: str, network: Any) -> None:
+    """Refuse a collaboration graph where no candidate has one; the default says nothing."""
+    if method == "shared" and not (network is None or (isinstance(network, str) and network == LEARNED)):
+        family_of(Shared()).check_network(network)
 
 
 def _entry(method: str) -> type[Method]:

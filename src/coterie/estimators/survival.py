@@ -24,7 +24,8 @@ from coterie.survival import EVENT, TIME, concordance_counts, survival_labels
 class CoxRegressor(Distributed):
     """Certified proportional hazards: least −log partial likelihood / n + alpha · penalty(w), with Breslow's ties.
 
-    Data is split by samples, and every agent is a stratum of its own: by default there is one agent.
+    One agent has all rows, so that the model is that of the pooled data. With `agent_strata` they may be split over
+    several agents, each a stratum with its own baseline hazard: that is another model.
 
     Parameters
     ----------
@@ -34,6 +35,10 @@ class CoxRegressor(Distributed):
         How strong the penalty is.
     l1_ratio : float
         The share of the l1 part in "elasticnet".
+    agent_strata : bool
+        Whether agents are strata; more than one agent is refused without it.
+    agents : int or list
+        How many agents (1), or which sizes or rows each has. Several need `agent_strata`.
 
     Attributes
     ----------
@@ -44,8 +49,8 @@ class CoxRegressor(Distributed):
     penalty: str | Penalty = field(default="l2", kw_only=False)
     alpha: float = 1e-3
     l1_ratio: float = 0.5
+    agent_strata: bool = False
     split: ClassVar[str] = "samples"
-    _pieces: ClassVar[int] = 1
     _reading: ClassVar[Mapping[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def __sklearn_tags__(self) -> Any:
@@ -85,7 +90,8 @@ class CoxRegressor(Distributed):
     def _problem(self) -> Problem:
         wanted = {one.name for one in fields(PENALTIES[self.penalty])} if isinstance(self.penalty, str) else set()
         given: dict[str, Any] = {"strength": self.alpha, "l1_ratio": self.l1_ratio}
-        return Problem("cox", self.penalty, **{name: value for name, value in given.items() if name in wanted})
+        own = {name: value for name, value in given.items() if name in wanted}
+        return Problem("cox", self.penalty, agent_strata=self.agent_strata, **own)
 
     def _of_rows(self, rows: Rows) -> Rows:
         if isinstance(rows.target, str):

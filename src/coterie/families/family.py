@@ -72,6 +72,17 @@ class Family(ABC):
             if field not in self.beside:
                 raise party_error(table.name, f"the data has {field}, but a {self.called} takes none. Leave it out.")
 
+    def agents(self, problem: Problem, data: Any, agents: Any) -> Any:
+        """The agents that `solve` was asked for, once it is clear that their number does not change the model."""
+        return agents
+
+    def note(self, problem: Problem, parties: int) -> str:
+        """What the parties mean for the model, if they mean anything: a sentence for every result."""
+        return ""
+
+    def check_network(self, network: Any) -> None:  # noqa: B027
+        """Refuse a network that was asked for and that models of this kind have no use for."""
+
     def check_split(self, problem: Problem, split: str) -> None:  # noqa: B027
         """Refuse a split that models of this kind cannot be learned from."""
 

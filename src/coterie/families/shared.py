@@ -36,6 +36,13 @@ class SharedFamily(LinearFamily):
                 "(X, y, users), or a list with one entry per user; or co.Problem for one model."
             )
 
+    def check_network(self, network: Any) -> None:
+        if network is not None:
+            raise InvalidProblem(
+                f"a common model with deviations has no graph of similar users, so network={network!r} does not apply. "
+                "Leave network out."
+            )
+
     def words(self, problem: Problem) -> str:
         assert isinstance(problem, Shared)
         return f"{super().words(problem)}, deviations of users at {problem.mu:g}, of intercepts at {problem.nu:g}"

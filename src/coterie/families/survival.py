@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, whole_number
 from coterie.certificate import Participant
 from coterie.data import Table, validated_all
 from coterie.data.table import party_error
@@ -41,6 +41,24 @@ class SurvivalFamily(LinearFamily):
                 f"survival needs data split by samples, but it is split by {split}: who is at risk is known where the "
                 "rows are."
             )
+
+    def agents(self, problem: Problem, data: Any, agents: Any) -> Any:
+        """Data in one piece stays in one piece: agents would be strata. Parties come as a list."""
+        if isinstance(data, list):
+            return agents
+        if _by_agent(problem):
+            return agents
+        count = _count(agents)
+        if count > 1:
+            raise InvalidProblem(
+                f"{count} agents would fit another model than one: in cox every agent is a stratum with its own "
+                "baseline hazard. Use agents=1 for the model of all rows, or ask for these strata: agent_strata=True."
+            )
+        return 1
+
+    def note(self, problem: Problem, parties: int) -> str:
+        """By what the baseline hazards are stratified."""
+        return f"{strata(problem, parties).capitalize()}."
 
     def prepare(self, tables: Sequence[Table], problem: Problem, split: str) -> tuple[list[Table], Classes]:
         self.check_split(problem, split)
@@ -99,4 +117,24 @@ class SurvivalFamily(LinearFamily):
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
         used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
-        return {"Coefficients": used, "Intercept": "none", "Baseline hazard": "stays at each party"}
+        return {"Coefficients": used, "Intercept": "none", "Baseline hazards": strata(model.problem, network.agents)}
+
+
+def strata(problem: Problem, parties: int) -> str:
+    """By what the baseline hazards are stratified, in words."""
+    noun, several = ("agent", "agents") if _by_agent(problem) else ("party", "parties")
+    if parties == 1:
+        return "not stratified by party"
+    return f"stratified by {noun}: {parties} {several}, each with its own baseline hazard"
+
+
+def _by_agent(problem: Problem) -> bool:
+    loss: Any = problem.loss
+    return bool(loss.agent_strata)
+
+
+def _count(agents: Any) -> int:
+    """The number of agents that a count, sizes or lists of rows mean; one if nothing is said."""
+    if isinstance(agents, Sequence | np.ndarray) and not isinstance(agents, str):
+        return len(agents)
+    return 1 if agents is None else whole_number("agents", agents)

@@ -169,7 +169,12 @@ def pairwise_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FAST)
 def descent_step(A: Any, alpha: Any, pull: Any, s: float, q: float, beta: float, curvature: float, steps: int) -> float:
-    """Accelerated projected gradient steps on ‖α‖₂ ≤ β in place; `curvature` bounds that of log Σ exp(−Aα)."""
+    """Accelerated projected gradient steps on ‖α‖₂ ≤ β in place; `curvature` bounds that of log Σ exp(−Aα).
+
+    A user that has neither rows nor neighbours has nothing to learn from, and its model stays as it is.
+    """
+    if s * curvature + q <= 0.0:
+        return 0.0
     g = np.empty(alpha.size)
     ahead, last = alpha.copy(), alpha.copy()
     step = 1.0 / (s * curvature + q)

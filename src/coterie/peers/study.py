@@ -348,6 +348,10 @@ def load_study(path: str | Path) -> Study:
     _check_inference(path, study, problem)
     study.make_limits()
     _check_method(path, study)
+    try:
+        family_of(problem).check_network(study.network)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from error
     network = study.make_network()
     if network.agents != len(names):
         raise InvalidInput(f"{path}: the network is of {network.agents} agents, but there are {len(names)} parties.")

@@ -219,7 +219,8 @@ class Contest:
         tried.marks.append(self.holder.marks(tried.candidate, len(tried.marks)))
         right, losses = (tried.per_user(what) for what in ("right", "losses"))
         total = self.holder.add(np.array([np.nansum(right), np.nansum(losses), np.isfinite(right).sum()]))
-        tried.score, tried.loss = float(total[0] / total[2]), float(total[1] / total[2])
+        if total[2] > 0:  # where users have one or two rows, the first folds may be empty
+            tried.score, tried.loss = float(total[0] / total[2]), float(total[1] / total[2])
 
     def race(self, tried: Tried, best: Tried, what: str) -> None:
         """Try it on the folds that are left, unless it falls behind the best one by more than noise.
@@ -239,6 +240,8 @@ class Contest:
         apart = other.per_user(what, folds) - one.per_user(what, folds)
         apart = apart[np.isfinite(apart)]
         total, squares, users = self.holder.add(np.array([apart.sum(), np.square(apart).sum(), float(len(apart))]))
+        if users == 0:
+            return 0.0, 0.0
         mean = float(total / users)
         return mean, math.sqrt(max(float(squares / users) - mean**2, 0.0) / float(users))
 

@@ -165,6 +165,8 @@ def set_up(
     steps = accelerated(chosen, acceleration, chosen.accelerated(problem))
     if secure_sums and graph.agents == 2:
         explanation += " With two parties, secure sums hide nothing: the total less its own message is the other's."
+    if note := family.note(problem, graph.agents):
+        explanation += f" {note}"
     auto = None
     if liked:
         auto = _another(chosen, steps, liked, options, problem, graph, sizes, acceleration, allowed_later)

@@ -207,7 +207,7 @@ def summarised(
         weights=(asked.weights or "frequency") if totals.weighted else "",
         correction=asked.correction or "",
         degrees=degrees,
-        notes=tuple(_notes(model, asked, totals, n)),
+        notes=tuple(_notes(model, asked, totals, n, outcome.bill.network.agents)),
         warnings=tuple(_warnings(asked, totals, clusters, degrees, len(asking.shared))),
         fitted=fitted if prepared is not None and prepared.standardised else None,
         bill=outcome.bill,
@@ -440,7 +440,7 @@ def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
     return f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = {n:.10g}"
 
 
-def _notes(model: Any, asked: Question, totals: Totals, n: float) -> list[str]:
+def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
     """What is modelled, in which units, and how weights are taken."""
     problem, prepared, notes = model.problem, model.preparation, []
     if problem.family == "multiclass":
@@ -452,6 +452,8 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float) -> list[str]:
         notes.append(f"modelled class: {_shown(model.classes_[1])} (reference: {_shown(model.classes_[0])})")
     if events_of(problem) == 1:
         notes.append(f"events: {totals.events[0]:.10g} of {n:.10g}")
+    if strata := family_of(problem).note(problem, parties):
+        notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
     notes.append(f"coefficients: {_UNITS.get(problem.loss.name, 'change of the score')} per unit of the column")
     if totals.asking.units is not None:
         notes[-1] += ", in raw units (the fit scaled the columns)"

@@ -96,6 +96,11 @@ def _in_one_piece(
         return read(data[:2]), data[2]
     if isinstance(data, tuple) and data and all(isinstance(part, tuple | Table) for part in data):
         raise InvalidData("a tuple is one party's (X, y); give several parties as a list: [(X1, y1), (X2, y2)].")
+    if isinstance(data, Rows):
+        raise InvalidData(
+            f"Rows of a {type(data.frame).__name__} lie in a cluster, and this reads data here: use engine='spark' or "
+            "engine='ray', or give arrays."
+        )
     if data is None or isinstance(data, dict | Iterator):
         raise InvalidData(
             f"data is (X, y), a Table, or a list of those, not {type(data).__name__}; read files with co.read."
