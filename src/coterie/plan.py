@@ -94,7 +94,8 @@ def plan(
     prepare = None if recipes is None else Preparation.of(recipes)
     imagined = _imagined_rows(data)
     given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
-    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare)
+    in_order = bool(settings.get("same_order"))
+    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare, in_order)
     held = count_rows(tables, split)
     rows = imagined or held
     assumed = None if known.memory else (known.latency, known.bandwidth)

@@ -18,6 +18,8 @@ import scipy.sparse as sp
 
 from coterie.arrays import digest
 from coterie.data import Table, read, validated
+from coterie.data.keys import noted, warn_caller
+from coterie.data.pairing import paired
 from coterie.data.remote import RemoteTable, Source, keep
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine
@@ -36,6 +38,10 @@ class _Known:
     """What stands beside the labels: fields of a `Table`."""
     ids: str | None
     """The digest of its row ids."""
+    roles: tuple[str, ...] | None
+    """For a file or a data frame: columns of labels and so on, as a `Table` has them."""
+    notes: tuple[str, ...] | None
+    """What its owner is warned of."""
 
     def placeholder(self, small: bool = False) -> Table:
         """A table of that form without content; a small one has no more rows than show all labels."""
@@ -52,16 +58,32 @@ class _Known:
             columns=told.names,
             name=told.name,
             open_ended=told.open_ended,
+            roles=self.roles,
+            notes=self.notes,
             **beside,
         )
 
 
 def remote_tables(
-    sources: Sequence[Source], engine: Engine, prepare: Prepare, split: str, classification: bool
+    sources: Sequence[Source],
+    engine: Engine,
+    prepare: Prepare,
+    split: str,
+    classification: bool,
+    same_order: bool = False,
+    warn: bool = True,
 ) -> tuple[list[Table], npt.NDArray[Any] | None]:
-    """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels."""
+    """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels.
+
+    `same_order` and `warn` are those of `gather`.
+    """
     known = engine.ask([partial(summary_of, source, index, classification) for index, source in enumerate(sources)])
-    tables, classes = prepare([one.placeholder() for one in known])
+    held = [one.placeholder() for one in known]
+    if split == "features":
+        held = paired(held, same_order)
+    for note in [note for one in known for note in one.notes or () if warn]:
+        warn_caller(note)
+    tables, classes = prepare(held)
     fetches = [partial(_fetched, source, index, known, prepare, split) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
@@ -82,7 +104,8 @@ def source_table(source: Source, index: int) -> Table:
     table = (
         given if isinstance(given, Table) else read(given, name=None if isinstance(given, str) else f"party {index}")
     )
-    return validated(replace(table, name=f"party {index}") if table.name == "data" else table, classification=None)
+    table = noted(replace(table, name=f"party {index}") if table.name == "data" else table)
+    return validated(table, classification=None)
 
 
 def summary_of(source: Source, index: int, classification: bool) -> _Known:
@@ -92,7 +115,8 @@ def summary_of(source: Source, index: int, classification: bool) -> _Known:
     if labels is not None and labels.dtype.kind in "biuf" and not classification:
         labels = np.ones(1, labels.dtype)
     ids = None if table.ids is None else digest(table.ids)
-    return _Known(TableSummary.of(table, independence=True), labels, tuple(table.beside), ids)
+    summary = TableSummary.of(table, independence=True)
+    return _Known(summary, labels, tuple(table.beside), ids, table.roles, table.notes)
 
 
 def _fetched(source: Source, index: int, known: Sequence[_Known], prepare: Prepare, split: str) -> Table:
