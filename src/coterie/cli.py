@@ -15,6 +15,7 @@ import logging
 import os
 import pkgutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ from coterie import __version__, commands
 from coterie.commands.exit_codes import EXIT_CODES, REFUSED, USAGE, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.commands.shell_words import in_shell_words
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, MissingExtra, NotRegistered
+from coterie.errors import CorruptFile, CoterieError, DataWarning, InvalidInput, MissingExtra, NotRegistered, PartyLost
 from coterie.statuses import Status
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
@@ -93,9 +94,27 @@ def main() -> None:
     """Run the command line; errors that name their fix are printed without a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     try:
-        sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", DataWarning)
+            warnings.showwarning = _shown_once(warnings.showwarning)
+            sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
     finally:
         _flush()
+
+
+def _shown_once(otherwise: Callable[..., None]) -> Callable[..., None]:
+    """Prints every warning about data once, on stderr, without a place in the program; others as they are."""
+    known: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        text = str(message)
+        if not issubclass(category, DataWarning):
+            otherwise(message, category, *place)
+        elif text not in known:
+            known.add(text)
+            console(stderr=True).print(f"[yellow]warning:[/yellow] {escape(text)}", soft_wrap=True)
+
+    return show
 
 
 def _flush() -> None:
@@ -145,6 +164,7 @@ def _complain(error: object, code: int) -> int:
                 "error": message,
                 "name": next(name for known, name, _ in EXIT_CODES if known == code),
                 "exit_code": code,
+                **({"lost_party": error.party or None} if isinstance(error, PartyLost) else {}),
             }
         )
     else:

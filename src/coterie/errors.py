@@ -15,7 +15,8 @@
     ├── NumericalError                     a message was not finite
     └── PartyLost                          an agent stopped answering
 
-Each class carries the `Status` with which a run ends because of it.
+Each class carries the `Status` with which a run ends because of it. `DataWarning` is a warning, not an error: data that
+can be used, and that probably holds a mistake.
 """
 
 from __future__ import annotations
@@ -77,6 +78,10 @@ class InvalidInput(CoterieError, ValueError):
 
 class InvalidData(InvalidInput):
     """A party's data cannot be used; the message names party, column, count and fix."""
+
+
+class DataWarning(UserWarning):
+    """A party's data can be used, but it probably holds a mistake; the message names party, column and fix."""
 
 
 class InvalidNetwork(InvalidInput):

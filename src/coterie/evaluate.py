@@ -46,6 +46,7 @@ def evaluate(
     secure_sums: bool | None = None,
     per_party: bool = False,
     minimum: int = 1,
+    same_order: bool = False,
 ) -> Evaluation:
     """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
 
@@ -59,6 +60,7 @@ def evaluate(
     per_party   whether to say the scores of every party, too
     minimum     bins with fewer rows than this, of all parties together, are not looked into any further: the AUC is
                 then known less well, as `auc_bound` says
+    same_order  as in `solve`, for split "features"
     """
     model = model.model if isinstance(model, Result) else model
     if not isinstance(model, Model):
@@ -76,13 +78,14 @@ def evaluate(
     with (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
             parts = agents if isinstance(data, list) or agents is not None else 1
-            tables, _ = prepare(gather_prepared(data, split, parts, model.preparation))
+            tables, _ = prepare(gather_prepared(data, split, parts, model.preparation, same_order))
         else:
             runner, sources = elsewhere
             if model.preparation is not None:
                 ready = prepare_remotely(sources, model.preparation, problem, split, 0, None, secure_sums, runner)
                 sources = ready.held
-            tables, _ = remote_tables(sources, runner, prepare, split, family_of(problem).classification(problem))
+            classification = family_of(problem).classification(problem)
+            tables, _ = remote_tables(sources, runner, prepare, split, classification, same_order, warn=False)
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart)
         network = make_network("star" if split == "samples" else None, split, len(tables), 0)
         # The model says all there is to say of the problem.

@@ -148,6 +148,7 @@ class Path:
             row = {
                 self.knob: strength,
                 "status": str(result.status),
+                "reason": result.reason,
                 "objective": result.certificate.primal,
                 "relative gap": result.certificate.relative_gap,
                 **used,
@@ -171,6 +172,9 @@ class Path:
             if self.scores is not None:
                 marks += "  best" * (place == self.best) + "  1se" * (place == self.simplest)
             lines.append("".join(f"{c:>{width}}" for c, width in zip(cells, heads.values(), strict=True)) + marks)
+        for strength, result in zip(self.strengths, self.results, strict=True):
+            if result.error is not None:
+                lines.append(f"{self.knob} {strength:.5g}: {result.reason}")
         if self.scores is not None:
             lines.append(f"chosen ({self.rule}): {self.knob} {self.chosen_strength:.5g}, from {len(self.scores)} folds")
             if len(self.strengths) > 1 and self.best_strength in (min(self.strengths), max(self.strengths)):
@@ -270,7 +274,9 @@ def path(
     recipes = settings.get("prepare")
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
-    tables = gather(attach_offset(data, offset, split), split, agents, seed, family_of(problem).pieces, recipes)
+    given = attach_offset(data, offset, split)
+    in_order = bool(settings.get("same_order"))
+    tables = gather(given, split, agents, seed, family_of(problem).pieces, recipes, in_order)
     problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:

@@ -99,7 +99,8 @@ def plan(
     given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
     if imagined is None:
         agents = family_of(problem).agents(problem, given, agents)
-    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare)
+    in_order = bool(settings.get("same_order"))
+    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare, in_order)
     held = count_rows(tables, split)
     rows = imagined or held
     assumed = None if known.memory else (known.latency, known.bandwidth)

@@ -18,7 +18,7 @@ from coterie.arrays import FloatArray, digest
 from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.engines import Engine, Run
-from coterie.errors import CorruptFile, CoterieError, UnknownName, count
+from coterie.errors import CorruptFile, CoterieError, PartyLost, UnknownName, count
 from coterie.families import family_of
 from coterie.files import read_bytes, readable, staged, write_atomically
 from coterie.inference import Inference
@@ -59,6 +59,19 @@ class Result(Generic[M]):
     """What went wrong without ending the run: a snapshot that could not be written."""
     rerun: tuple[Engine, Run] | None = field(default=None, repr=False, compare=False)
     """The engine, and its agents with their data, for what is asked of a fit later; neither saved nor pickled."""
+
+    folder: Path | None = field(default=None, repr=False, compare=False)
+    """Where a study wrote it."""
+
+    @property
+    def reason(self) -> str:
+        """Why the run ended: what went wrong, or what its status means."""
+        return self.status.reason if self.error is None else str(self.error)
+
+    @property
+    def lost_party(self) -> str | None:
+        """The party that was lost, if the run ended because of that."""
+        return getattr(self.error, "party", None) or None
 
     @property
     def rounds(self) -> int:
@@ -133,7 +146,9 @@ class Result(Generic[M]):
             "model": self.certificate.model_digest,
             "status": self.status,
             "explanation": self.explanation,
+            "reason": self.reason,
             "error": None if self.error is None else str(self.error),
+            "lost_party": self.lost_party,
             "warnings": list(self.warnings),
             "history": {name: [_written(value) for value in self.history[name].tolist()] for name in History.columns},
             "bill": self.bill.state(),
@@ -164,7 +179,7 @@ class Result(Generic[M]):
             bill = Bill(network if carried_by is None else _network_from(carried_by))
             bill.restore(content["bill"])
             rows = [Record(int(row[0]), row[1], int(row[2]), *row[3:]) for row in zip(*columns, strict=True)]
-            error = None if content["error"] is None else CoterieError(content["error"])
+            error = _error(content["error"], content.get("lost_party"))
             warnings = tuple(map(str, content.get("warnings", ())))
             status, explanation, owner = Status(content["status"]), str(content["explanation"]), content["model"]
         if not untouched:
@@ -181,6 +196,7 @@ class Result(Generic[M]):
             f"{self.explanation}",
             f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "
             f"{count(self.bill.total.messages, 'message')}.",
+            *(f"Warning: {warning}" for warning in self.warnings),
         ]
         return "\n".join(lines)
 
@@ -217,6 +233,13 @@ class History(Sequence[Record]):
     def __repr__(self) -> str:
         last = f", the last with gap {self[-1].gap:.3g} after {count(self[-1].round, 'round')}" if self else ""
         return f"History({len(self)} records{last})"
+
+
+def _error(text: str | None, lost: str | None) -> CoterieError | None:
+    """What went wrong, as a file has it."""
+    if text is None:
+        return None
+    return CoterieError(text) if lost is None else PartyLost(text, lost)
 
 
 def _seal(content: Mapping[str, Any]) -> str:

@@ -82,6 +82,7 @@ def solve(
     secure_sums: bool | None = ...,
     threads: int | None = ...,
     prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
+    same_order: bool = ...,
     **options: Any,
 ) -> Result[LinearModel | LowRankModel]: ...
 def solve(
@@ -109,6 +110,7 @@ def solve(
     secure_sums: bool | None = None,
     threads: int | None = None,
     prepare: Preparation | Prepared | str | Sequence[str] | None = None,
+    same_order: bool = False,
     **options: Any,
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
@@ -143,6 +145,8 @@ def solve(
     prepare     what to do with raw columns first, with numbers that all parties agree on: a `Preparation`, or recipes
                 such as "standardise" or "age: spline(5)"; or the `preparation` of a model, for its numbers. The
                 new model takes raw columns, too
+    same_order  with split "features": whether all parties list the same rows in the same order, so that rows of files
+                and data frames are paired by position. Else match them by id, see `align`. Arrays need neither
     """
     if not isinstance(problem, Problem):
         raise InvalidProblem(
@@ -171,9 +175,11 @@ def solve(
             if recipes is None:
                 with stage_watch(progress):
                     here = isinstance(runner, Local)
-                    tables, classes = split_and_prepare(data, problem, split, agents, seed, tensors=here)
+                    how: dict[str, Any] = {"tensors": here, "same_order": same_order}
+                    tables, classes = split_and_prepare(data, problem, split, agents, seed, **how)
             else:
-                ready = prepare_here(data, recipes, problem, split, agents, seed, network, secure_sums, runner)
+                given = (problem, split, agents, seed, network, secure_sums, runner, same_order)
+                ready = prepare_here(data, recipes, *given)
                 tables, classes = prepare_tables(ready.held, problem, split)
         else:
             runner, sources = elsewhere
@@ -181,7 +187,7 @@ def solve(
                 ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
                 sources = ready.held
             check = partial(prepare_tables, problem=problem, split=split)
-            tables, classes = remote_tables(sources, runner, check, split, family.classification(problem))
+            tables, classes = remote_tables(sources, runner, check, split, family.classification(problem), same_order)
         secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart, family.only_sums)
         parties = [TableSummary.of(table, independence=method == AUTO) for table in tables]
         setup = set_up(

@@ -28,6 +28,11 @@ class Status(StrEnum):
         return _ADVICE[self]
 
     @property
+    def reason(self) -> str:
+        """Why a run ended so, in one sentence: the first of the advice."""
+        return f"{self.advice.partition('. ')[0].rstrip('.')}."
+
+    @property
     def success(self) -> bool:
         """Whether the certified gap is within the tolerance: about all models, or where nothing bounds them, those of
         at most the certificate's norm."""

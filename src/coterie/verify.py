@@ -74,10 +74,14 @@ class Verification:
         )
 
 
-def verify(certificate: Certificate, model: AnyModel, data: Any, *, offset: Any = None) -> Verification:
+def verify(
+    certificate: Certificate, model: AnyModel, data: Any, *, offset: Any = None, same_order: bool = False
+) -> Verification:
     """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which they were fitted),
     and compare everything.
 
+    The digests of the certificate say which rows each party had, in which order: rows that are paired otherwise are
+    refused. `same_order` is accepted as in `solve`, and changes nothing.
     What is said of the run must agree with the model and with itself. That the stated method and seed were really used
     cannot be seen from data and model, and the proof does not rest on it.
     """
@@ -98,7 +102,7 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     problem = family.problem_of(model, settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     parts = None if isinstance(data, list) else settings["partition"] or sizes
-    tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
+    tables = gather_prepared(data, split, parts, getattr(model, "preparation", None), same_order=True)
     tables, _ = prepare_tables(tables, problem, split, tensors=True)
     check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)

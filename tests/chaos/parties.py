@@ -50,7 +50,7 @@ def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, 
     """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of its proxies."""
     folder.mkdir(exist_ok=True)
     if settings.get("split", "features") == "features":
-        settings = {"labels-shared": True} | settings
+        settings = {"labels-shared": True} | ({} if "id" in settings else {"same-order": True}) | settings
     lines = ['name = "test"', f"deadline = {deadline}", *(f"{key} = {json.dumps(v)}" for key, v in settings.items())]
     lines += ["[problem]", *(f"{key} = {json.dumps(value)}" for key, value in problem.items())]
     ports = free_ports(len(names))

@@ -301,7 +301,9 @@ def test_columns_at_several_parties():
     fitted = co.solve(co.Problem("squared", "l2", 0.1, intercept=False), named, progress=False).model
     first, second = named.take_columns(np.array([3, 1])), named.take_columns(np.array([0, 2]))
     parts = [first, co.Table(second.X, columns=second.columns)]
-    apart = co.evaluate(fitted, parts, split="features")
+    with pytest.raises(InvalidData, match="same_order=True"):
+        co.evaluate(fitted, parts, split="features")
+    apart = co.evaluate(fitted, parts, split="features", same_order=True)
     assert apart.scores == pytest.approx(co.evaluate(fitted, named).scores)
     with pytest.raises(InvalidData, match="labels at no party"):
         co.evaluate(fitted, [co.Table(second.X), co.Table(first.X)], split="features")

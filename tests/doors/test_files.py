@@ -210,9 +210,9 @@ def test_on_disk_a_run_has_the_same_bits(method, loss, tmp_path, little_memory):
     path = write(frame(), tmp_path / "shop.arrow")
     problem = co.Problem(loss, "l2", 1e-2, intercept=True)
     how = {"method": method, "agents": 3, "progress": False}
-    mapped = co.read(path, target="y")
+    mapped = co.read(path, target="y", id="person")
     assert is_on_disk(mapped.X)
-    kept = co.read(path, target="y", on_disk=False)
+    kept = co.read(path, target="y", id="person", on_disk=False)
     assert not is_on_disk(kept.X)
     on, off = co.solve(problem, mapped, **how), co.solve(problem, kept, **how)
     assert all(is_on_disk(agent.data.X) for agent in on.rerun[1].agents)
@@ -223,7 +223,7 @@ def test_on_disk_a_run_has_the_same_bits(method, loss, tmp_path, little_memory):
 
 def test_by_features_agents_share_the_file(tmp_path, little_memory):
     path = write(frame(), tmp_path / "shop.parquet")
-    table = co.read(path, target="y", by_columns=True)
+    table = co.read(path, target="y", id="person", by_columns=True)
     result = co.solve(
         co.Problem("squared", "l2", 1e-2, intercept=False), table, split="features", agents=3, progress=False
     )

@@ -115,6 +115,11 @@ class Certificate:
         people = [vars(participant) for participant in self.participants]
         return _canonical({"certificate": KIND, **said, "participants": people, "settings": self.settings}).encode()
 
+    @property
+    def run(self) -> str:
+        """The digest of what parties sign: equal at all parties of one run, another one for every other run."""
+        return digest(self.statement().decode())
+
     def save(self, path: str | Path) -> Path:
         """Write the certificate as one JSON file, sealed by a digest of its content."""
         content = {

@@ -106,22 +106,26 @@ def _fit(file: Path, chaos: Any, as_json: bool, yes: bool, without: list[str]) -
     try:
         result = fit_together(own, study, table=table, chaos=chaos, say=saying(own.party), stop_wished=stop_wished)
     except KeyboardInterrupt:
-        saying(own.party)("stopped by hand; start again to continue from the newest checkpoint")
-        return Status.INTERRUPTED.exit_code
+        reason, code = "stopped by hand; start again to continue from the newest checkpoint", Status.INTERRUPTED
+        saying(own.party)(reason)
+        if as_json:
+            print_json({"error": reason, "name": code.value, "exit_code": code.exit_code, "party": own.party})
+        return code.exit_code
     cost = _cost(file, result, without)
-    path = None if study.path is None or result.error else co.Path.load(own.output / "path")
-    saved = own.output / "inference.json"
+    output = own.output if result.folder is None else result.folder
+    path = None if study.path is None or result.error else co.Path.load(output / "path")
+    saved = output / "inference.json"
     inference = co.Inference.load(saved) if study.inference is not None and saved.is_file() else None
     if as_json:
         told: dict[str, Any] = {} if inference is None else inference.summary()
         told |= {} if path is None else {path.knob: path.chosen_strength, "rule": path.rule, "path": path.table()}
         told |= {} if path is None else {"path_total": vars(path.total)}
         told |= {} if cost is None else {"cost": cost}
-        print_json({**summary(result), **told, "party": own.party, "output": str(own.output)})
+        print_json({**summary(result), **told, "party": own.party, "output": str(output)})
     else:
         for one in filter(None, (path, inference)):
             console().print(str(one), markup=False, soft_wrap=True)
-        _show(result, own.output)
+        _show(result, output)
         if cost is not None:
             console().print(cost, markup=False, soft_wrap=True)
     return result.status.exit_code
@@ -201,7 +205,8 @@ def _end(one: dict[str, Any]) -> str:
         chosen = "" if knob is None else f"{knob} {one[knob]:.5g} chosen, "
         spent = f"{chosen}{count(one['rounds'], 'round')}, {size} sent by all parties, {_from_here(one['output'])}"
         cost = f"\n  {one['cost']}" if "cost" in one else ""
-        return f"{one['status']}: {one['proves']}\n  {one['problem']}\n  {spent}{cost}"
+        why = f" ({one['error']})" if one.get("error") else ""
+        return f"{one['status']}{why}: {one['proves']}\n  {one['problem']}\n  {spent}{cost}"
     return f"exit code {one['exit_code']}: {one.get('error', 'see above')}"
 
 

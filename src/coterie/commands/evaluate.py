@@ -22,12 +22,14 @@ from coterie.commands.options import (
     Json,
     Offset,
     OutputFile,
+    SameOrder,
     SecureSums,
     Strata,
     Target,
     Time,
     Weight,
     among,
+    paired_by_position,
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
@@ -51,6 +53,7 @@ def evaluate(
     ] = None,
     target: Target = None,
     id: Id = None,
+    same_order: SameOrder = False,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
@@ -84,9 +87,10 @@ def evaluate(
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party.")
+    how: dict[str, Any] = {"split": split, "same_order": paired_by_position(same_order, id, split)}
     rows = _tables(fitted, data, split, roles)
     found = co.evaluate(
-        fitted, rows, split=split, engine=runner, secure_sums=secure_sums, per_party=per_party, minimum=minimum
+        fitted, rows, engine=runner, secure_sums=secure_sums, per_party=per_party, minimum=minimum, **how
     )
     if not runner.speaks:
         return

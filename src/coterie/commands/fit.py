@@ -110,13 +110,20 @@ def fit(
             found = _inferred(question, result, inference, weights, correction, per_sd)
         except InvalidData as error:
             refusal = error  # the fit is written all the same
+    from coterie.replacing import kept_note, place_for, why_kept
+
     scores = None
     if held_out is not None:
         engine, agents = question.settings["engine"], None if isinstance(held_out, list) else result.network.agents
         given = {"split": question.split, "engine": engine, "secure_sums": question.settings["secure_sums"]}
+        given["same_order"] = question.settings["same_order"]
         scores = co.evaluate(result, held_out, agents=agents, **given)
     if not question.settings["engine"].speaks:
         raise typer.Exit(result.status.exit_code)
+    why = why_kept(output, result)
+    if why is not None:
+        result = replace(result, warnings=(*result.warnings, kept_note(output, why)))
+    output = place_for(output, why)
     result.save(output)
     if figures is not None:
         co.report.save_figures(result, output / "figures", figures, evaluation=scores)

@@ -100,6 +100,12 @@ Strata = Annotated[
 Id = Annotated[
     str | None, typer.Option("--id", help="Column with the row ids, by which rows of several parties are matched.")
 ]
+SameOrder = Annotated[
+    bool,
+    typer.Option(
+        "--same-order", help="All files list the same rows in the same order: pair them by position, not by --id."
+    ),
+]
 Columns = Annotated[str | None, typer.Option(help="Columns to learn from, separated by commas (default: all others).")]
 OnDisk = Annotated[
     bool | None,
@@ -176,6 +182,7 @@ def question(
     data: Data,
     target: Target = None,
     id: Id = None,
+    same_order: SameOrder = False,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
@@ -266,6 +273,7 @@ def question(
     settings["acceleration"] = acceleration
     settings |= {"tol": tol, "max_rounds": max_rounds, "max_seconds": max_seconds, "max_bits": max_bits, "seed": seed}
     settings["secure_sums"] = secure_sums
+    settings["same_order"] = paired_by_position(same_order, id, split)
     recipes = recipes_of(prepare)
     settings |= {} if recipes is None else {"prepare": recipes}
     if split == "users":
@@ -303,13 +311,22 @@ def question(
     return Question(problem, bare if len(data) > 1 else bare[0], settings, options, [part.ids for part in parts], read)
 
 
+def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:
+    """Whether rows are paired by position; refused where they are not paired, or paired by id."""
+    if same_order and id is not None:
+        raise InvalidInput("--id and --same-order both say which rows belong together. Give one.")
+    if same_order and split != "features":
+        raise InvalidInput("--same-order is for --split features, where files hold columns of the same rows.")
+    return same_order
+
+
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
     survival = {co.survival.Cox.name: co.survival.Cox}
     return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (survival, loss), (co.penalties.PENALTIES, penalty)
 
 
 PANELS = {
-    "Data": "target id weight offset exposure time event entry strata columns prepare cluster users on_disk",
+    "Data": "target id same_order weight offset exposure time event entry strata columns prepare cluster users on_disk",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",

@@ -41,6 +41,9 @@ def summary(result: co.Result) -> dict[str, Any]:
         "advice": result.status.advice,
         "problem": result.about,
         "intercept": result.has_intercept,
+        "reason": result.reason,
+        "error": None if result.error is None else str(result.error),
+        "lost_party": result.lost_party,
         "method": certificate.settings["method"]["name"],
         "explanation": result.explanation,
         "warnings": list(result.warnings),
@@ -86,6 +89,8 @@ def show_result(
         out.print(f"[bold]{name}[/bold]  {path.chosen_strength:.5g}; all {tried} and folds sent {sent}")
     colour = "green" if result.status.success else "yellow"
     out.print(f"[bold {colour}]{result.status}[/bold {colour}]  {result.status.advice}")
+    if result.error is not None:
+        out.print(result.reason, markup=False, soft_wrap=True)
     show_model(result)
     out.print("\n".join([result.explanation, *result.warnings]), markup=False)
     out.print(f"[bold]Certificate[/bold]  {certificate.proves}")

@@ -62,6 +62,12 @@ def path(
     )
     found = replace(found, results=tuple(map(question.named, found.results)))
     if question.settings["engine"].speaks:
+        from coterie.replacing import kept_note, place_for, why_path_kept
+
+        why = why_path_kept(output, found)
+        if why is not None:
+            console(stderr=True).print(kept_note(output, why), markup=False, soft_wrap=True)
+        output = place_for(output, why)
         found.save(output)
         if figures is not None:
             co.report.save_path_figures(found, output / "figures", figures)

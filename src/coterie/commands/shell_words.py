@@ -13,6 +13,7 @@ PHRASES = {
         "write it as plain numbers in the file"
     ),
     r"Convert it with \.astype\(float\)": "Write it as plain numbers",
+    r"match the rows with co\.align\(\[id=\.\.\., \.\.\.\]\)": "name the column with the row ids with id=",
     r", ((?:and )?)(?=\w+=)": r" \1",
 }
 """What only Python has, and what a file has in its place; then arguments are rewritten one by one."""

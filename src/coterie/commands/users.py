@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,7 +136,12 @@ def users(
         if not chosen.speaks:
             raise typer.Exit(result.status.exit_code)
         if save is not None:
-            result.save(save)
+            from coterie.replacing import kept_note, place_for, why_kept
+
+            why = why_kept(save, result)
+            if why is not None:
+                result = replace(result, warnings=(*result.warnings, kept_note(save, why)))
+            result.save(place_for(save, why))
     else:
         raise InvalidInput("there is nothing to fit: give a file of rows, or a saved model with --model and --test.")
     rows = accuracy_by_user(fitted, train, kept, unknown=unknown)
@@ -239,6 +244,9 @@ def _show(
         out.print(result.explanation, markup=False)
         advice = "" if result.status.success else f"  {result.status.advice}"
         out.print(f"[bold]{result.status}[/bold]  {result.certificate.proves}{advice}")
+        reasons = [] if result.error is None else [result.reason]
+        for line in [*reasons, *result.warnings]:
+            out.print(line, markup=False, soft_wrap=True)
     tried = f", the best of {len(trials)} that were tried" if trials else ""
     out.print("  ".join(f"{name} {value:g}" for name, value in _chosen(model).items()) + tried)
     judged = "test" if any(row["test"] is not None for row in rows) else "train"

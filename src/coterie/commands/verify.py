@@ -22,10 +22,12 @@ from coterie.commands.options import (
     Id,
     Json,
     Offset,
+    SameOrder,
     Strata,
     Target,
     Time,
     Weight,
+    paired_by_position,
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
@@ -56,6 +58,7 @@ def verify(
     ] = None,
     target: Target = None,
     id: Id = None,
+    same_order: SameOrder = False,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
@@ -84,6 +87,7 @@ def verify(
         )
     split = document.settings["split"]
     personal = split == "users"
+    paired_by_position(same_order, id, split)
     fitted = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     roles["prepare"] = fitted.preparation

@@ -79,7 +79,7 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
         raise UnknownName("split", split, SPLITS)
     if not tables:
         raise InvalidData("there are no parties. Give at least one.")
-    checked = [_validated(table, classification) for table in _told_apart(tables)]
+    checked = [_validated(table, classification) for table in told_apart(tables)]
     tables, squares = [table for table, _ in checked], [own for _, own in checked]
     summaries = [TableSummary.of(table) for table in tables]
     check_together(summaries, split)
@@ -338,7 +338,7 @@ def _as_precise_as(table: Table, values: npt.NDArray[Any], noun: str) -> FloatAr
 # -- all parties -------------------------------------------------------------------------------------------------------
 
 
-def _told_apart(tables: Sequence[Table]) -> list[Table]:
+def told_apart(tables: Sequence[Table]) -> list[Table]:
     """Parties of the same name get their number behind it, so that errors can tell them apart."""
     times = Counter(table.name for table in tables)
     return [

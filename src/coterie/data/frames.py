@@ -128,6 +128,7 @@ def table_of(
         columns=chosen,
         name=party,
         texts=texts or None,
+        roles=tuple(column for role, column in roles.named.items() if role != "id"),
     )
 
 

@@ -244,7 +244,8 @@ def _read_svmlight(path: Path, roles: Roles, party: str) -> Table:
         X, y = load_svmlight_file(str(path), n_features=width, zero_based=counting)
     except (ValueError, OSError, EOFError) as error:
         raise unreadable(path, party, "svmlight", error) from error
-    return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party, open_ended=roles.columns is None)
+    ends = roles.columns is None
+    return Table(X=canonical_csr(X), y=y, columns=roles.columns, name=party, open_ended=ends, roles=())
 
 
 def _read_npz(path: Path, roles: Roles, party: str) -> Table:
@@ -268,7 +269,7 @@ def _read_npz(path: Path, roles: Roles, party: str) -> Table:
         )
     names = roles.columns or (tuple(map(str, arrays["columns"])) if "columns" in arrays else None)
     beside = {field: arrays[field] for field in BESIDE.values() if field in arrays}
-    return Table(X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, **beside)
+    return Table(X=X, y=arrays.get("y"), ids=arrays.get("ids"), columns=names, name=party, roles=(), **beside)
 
 
 _READERS = {

@@ -80,6 +80,7 @@ def _by_columns(table: Table, parts: list[Indices], names: list[str], labels_at:
         table,
         X=table.X.tocsc() if is_sparse(table.X) else table.X,
         cols=np.arange(table.d),
+        roles=None,  # the rows of one table are paired already
     )
     shards = [replace(source.take_columns(part), name=name) for part, name in zip(parts, names, strict=True)]
     nothing: dict[str, Any] = {"y": None, **dict.fromkeys(BESIDE.values())}

@@ -55,6 +55,11 @@ class Table:
     """What is added to the score of each row, in double precision: the logarithm of an exposure, say."""
     texts: Mapping[str, tuple[str, ...]] | None = None
     """Columns of text that were read for a `Preparation`: X has places in these lists, NaN for missing cells."""
+    roles: tuple[str, ...] | None = None
+    """For a table of a file or a data frame: the columns with labels, weights and so on, but for the ids; see
+    `pairing`. None for arrays, whose rows have nothing but positions."""
+    notes: tuple[str, ...] | None = None
+    """What its owner is warned of: columns that look like keys, see `keys`. None: nobody has looked yet."""
 
     @property
     def n(self) -> int:

@@ -190,7 +190,8 @@ class _Actors:
             try:
                 yield (process, *self._ray.get(next(stream)))
             except self._ray.exceptions.RayActorError as error:
-                lost = PartyLost(f"{self._spec.called(process)} stopped answering: the actor died.")
+                name = self._spec.called(process)
+                lost = PartyLost(f"{name} stopped answering: the actor died.", name)
                 lost.__cause__ = error
                 yield process, "lost", lost
 

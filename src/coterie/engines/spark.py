@@ -264,7 +264,8 @@ class _Stage:
             if error is not None and (found is None or "PYTHON_EXCEPTION" in text):
                 return error
             reason = "its Python process died" if "exited unexpectedly" in text else "its task failed"
-            told = PartyLost(f"{self.called(task if found is None else int(found[1]))} stopped answering: {reason}.")
+            name = self.called(task if found is None else int(found[1]))
+            told = PartyLost(f"{name} stopped answering: {reason}.", name)
         told.__cause__ = error
         return told
 

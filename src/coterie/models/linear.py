@@ -35,6 +35,9 @@ class LinearModel(Model):
     part: str | None = None
     """Whose part of which study's model this is, where the parties have different columns: "clinic of readmission"."""
     preparation: Prepared | None = None
+    run: str | None = None
+    """Of a part: the digest of the run that it comes from, which all parties of that run have. Only parts of one run
+    add up to a model."""
 
     def decision_function(self, X: Matrix, offset: Any = None) -> FloatArray:
         """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their names."""
@@ -78,9 +81,10 @@ class LinearModel(Model):
         return np.column_stack([loss.probability(scores, -1.0), loss.probability(scores, 1.0)])
 
     def _notes(self) -> dict[str, Any]:
-        return {"part": self.part}
+        return {"part": self.part, "run": self.run}
 
     @classmethod
     def _restored(cls, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
         found = super()._restored(header, {})
-        return {**found, "coef_": arrays["coef"], "intercept_": float(arrays["intercept"]), "part": header.get("part")}
+        part = {"part": header.get("part"), "run": header.get("run")}
+        return {**found, "coef_": arrays["coef"], "intercept_": float(arrays["intercept"]), **part}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from dataclasses import dataclass, replace
@@ -10,9 +11,10 @@ from typing import Any
 
 from coterie.bill import Bill, Cost
 from coterie.certificate import Certificate
-from coterie.errors import InvalidData
+from coterie.errors import CoterieError, InvalidData, PartyLost
 from coterie.files import staged, write_atomically
 from coterie.inference import Inference
+from coterie.models import LinearModel
 from coterie.path import Path
 from coterie.peers.session import Session
 from coterie.peers.signatures import signed_by_all
@@ -21,6 +23,8 @@ from coterie.result import Result
 from coterie.session.choosing import Choice
 
 BILL, CHOICE, INFERENCE, PATH = "bill.json", "choice.json", "inference.json", "path"
+FAILURE = "last-failure.json"
+"""Why the last run ended, where it left no result; removed by the next result."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,10 @@ class Answer:
             told["inference"] = {**settings, "sums": self.sums}
         return replace(self, result=_signed(session, self.result, told))
 
-    def write(self, folder: FilePath) -> None:
-        """This party's part of it: all files, or none."""
-        content = _bill(self.result.bill)
+    def write(self) -> None:
+        """This party's part of it, into the folder that the result names: all files, or none."""
+        folder, content = self.result.folder, _bill(self.result.bill)
+        assert folder is not None, "the place was chosen"
         if self.path is not None:
             content["path"] = {"total": vars(self.path.total), "validation": vars(self.path.validation)}
             self.path.save(folder / PATH)
@@ -67,13 +72,32 @@ class Answer:
             if self.choice is not None:
                 write_atomically(new / CHOICE, json.dumps(self.choice.told(), indent=1).encode())
             write_atomically(new / BILL, json.dumps(content, indent=1).encode())
-        # What an earlier version of the study left there is not about this model.
+        # What an earlier run, or an earlier version of the study, left there is not about this model.
+        (folder / FAILURE).unlink(missing_ok=True)
         if self.inference is None:
             (folder / INFERENCE).unlink(missing_ok=True)
         if self.choice is None:
             (folder / CHOICE).unlink(missing_ok=True)
         if self.path is None:
             shutil.rmtree(folder / PATH, ignore_errors=True)
+
+
+def run_in(folder: FilePath) -> str:
+    """The digest of the run whose result is in that folder; empty if there is none that all parties signed."""
+    try:
+        certificate = Certificate.load(folder / "certificate.json")
+    except CoterieError:
+        return ""
+    return certificate.run if "parts" in certificate.settings else ""
+
+
+def write_failure(folder: FilePath, error: CoterieError) -> None:
+    """Note why a run ended without a result; what an earlier run left in the folder stays."""
+    party = error.party if isinstance(error, PartyLost) else ""
+    status = error.status
+    content = {"status": status, "exit_code": status.exit_code, "reason": str(error), "lost_party": party or None}
+    with contextlib.suppress(OSError):
+        write_atomically(folder / FAILURE, json.dumps(content, indent=1).encode())
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
@@ -83,7 +107,10 @@ def _bill(bill: Bill) -> dict[str, Any]:
 def _signed(session: Session, result: Result, told: dict[str, Any] | None = None) -> Result:
     parts = session.all_gather(result.model.digest(), "parts", str)
     certificate = _with_parts(result.certificate, session.study, parts, told or {})
-    return replace(result, certificate=signed_by_all(session, certificate))
+    model = result.model
+    if isinstance(model, LinearModel) and model.part is not None:
+        model = replace(model, run=certificate.run)
+    return replace(result, model=model, certificate=signed_by_all(session, certificate))
 
 
 def _with_parts(certificate: Certificate, study: Study, parts: list[str], told: dict[str, Any]) -> Certificate:

@@ -54,12 +54,14 @@ def predict_without(
     holder = own if fitted else msgspec.structs.replace(own, output=before.output)
     costs: list[str] = []
 
-    def beside(session: Session) -> None:
+    def agree(session: Session) -> None:
         if len({*session.all_gather(fitted, "fitted without", bool)}) > 1:
             names = " ".join(f"--without {name}" for name in gone)
             raise InvalidInput(
                 f"some parties have fitted again and others not: `coterie agent party.toml {names}` at all."
             )
+
+    def beside(session: Session) -> None:
         if fitted:
             costs.append(_from_files(before.output, own.output, gone) or "")
             return
@@ -68,7 +70,7 @@ def predict_without(
             old = Certificate.load(before.output / "certificate.json")
             costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
 
-    found = predict_together(holder, study, data, chaos=chaos, say=say, beside=beside)
+    found = predict_together(holder, study, data, chaos=chaos, say=say, before=agree, beside=beside)
     return found, (costs[0] or None) if costs and found.scores is not None else None
 
 

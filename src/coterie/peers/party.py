@@ -18,11 +18,12 @@ import numpy as np
 
 from coterie.data import Table, hold_out, read, validated
 from coterie.data.check import valid_offset
+from coterie.data.keys import noted
 from coterie.data.prepared import Prepared
-from coterie.errors import InvalidData, InvalidInput, PartyLost, ProtocolError
+from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
 from coterie.families import family_of
 from coterie.models import load_model
-from coterie.peers.answer import Answer
+from coterie.peers.answer import Answer, run_in, write_failure
 from coterie.peers.chaos import Chaos
 from coterie.peers.choice import choose_together
 from coterie.peers.disclosure import check_labels
@@ -38,6 +39,7 @@ from coterie.peers.session import (
     leave,
 )
 from coterie.peers.study import PartyFile, Study
+from coterie.replacing import kept_note, place_for, why_kept
 from coterie.result import Result
 from coterie.rounds import Watch
 from coterie.transport.grpc_mesh import Restarted
@@ -53,7 +55,7 @@ def read_own(own: PartyFile, study: Study) -> Table:
     if recipes is None:
         table = _read(own, study, own.data, roles, own.columns)
     else:
-        raw = read(own.data, columns=own.columns, name=own.party, prepare=recipes, **roles)
+        raw = noted(read(own.data, columns=own.columns, name=own.party, prepare=recipes, **roles))
         table = check_raw(raw, recipes, study.make_problem(), study.split)
     return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
 
@@ -84,7 +86,7 @@ def _read(
     prepared: Prepared | None = None,
 ) -> Table:
     how: dict[str, Any] = {"prepare": prepared, "by_columns": study.split == "features"}
-    table = read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles})
+    table = noted(read(data, columns=columns, name=own.party, **how, **{"id": study.id, **roles}))
     table = table if prepared is None else prepared.apply(table)
     problem = study.make_problem()
     family = family_of(problem)
@@ -116,7 +118,9 @@ def fit_together(
 ) -> Result:
     """Fit the study's model together with the other parties; writes and returns this party's part of it."""
     check_labels(study)
-    table = read_own(own, study) if table is None else table
+    table = noted(read_own(own, study) if table is None else table)
+    for note in table.notes or ():
+        say(f"warning: {note}")
     unwritten: list[Answer] = []
 
     def work(session: Session) -> Answer:
@@ -128,8 +132,9 @@ def fit_together(
             raise result.error
         if result.error is None:
             answer = answer.signed(session)
+        answer = _placed(session, answer, say)
         try:
-            answer.write(own.output)
+            answer.write()
         except OSError as error:
             unwritten.append(answer)
             say(f"the result cannot be written to {own.output} ({error.strerror}): it is kept, and tried again")
@@ -143,12 +148,36 @@ def fit_together(
 
     try:
         answer = in_session(own, study, "fit", work, say, chaos)
+    except (NumericalError, PartyLost, ProtocolError) as error:
+        write_failure(own.output, error)
+        raise
     finally:
         for late in unwritten:
             _write_in_time(late, own, say)
     if answer.refusal is not None:
-        raise InvalidData(f"the model is in {own.output}, without standard errors: {answer.refusal}")
+        raise InvalidData(f"the model is in {answer.result.folder}, without standard errors: {answer.refusal}")
     return answer.result
+
+
+def _placed(session: Session, answer: Answer, say: Say) -> Answer:
+    """The answer, with the folder that it is written to.
+
+    Parts of different runs do not add up. So an earlier result stays only if it stays at all parties, and is of one run
+    at all of them. A party that was left alone by a failure keeps what it has.
+    """
+    output, result = session.own.output, answer.result
+    why = why_kept(output, result)
+    if result.error is None:
+        held = [why is not None, run_in(output)]
+        told = session.all_gather(held, "earlier results", tuple[bool, str])
+        runs = {run for _, run in told}
+        if not all(stays for stays, _ in told) or len(runs) > 1 or "" in runs:
+            why = None
+    if why is not None:
+        note = kept_note(output, why)
+        say(note)
+        result = replace(result, warnings=(*result.warnings, note))
+    return replace(answer, result=replace(result, folder=place_for(output, why)))
 
 
 def _answer(fits: Fits) -> Answer:
@@ -175,7 +204,7 @@ def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
     until = time.monotonic() + own.patience
     while True:
         try:
-            answer.write(own.output)
+            answer.write()
         except OSError as error:
             if time.monotonic() >= until:
                 raise InvalidInput(
@@ -184,5 +213,5 @@ def _write_in_time(answer: Answer, own: PartyFile, say: Say) -> None:
                 ) from error
             time.sleep(RETRY_SECONDS)
         else:
-            say(f"the result is written to {own.output}")
+            say(f"the result is written to {answer.result.folder}")
             return

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
+from coterie.certificate import Certificate
 from coterie.data import Table
 from coterie.data.summary import check_together, refuse_unequal_rows
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
@@ -57,11 +58,13 @@ def predict_together(
     *,
     chaos: Chaos | None = None,
     say: Say = lambda text: None,
+    before: Callable[[Session], None] = lambda session: None,
     beside: Callable[[Session], None] = lambda session: None,
 ) -> Predictions:
     """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only.
 
-    `beside` is what else all parties do when they have met.
+    `before` and `beside` are what else all parties do when they have met: before and after they know that their parts
+    are of one run.
     """
     if study.split != "features":
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
@@ -70,6 +73,8 @@ def predict_together(
     _refuse_others(own, study, model, table, data)
 
     def work(session: Session) -> Predictions:
+        before(session)
+        refuse_other_runs(session, model)
         beside(session)
         here = matched(session, table)
         scores = _at_the_labels(session, model, here)
@@ -145,8 +150,40 @@ def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
     return of_model(model, replace(found, parties=parties, bill=transport.bill), len(study.names))
 
 
+def refuse_other_runs(session: Session, model: Any) -> None:
+    """Refuse parts of different runs, which do not add up to a model; the error names the parties that hold them."""
+    names = session.study.names
+    runs = session.all_gather(_run_of(session.own, model), "runs", str)
+    file = session.own.output.name + "/model.npz"
+    if unknown := [name for name, run in zip(names, runs, strict=True) if not run]:
+        raise InvalidInput(
+            f"the part of the model at {' and '.join(unknown)} ({file} there) is of a run that did not end at all "
+            "parties. Fit the study again, with `coterie agent` at every party."
+        )
+    usual = max(runs, key=runs.count)
+    if others := [name for name, run in zip(names, runs, strict=True) if run != usual]:
+        raise InvalidInput(
+            f"the part of the model at {' and '.join(others)} ({file} there) is of another run than that of "
+            f"{names[runs.index(usual)]}. Put back the part of that run, or fit the study again, with `coterie agent` "
+            "at every party."
+        )
+
+
+def _run_of(own: PartyFile, model: Any) -> str:
+    """The digest of the run that a part comes from. Files of earlier versions have it in their certificate."""
+    if model.run is not None:
+        return str(model.run)
+    try:
+        certificate = Certificate.load(own.output / "certificate.json")
+    except CoterieError:
+        return ""
+    held = certificate.settings.get("parts")
+    return certificate.run if held is not None and held.get(own.party) == model.digest() else ""
+
+
 def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None:
     """At the party with the labels, which alone learns the scores."""
+    refuse_other_runs(session, model)
     here = matched(session, table)
     scores = _at_the_labels(session, model, here)
     if scores is None:

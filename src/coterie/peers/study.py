@@ -4,7 +4,8 @@ study.toml, the same at every party:
 
     name = "readmission"
     split = "features"                  # a party holds some columns; "samples": some rows; "users": own model
-    id = "patient"                      # match rows by this column; leave out if they match already
+    id = "patient"                      # match rows by this column; or, if all list the same rows in the same
+                                        # order, same-order = true
     [problem]
     loss = "logistic"
     penalty = "l1"
@@ -119,7 +120,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     check_every: int | None = None
     seed: int = 0
     id: str | None = None
-    """The column by which rows are matched, split by features; without it they must match already."""
+    """The column by which rows are matched, split by features."""
+    same_order: bool = False
+    """Split by features, in place of an id: all parties list the same rows in the same order."""
     psi: bool = False
     """Match by private set intersection instead of keyed hashes."""
     duplicates: Literal["error", "first"] = "error"
@@ -254,6 +257,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         for name in ("path", "inference", "weights", "correction", "prepare"):
             if plain[name] is None:
                 del plain[name]
+        if not self.same_order:
+            del plain["same-order"]
         lines = [f"{key} = {json.dumps(value)}" for key, value in plain.items() if key not in ("party", "problem")]
         # Without its line in the study, versions with another default would fit another model.
         problem = {"intercept": self.make_problem().intercept, **plain["problem"]}
@@ -337,6 +342,7 @@ def load_study(path: str | Path) -> Study:
         raise InvalidInput(f"{path}: psi matches rows by an id; name its column with id.")
     if study.id is not None and study.split != "features":
         raise InvalidInput(f"{path}: rows are matched by id only with split = 'features'; leave id out.")
+    _check_rows(path, study)
     _check_path(path, study)
     problem = study.make_problem()
     if study.prepare is not None:
@@ -384,6 +390,19 @@ def _in_words_of_a_study(message: str) -> str:
 def _check_seconds(path: str | Path, name: str, value: float, most: float) -> None:
     if not 0 < value <= most:
         raise InvalidInput(f"{path}: {name} is a number of seconds above 0 and at most {most:g}, not {value:g}.")
+
+
+def _check_rows(path: str | Path, study: Study) -> None:
+    """Refuse a study of columns that does not say which rows of the parties belong together."""
+    if study.same_order and study.split != "features":
+        raise InvalidInput(f"{path}: same-order is for split = 'features'; leave it out.")
+    if study.same_order and study.id is not None:
+        raise InvalidInput(f"{path}: id and same-order both say which rows belong together; leave one out.")
+    if study.split == "features" and study.id is None and not study.same_order:
+        raise InvalidInput(
+            f"{path}: nothing says which rows of the parties belong together. Name the column with the row ids, e.g. "
+            "id = 'patient'; or, if all parties list the same rows in the same order, write same-order = true."
+        )
 
 
 def _check_dials(path: str | Path, study: Study) -> None:

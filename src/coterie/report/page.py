@@ -92,13 +92,15 @@ def _header(result: Result, notes: Iterable[str], evaluation: Evaluation | None)
         name, _, value = score.rpartition(" ")
         beside = f"; {', '.join(others)}" if others else ""
         cards.append((f"Held out: {text(name)}", text(value), text(f"{count(evaluation.rows, 'row')}{beside}")))
+    why = "" if result.error is None else f'<p class="advice warn"><b>Why?</b>{text(result.reason)}</p>\n'
+    warned = "".join(f'<p class="advice warn"><b>Warning</b>{text(one)}</p>\n' for one in result.warnings)
     advice = "" if status is Status.OPTIMAL else f'<p class="advice warn"><b>What now?</b>{text(status.advice)}</p>'
     return (
         f'<div class="brand"><b>Coterie</b>{status_mark(status)}'
         f"<code>{text(status)}</code></div>\n<h1>{text(_headline(result))}</h1>\n"
         + "".join(paragraph(text(note)) for note in notes)
         + f'<p class="lead">{text(certificate.proves)} <a href="#meaning">What does that mean?</a></p>\n'
-        f"<p>{_story(result)}</p>\n{advice}\n"
+        f"<p>{_story(result)}</p>\n{why}{advice}\n{warned}"
         '<dl class="cards">'
         + "".join(f'<div class="card"><dt>{a}</dt><dd>{b}</dd><dd>{c}</dd></div>' for a, b, c in cards)
         + "</dl>"

@@ -35,7 +35,8 @@ def finish(
     graph = family_of(setup.problem).network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
     history = History(outcome.history)
-    ended = (outcome.error, kept, outcome.warnings)
+    notes = [note for agent in members for note in agent.data.notes or ()]
+    ended = (outcome.error, kept, (*dict.fromkeys(notes), *outcome.warnings))
     return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
 
 

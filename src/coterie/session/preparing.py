@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from coterie.agent import Agent
 from coterie.bill import Bill
 from coterie.data import Table
+from coterie.data.keys import noted
 from coterie.data.prepared import Prepared, cells_of, column_names, pooled
 from coterie.data.read import read_party
 from coterie.data.recipes import Preparation
@@ -104,9 +105,10 @@ def prepare_here(
     network: Any,
     secure_sums: bool | None,
     engine: Engine,
+    same_order: bool = False,
 ) -> Preparing:
     """Prepare data that is here, for the agents of a run. One that has its numbers already takes no messages."""
-    tables = gather(data, split, agents, seed, family_of(problem).pieces, preparation)
+    tables = gather(data, split, agents, seed, family_of(problem).pieces, preparation, same_order)
     carrying = make_network(network, split, len(tables), seed)
     if isinstance(preparation, Prepared):
         if split != "features":
@@ -136,7 +138,8 @@ def _prepare(
 
 def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
     """Whether these recipes give those numbers for the data, up to rounding."""
-    tables = gather(data, split, None if isinstance(data, list) else 1, prepare=prepared)
+    # Whoever calls has paired the rows.
+    tables = gather(data, split, None if isinstance(data, list) else 1, prepare=prepared, same_order=True, warn=False)
     network = make_network(None, split, len(tables), 0)
     return _prepare(tables, Preparation.from_settings(recipes), split, network, False).prepared.like(prepared)
 
@@ -233,7 +236,7 @@ def _form_of(source: Source) -> Table:
 
 
 def _raw(source: Source, index: int, preparation: Preparation | Prepared) -> Table:
-    return read_party(source(), index, prepare=preparation)
+    return noted(read_party(source(), index, prepare=preparation))
 
 
 def _with_columns(source: Source, columns: tuple[str, ...] | None, width: int) -> Table:

@@ -18,6 +18,8 @@ import scipy.sparse as sp
 
 from coterie.arrays import FloatArray, digest, is_sparse
 from coterie.data import Table, validated
+from coterie.data.keys import noted, warn_caller
+from coterie.data.pairing import paired
 from coterie.data.read import read_party
 from coterie.data.remote import RemoteTable, Source, keep
 from coterie.data.summary import TableSummary
@@ -48,6 +50,10 @@ class _Known:
     """Pooled row numbers, if it knows them, ..."""
     cols: Indices | None
     """... and pooled column numbers."""
+    roles: tuple[str, ...] | None
+    """For a file or a data frame: columns of labels and so on, as a `Table` has them."""
+    notes: tuple[str, ...] | None
+    """What its owner is warned of."""
 
     def placeholder(self, small: bool = False) -> Table:
         """A table of that form, to be checked with the others; a small one has no more rows than show all labels.
@@ -76,17 +82,33 @@ class _Known:
             rows=None if small else self.rows,
             cols=self.cols,
             open_ended=told.open_ended,
+            roles=self.roles,
+            notes=self.notes,
             **beside,
         )
 
 
 def remote_tables(
-    sources: Sequence[Source], engine: Engine, prepare: Prepare, split: str, classification: bool | None
+    sources: Sequence[Source],
+    engine: Engine,
+    prepare: Prepare,
+    split: str,
+    classification: bool | None,
+    same_order: bool = False,
+    warn: bool = True,
 ) -> tuple[list[Table], npt.NDArray[Any] | None]:
-    """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels."""
+    """A stand-in for each source's table, and the classes; `prepare` checks tables together and encodes labels.
+
+    `same_order` and `warn` are those of `gather`.
+    """
     how = split, classification
     known = engine.ask([partial(summary_of, source, index, *how) for index, source in enumerate(sources)])
-    tables, classes = prepare([one.placeholder() for one in known])
+    held = [one.placeholder() for one in known]
+    if split == "features":
+        held = paired(held, same_order)
+    for note in [note for one in known for note in one.notes or () if warn]:
+        warn_caller(note)
+    tables, classes = prepare(held)
     fetches = [partial(_fetched, source, index, known, prepare, *how) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])
     return [
@@ -103,7 +125,7 @@ def remote_tables(
 
 def source_table(source: Source, index: int, split: str, classification: bool | None) -> Table:
     """What a source holds, read and checked alone."""
-    table = read_party(source(), index, by_columns=split == "features")
+    table = noted(read_party(source(), index, by_columns=split == "features"))
     return validated(table, classification=classification)
 
 
@@ -116,8 +138,18 @@ def summary_of(source: Source, index: int, split: str, classification: bool | No
         if labels.dtype.kind in "biuf" and not classification:
             labels, counts = np.ones(1, labels.dtype), np.ones(1, int)
     ids = None if table.ids is None else digest(table.ids)
-    form = TableSummary.of(table, independence=True)
-    return _Known(form, labels, counts, tuple(table.beside), ids, not is_sparse(table.X), table.rows, table.cols)
+    return _Known(
+        summary=TableSummary.of(table, independence=True),
+        labels=labels,
+        counts=counts,
+        beside=tuple(table.beside),
+        ids=ids,
+        dense=not is_sparse(table.X),
+        rows=table.rows,
+        cols=table.cols,
+        roles=table.roles,
+        notes=table.notes,
+    )
 
 
 def _fetched(

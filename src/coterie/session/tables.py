@@ -11,7 +11,9 @@ from typing import Any
 from coterie.arrays import is_tensor
 from coterie.data import Table, read
 from coterie.data import split as split_table
+from coterie.data.keys import all_noted, warn_caller
 from coterie.data.leaves import begin_to_compile
+from coterie.data.pairing import paired
 from coterie.data.prepared import Prepared
 from coterie.data.read import read_party, values_of
 from coterie.data.recipes import Preparation
@@ -32,10 +34,13 @@ def gather(
     seed: int = 0,
     pieces: int = Family.pieces,
     prepare: Preparation | Prepared | None = None,
+    same_order: bool = False,
+    warn: bool = True,
 ) -> list[Table]:
     """One table per agent: read what is given, and split it, into so many by default, if it is in one piece.
 
-    With a preparation, missing values and text are kept for it.
+    With a preparation, missing values and text are kept for it. `same_order` is that of `solve`. `warn`: whether to
+    warn of columns that look like keys.
     """
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
@@ -49,9 +54,22 @@ def gather(
         tables = [read_party(part, index, **how) for index, part in enumerate(given)]
         if split == "users":
             _refuse_two_entries_of_one(tables)
-        return tables
+        if split == "features":
+            tables = paired(tables, same_order)
+        return looked_at(tables, split) if warn else tables
     whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
+    whole = looked_at([whole], split)[0] if warn else whole
     return split_table(whole, split, parts, seed=seed)
+
+
+def looked_at(tables: Sequence[Table], split: str) -> list[Table]:
+    """The tables with their notes; warns of those that are new."""
+    found = all_noted(tables, split)
+    for before, table in zip(tables, found, strict=True):
+        if before.notes is None:
+            for note in table.notes or ():
+                warn_caller(note)
+    return found
 
 
 def attach_offset(data: Any, offset: Any, split: str, prepare: Preparation | Prepared | None = None) -> Any:
@@ -115,27 +133,31 @@ def split_and_prepare(
     agents: int | Sequence[Any] | None,
     seed: int = 0,
     tensors: bool = False,
+    same_order: bool = False,
 ) -> tuple[list[Table], Classes]:
     """What `gather` gives, prepared: data in one piece is checked in one piece, and then split."""
     family = family_of(problem)
     if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
-        return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split, tensors)
+        tables = gather(data, split, agents, seed, family.pieces, same_order=same_order)
+        return prepare_tables(tables, problem, split, tensors)
     whole, parts = _in_one_piece(data, split, agents, family.pieces)
+    whole = looked_at([whole], split)[0]
     valid, classes = prepare_tables([whole], problem, split, tensors)
     return split_table(valid[0], split, parts, seed=seed), classes
 
 
 def gather_prepared(
-    data: Any, split: str, agents: int | Sequence[Any] | None, prepared: Prepared | None
+    data: Any, split: str, agents: int | Sequence[Any] | None, prepared: Prepared | None, same_order: bool = False
 ) -> list[Table]:
     """What `gather` gives, of raw columns if the model has a preparation, and then prepared.
 
     Data in one piece is prepared in one piece: `agents` are of prepared columns.
     """
+    how: dict[str, Any] = {"prepare": prepared, "same_order": same_order, "warn": False}
     if prepared is None:
-        return gather(data, split, agents)
+        return gather(data, split, agents, **how)
     if isinstance(data, list):
-        return prepared.apply_to_all(gather(data, split, agents, prepare=prepared), split)
+        return prepared.apply_to_all(gather(data, split, agents, **how), split)
     whole, parts = _in_one_piece(data, split, agents, Family.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 

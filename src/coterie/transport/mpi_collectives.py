@@ -165,7 +165,8 @@ class MpiCollectives(Collectives):
         (self.comm,) = shrunk
         left = set(self.comm.allgather(self.process))
         dead = [self.called(rank) for rank in sorted(self.layout.agents_of) if rank not in left]
-        raise PartyLost(f"{' and '.join(dead)} stopped answering: the rank died.") from error
+        names = " and ".join(dead)
+        raise PartyLost(f"{names} stopped answering: the rank died.", names) from error
 
     # -- words --------------------------------------------------------------------------------------------------------
 

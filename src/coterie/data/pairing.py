@@ -1,0 +1,57 @@
+"""Whether rows of several parties belong together, where each party holds some of the columns.
+
+Rows are paired by id, see `align`, or by position. Arrays have nothing but positions. Files and data frames may list
+the same people in another order, and then a fit finds a wrong model without an error: their rows are paired by position
+only on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coterie.data.check import told_apart
+from coterie.data.table import Table
+from coterie.errors import InvalidData
+
+MATCH = "match the rows with co.align([co.read(..., id=...), ...])"
+
+
+def paired(tables: Sequence[Table], same_order: bool) -> list[Table]:
+    """The tables of parties with columns of the same rows, once it is clear which rows belong together.
+
+    `same_order` says that all parties list the same rows in the same order.
+    """
+    held = [table for table in told_apart(tables) if any(table.X.shape)]
+    labelled = [table for table in held if table.y is not None]
+    if len(held) > 1 and len(labelled) < 2:  # labels at two parties are refused later, by a better message
+        _refuse_common_columns(held)
+        if not same_order:
+            _refuse_positions(held)
+    return [replace(table, roles=None) for table in tables]
+
+
+def _refuse_common_columns(tables: Sequence[Table]) -> None:
+    """Refuse a column that two parties have: it names the rows, or a model has it twice."""
+    holder: dict[str, str] = {}
+    for table in tables:
+        for name in (*(table.columns or ()), *(table.roles or ())):
+            if holder.setdefault(name, table.name) != table.name:
+                raise InvalidData(
+                    f"column {name!r} is at party {holder[name]!r} and at party {table.name!r}. If it names the rows, "
+                    f"{MATCH}. If not, leave it out at one party, or rename it."
+                )
+
+
+def _refuse_positions(tables: Sequence[Table]) -> None:
+    """Refuse rows of files and data frames that are paired by position alone."""
+    if all(table.ids is not None for table in tables):
+        return
+    named = next((table for table in tables if table.roles is not None and table.ids is None), None)
+    named = named or next((table for table in tables if table.roles is not None), None)
+    if named is not None:
+        other = next(table for table in tables if table is not named)
+        raise InvalidData(
+            f"nothing says which rows of party {named.name!r} and of party {other.name!r} belong together: {MATCH}. If "
+            "all parties list the same rows in the same order, say so with same_order=True."
+        )
