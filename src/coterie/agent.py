@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, update_wrapper
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -136,11 +136,23 @@ class Agent:
     """Whether sums are of whole numbers (see `transport.sums`)."""
     secret: bytes = field(default=b"", compare=False, repr=False)
     """Where `private_random` draws from, between organisations; without one, from the seed."""
+    careful: bool = False
+    """Whether the run stalled: methods take the steps that are most exact, whatever they cost; see `made_careful`."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
+
+    def made_careful(self) -> Agent:
+        """The same agent for a run that stalled: its numbers in double precision, also those of the model.
+
+        Data in single precision stays what it is, but coefficients of that precision may not be close enough.
+        """
+        data = self.data
+        if not is_tensor(data.X):
+            data = replace(data, X=data.X.astype(float, copy=False))
+        return replace(self, data=data, careful=True, scratch={})
 
     def release(self) -> None:
         """Forget what was computed from tensors: a result must not keep a GPU's memory."""

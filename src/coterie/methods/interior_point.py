@@ -144,6 +144,10 @@ class InteriorPoint(Method[State]):
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
         return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d))
 
+    @classmethod
+    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+        return sizes.width(problem) <= WIDEST
+
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
             raise InvalidProblem(
