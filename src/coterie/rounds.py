@@ -343,10 +343,11 @@ class RunLoop:
         if self.change is None:
             change = self.switching.change(self.history, self.bill, self.unit, self.target)
         known = self.history, self.unit, self.target, self.t - self._own_round, self.limits.max_rounds
+        lost = change is not None and self.switching.slower_rounds
+        if (lost or self.switching.hopeless(*known)) and self.rescue():
+            return
         if change is not None:
             self._change_to(change)
-        elif self.switching.hopeless(*known):
-            self.rescue()
 
     def rescue(self) -> bool:
         """Go on with careful agents from the best model and dual, if the run may be rescued, and whether it was.

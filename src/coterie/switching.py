@@ -99,6 +99,11 @@ class Switching:
         known = (self.first, self.other, self.rescue)
         return {one.name: one.steps.states for one in known if one is not None}
 
+    @property
+    def slower_rounds(self) -> bool:
+        """Whether a method of few rounds would be changed to one of many: to be careful comes before that."""
+        return self.other is not None and self.first.rounds < TUNING.soonest <= self.other.rounds
+
     def steps_after(self, change: Change) -> Steps:
         """What a run goes on with after that change."""
         chosen = self.rescue if change.rescue else self.other

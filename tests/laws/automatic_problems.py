@@ -70,7 +70,7 @@ def _columns(rng: np.random.Generator, traits: list[str], sparse: bool = True) -
     traits.append(f"{shape} {n}x{d}")
     X = rng.standard_normal((n, d))
     if rng.random() < 0.15:
-        X = (X > rng.normal(0, 0.7, d)).astype(float)
+        X = (rng.normal(0, 0.7, d) < X).astype(float)
         traits.append("binary")
     if sparse and rng.random() < 0.15:
         X = X * (rng.random((n, d)) < 0.3)

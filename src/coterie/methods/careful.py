@@ -3,14 +3,15 @@
     z = argmin ⟨∇f(w), z − w⟩ + ½ (z − w)ᵀ H (z − w) + g(z)              as in `newton.py`
     v = ℓ'(X̃w) + ℓ''∘X̃(z − w + δ)                                       the dual of that quadratic at its minimum
 
-A model of columns with a mean of 1e6 is rounded to 1e-16 of itself, its scores to 1e-10, and their slopes, added up over
-such columns, to 1e-4: at no model that float64 holds is the dual of the slopes good enough for a small l1 penalty. Here
-δ is what rounding z, and solving for it, missed. On the face of the penalty where z lies, g is smooth, and
+A model of columns with a mean of 1e6 is rounded to 1e-16 of itself, its scores to 1e-10, and their slopes, added up
+over such columns, to 1e-4: at no model that float64 holds is the dual of the slopes good enough for a small l1 penalty.
+Here δ is what rounding z, and solving for it, missed. On the face of the penalty where z lies, g is smooth, and
 
     Aᵀ(MA δ) = −(X̃ᵀ(s∘v)/n + ∇g(z))                                     for the free coefficients, a few times
 
-Without an intercept, columns are centred all the same: X = E + 1cᵀ, and M is the moment of (E, 1), which loses no digits
-to c. The change of the scores is (E, 1)(δ, cᵀδ), an equation that a basis A of its solutions keeps.
+Without an intercept, columns are centred all the same: X = E + 1cᵀ, and M is the moment of (E, 1), which loses no
+digits to c. The change of the scores is (E, 1)(δ, cᵀδ), an equation that a basis A of its solutions keeps. The
+equations of `interior-point` are solved likewise.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ PASSES = 3
 """How often what is missing is looked for."""
 FACE = 1e-9
 """Coefficients below this share of the largest are 0, where a penalty ties coefficients together."""
+DEPENDENT = 1e-12
+"""Squared pivots below this, for a diagonal of 1, are those of columns that depend on others."""
 LEAST = 1e-30
 """Where a loss and its slope are both 0 there is no secant."""
 
@@ -75,7 +78,7 @@ def secant(loss: Loss, scores: FloatArray, slopes: FloatArray, y: FloatArray) ->
 
 def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Found]:
     """The minimum of the quadratic with that ℓ'', and its dual."""
-    design = yield from _centred(agent)
+    design = yield from centred(agent)
     slopes = _on_host(here.slopes)
     losses = np.array([here.losses])
     adjoint = design.adjoint(agent.weighted(slopes))
@@ -100,7 +103,7 @@ def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Fo
     return Found(z, slope, losses_here, v, falls)
 
 
-def _centred(agent: Agent) -> Talk[Design]:
+def centred(agent: Agent) -> Talk[Design]:
     """The design with its columns centred, and a column for their means."""
     if agent.problem.intercept:
         return agent.centred
@@ -132,25 +135,51 @@ def _missing(
     if face is None or not face.free.size:
         return z, nothing
     free = face.free
-    extra = agent.problem.intercept or not isinstance(design, CentredDesign)
-    places = free if extra else np.append(free, design.shape[1] - 1)
+    means = free[:0] if agent.problem.intercept else np.array([design.shape[1] - 1])
+    places = np.append(free, means)
     A, pull = M[np.ix_(places, places)].copy(), -slope[places]
     A[: len(free), : len(free)] += face.curvature
     pull[: len(free)] -= face.slope
-    equations = []
-    if not extra:
-        equations.append(np.append(design.centre[free], -design.unit))
+    equations = _equations(agent, design, free)
     if face.tied.size:
-        equations.append(np.append(face.tied, np.zeros(len(places) - len(free))))
-    found = _solved(A, pull, equations)
+        equations.append(np.append(face.tied, np.zeros(len(means))))
+    found = _solver(A, equations, DEPENDENT)(pull)
     nothing[places] = found
     moved = z.copy()
     moved[free] += found[: len(free)]
     return (sealed(moved) if _same_face(agent, z, moved) else z), nothing
 
 
-def _solved(A: FloatArray, pull: FloatArray, equations: list[FloatArray]) -> FloatArray:
-    """x with A x = pull among those that are orthogonal to these vectors, in coordinates in which A has a diagonal of 1."""
+class Equations:
+    """b ↦ (H + C)⁻¹b for the free coefficients, 0 for the others; M is the moment of that design."""
+
+    def __init__(self, agent: Agent, design: Design, M: FloatArray, C: FloatArray, free: npt.NDArray[np.intp]):
+        means = free[:0] if agent.problem.intercept else np.array([design.shape[1] - 1])
+        self.width, self.coefficients, self.free, self.places = design.shape[1], len(C), free, np.append(free, means)
+        A = M[np.ix_(self.places, self.places)].copy()
+        A[: len(free), : len(free)] += C[np.ix_(free, free)]
+        self._solve = _solver(A, _equations(agent, design, free), 0.0)
+
+    def __call__(self, b: FloatArray) -> FloatArray:
+        return self.in_design(np.append(b, np.zeros(self.width - self.coefficients)))[: self.coefficients]
+
+    def in_design(self, b: FloatArray) -> FloatArray:
+        """The same in the coordinates of the design, where the score of the means is one more."""
+        found = np.zeros(self.width)
+        found[self.places] = self._solve(b[self.places])
+        return found
+
+
+def _equations(agent: Agent, design: Design, free: npt.NDArray[np.intp]) -> list[FloatArray]:
+    """What a change of the free coefficients and of the means' score is orthogonal to, without an intercept."""
+    if agent.problem.intercept:
+        return []
+    assert isinstance(design, CentredDesign)
+    return [np.append(design.centre[free], -design.unit)]
+
+
+def _solver(A: FloatArray, equations: list[FloatArray], least_pivot: float) -> Callable[[FloatArray], FloatArray]:
+    """b ↦ x with A x = b among those x that are orthogonal to these vectors, where A is scaled to a diagonal of 1."""
     diagonal = np.maximum(A.diagonal(), 0.0)
     scale = np.divide(1.0, np.sqrt(diagonal), out=np.ones(len(A)), where=diagonal > 0)
     basis = np.eye(len(A))
@@ -159,9 +188,8 @@ def _solved(A: FloatArray, pull: FloatArray, equations: list[FloatArray]) -> Flo
         basis = Q[:, len(equations) :]
     basis = scale[:, None] * basis
     inside = basis.T @ A @ basis
-    solve: Callable[[FloatArray], FloatArray] = solver(inside, np.zeros(len(inside)))[0]
-    x: FloatArray = basis @ solve(basis.T @ pull)
-    return x
+    solve: Callable[[FloatArray], FloatArray] = solver(inside, np.zeros(len(inside)), least_pivot)[0]
+    return lambda b: basis @ solve(basis.T @ b)
 
 
 def _face(agent: Agent, z: FloatArray) -> Face | None:
