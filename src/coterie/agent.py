@@ -12,7 +12,7 @@ import numpy as np
 
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
 from coterie.data import Table
-from coterie.data.remote import RemoteTable
+from coterie.data.remote import Elsewhere, RemoteTable
 from coterie.here import LEAST, Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
 from coterie.kernels.fixed_point import UNIT
 from coterie.kernels.tensors import beside
@@ -43,8 +43,18 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
 def with_data(agent: Agent) -> Agent:
     """The agent with its data, read here if it lives here."""
     if isinstance(agent.data, RemoteTable):
-        return replace(agent, data=agent.data.read(agent.index), scratch={})
+        data = agent.data.read(agent.index)
+        return replace(agent, data=_in_double_precision(data) if agent.careful else data, scratch={})
     return agent
+
+
+def _in_double_precision(data: Table) -> Table:
+    """The table with its columns in double precision, wherever it is; tensors stay as they are."""
+    if isinstance(data, RemoteTable):
+        return replace(data, X=Elsewhere(data.X.shape))
+    if is_tensor(data.X):
+        return data
+    return replace(data, X=data.X.astype(float, copy=False))
 
 
 def numbers_held(agents: Sequence[Agent]) -> int:
@@ -146,11 +156,20 @@ class Agent:
     """Whether sums are of whole numbers (see `transport.sums`)."""
     secret: bytes = field(default=b"", compare=False, repr=False)
     """Where `private_random` draws from, between organisations; without one, from the seed."""
+    careful: bool = False
+    """Whether the run stalled: methods take the steps that are most exact, whatever they cost; see `made_careful`."""
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
     scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What was computed from the data once and may be computed again: never part of a State."""
+
+    def made_careful(self) -> Agent:
+        """The same agent for a run that stalled: its numbers in double precision, also those of the model.
+
+        Data in single precision stays what it is, but coefficients of that precision may not be close enough.
+        """
+        return replace(self, data=_in_double_precision(self.data), careful=True, scratch={})
 
     def release(self) -> None:
         """Forget what was computed from tensors: a result must not keep a GPU's memory."""

@@ -115,7 +115,9 @@ class Checkpoint:
         for header, arrays in self._whole():
             if header["round"] == round:
                 with readable(self.folder, "checkpoint", InvalidInput):
-                    known = classes if isinstance(classes, Sequence) else classes[header["method"]]
+                    known = classes
+                    if not isinstance(classes, Sequence):
+                        known = classes[header.get("method") or next(iter(classes))]
                     return _rebuild(header, arrays, known)
         raise CorruptFile(
             f"the checkpoint in {self.folder} lacks round {round}, which other parties have; remove the folder."

@@ -148,6 +148,8 @@ def run(
                     status = loop.verdict()
                     if status is None:
                         loop.reconsider()
+                    elif not status.success and loop.rescue():
+                        status = None
                     loop.save(checkpoint)
         if loop.certified_at != loop.t:
             # Saved before this extra certificate, so that a run that goes on from here is the run that never stopped.
@@ -228,7 +230,9 @@ class RunLoop:
             self.t, self.states = snapshot.round, snapshot.states
             if self.switching is not None and snapshot.change is not None:
                 self.change = Change(*snapshot.change)
-                self._go_on_with(self.switching.other.steps)
+                if self.change.rescue:
+                    self.agents = [agent.made_careful() for agent in self.agents]
+                self._go_on_with(self.switching.steps_after(self.change))
             self.bill.restore(snapshot.bill)
             self.transport.recall(snapshot.memory)
             self.history = [Record(*row) for row in snapshot.history]
@@ -350,14 +354,43 @@ class RunLoop:
 
     def reconsider(self) -> None:
         """Go on with the other method of an "auto" run, from the best model and dual so far, if that is cheaper now."""
-        if self.switching is not None and self.change is None:
-            self.change = self.switching.change(self.history, self.bill, self.unit, self.target)
-            if self.change is not None:
-                self.said_gap = None
-                self._go_on_with(self.switching.other.steps)
-                self._start(self._at_data(with_dual, self.best.points))
-                self._look_again()
-                self._publish()
+        if self.switching is None:
+            return
+        change = None
+        if self.change is None:
+            change = self.switching.change(self.history, self.bill, self.unit, self.target)
+        known = self.history, self.unit, self.target, self.t - self._own_round, self.limits.max_rounds
+        lost = change is not None and self.switching.slower_rounds
+        if (lost or self.switching.hopeless(*known)) and self.rescue():
+            return
+        if change is not None:
+            self._change_to(change)
+
+    def rescue(self) -> bool:
+        """Go on with careful agents from the best model and dual, if the run may be rescued, and whether it was.
+
+        Where rounding alone is too much for the tolerance, no method helps.
+        """
+        if self.switching is None or self._rounding_is_too_large():
+            return False
+        change = self.switching.rescued(self.history, self.unit, self.change)
+        if change is None:
+            return False
+        self.agents = [agent.made_careful() for agent in self.agents]
+        self._change_to(change)
+        return True
+
+    def _rounding_is_too_large(self) -> bool:
+        bound = self.best.bound
+        return bound is not None and bound.gap - bound.rounding <= self.target / 2
+
+    def _change_to(self, change: Change) -> None:
+        assert self.switching is not None
+        self.change, self.said_gap = change, None
+        self._go_on_with(self.switching.steps_after(change))
+        self._start(self._at_data(with_dual, self.best.points))
+        self._look_again()
+        self._publish()
 
     def _certify_pair(self) -> None:
         """Certify the lowest primal and the highest dual together, if they come from different rounds."""
@@ -393,7 +426,12 @@ class RunLoop:
         if self.t < self.steps.settles_after:
             return None
         bound = self.best.bound
-        return None if bound is None else verdict(self.history, bound, self.unit, self.limits.tol)
+        if bound is None:
+            return None
+        # What stood still before a rescue says nothing of the method that came to it.
+        after = self.change.after if self.change is not None and self.change.rescue else 0
+        own = [replace(record, round=record.round - after) for record in self.history if record.round > after]
+        return verdict(own if after else self.history, bound, self.unit, self.limits.tol)
 
     def limit_reached(self, stop_wished: Callable[[], bool]) -> Status | None:
         """Which limit forbids another round, if one does."""

@@ -12,6 +12,9 @@ The run changes if that is more than twice what the other method is expected to 
 begins at the best model and dual so far; once the first method has had all the rounds that were expected, if it is more
 at all, because a gap that falls slower and slower promises too much. Only gaps, rounds and bits enter, never a clock:
 all processes of a run decide alike, on every engine, and so does a run that continues from a snapshot.
+
+A run that stalls or diverges, or that would reach the largest number of rounds at its pace, is rescued once: from its
+best model and dual, with the most exact method that fits, whose agents are `careful`.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class _Tuning(Tuning):
         above=1,
     )
     dear: float = tuned(10.0, "Methods of few rounds are preferred, up to this many times what the first one costs.")
+    hopeless: int = tuned(1000, "Before this round of a method nothing is rescued that still moves.")
     clearly: float = tuned(2.0, "By what factor rounds left must cost more, until all expected ones are over.", above=1)
 
 
@@ -72,6 +76,8 @@ class Change:
     """The rounds before it."""
     because: str
     """A sentence for people."""
+    rescue: bool = False
+    """Whether it had stalled, so that agents are careful now."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +85,30 @@ class Switching:
     """The methods of an "auto" run."""
 
     first: Candidate
-    other: Candidate
-    """What it may be changed to."""
+    other: Candidate | None
+    """What it may be changed to, if anything."""
     link: tuple[float, float]
     """Seconds per hop and bits per second."""
+    rescue: Candidate | None = None
+    """What a run that stalled goes on with, if anything."""
     asynchronous: ClassVar[bool] = False
 
     @property
     def states(self) -> dict[str, tuple[type, ...]]:
         """By name of the method, the classes of its State."""
-        return {one.name: one.steps.states for one in (self.first, self.other)}
+        known = (self.first, self.other, self.rescue)
+        return {one.name: one.steps.states for one in known if one is not None}
+
+    @property
+    def slower_rounds(self) -> bool:
+        """Whether a method of few rounds would be changed to one of many: to be careful comes before that."""
+        return self.other is not None and self.first.rounds < TUNING.soonest <= self.other.rounds
+
+    def steps_after(self, change: Change) -> Steps:
+        """What a run goes on with after that change."""
+        chosen = self.rescue if change.rescue else self.other
+        assert chosen is not None, "there is nothing to change to"
+        return chosen.steps
 
     def written(self, change: Change | None) -> tuple[str, list[Any] | None]:
         """For a snapshot: which method it is, and the change that led to it."""
@@ -97,6 +117,8 @@ class Switching:
     def change(self, history: Sequence[Record], bill: Bill, unit: float, target: float) -> Change | None:
         """The change that the history asks for, if it does."""
         first, other, t = self.first, self.other, history[-1].round
+        if other is None:
+            return None
         share = TUNING.patience if first.rounds < TUNING.soonest else TUNING.share
         if t < max(TUNING.soonest, share * first.rounds):
             return None
@@ -111,6 +133,24 @@ class Switching:
             f"After {t} rounds it was changed to {other.name}: at this pace {first.name} would have needed {more}, and "
             f"{other.name} is expected to need {other.seconds:.2g} s.",
         )
+
+    def rescued(self, history: Sequence[Record], unit: float, before: Change | None) -> Change | None:
+        """The change of a run that stalled; None if it was rescued before, or nothing can."""
+        if self.rescue is None or (before is not None and before.rescue):
+            return None
+        t, gap = history[-1].round, min(record.gap for record in history)
+        reason = f"After {t} rounds the run stood still at a relative gap of {gap / unit:.2g}: it went on with "
+        reason += f"{self.rescue.name} in careful steps, in double precision."
+        if before is not None:
+            reason = f"{before.because} {reason}"
+        return Change(self.rescue.name, t, reason, rescue=True)
+
+    def hopeless(self, history: Sequence[Record], unit: float, target: float, after: int, most: int) -> bool:
+        """Whether a method that began after so many rounds would reach the most at its pace."""
+        t = history[-1].round
+        if t - after < TUNING.hopeless:
+            return False
+        return t + _rounds_left(history, unit, target) > most
 
 
 def _sending(bill: Bill, link: tuple[float, float]) -> float:

@@ -58,9 +58,11 @@ class Record:
 
 def verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> Status | None:
     """What the history says, if it says that this is the end."""
-    last = history[-1]
     if best.gap <= tol * unit:
         return Status.OPTIMAL if best.radius is None else Status.OPTIMAL_WITHIN_RADIUS
+    if not history:
+        return None
+    last = history[-1]
     if best.gap - best.rounding <= tol * unit / 2 or _stands_still(history):
         return Status.STALLED
     # Not the gap: where a claim is about models of bounded norm, it grows with the norm of the model.

@@ -197,7 +197,7 @@ def test_a_method_of_few_rounds_follows_unless_it_is_dear():
 def test_what_a_policy_forbids_does_not_follow():
     assert prepared(allowed_later={"proximal-2"}).auto.other.name == "proximal-2"
     assert prepared(allowed_later=set()).auto is None
-    assert prepared(allowed_later={"lbfgs-rows"}).auto is None
+    assert prepared(allowed_later={"lbfgs-rows"}).auto.other is None
     assert prepared(secure_sums=True, allowed={"lbfgs-rows", "relay"}).auto is None
 
 

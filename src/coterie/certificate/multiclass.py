@@ -5,6 +5,7 @@ steps make p feasible, and both stay in the simplex:
 
 1. with intercepts, p' = (1 − τ) p + τ r weighs every class as the labels do; N_c and P_c are the weights of a class
    in the labels and in p,    r_c = (N_c − (1 − τ) P_c)/(τ n),    τ = max(0, 1 − min_c N_c/P_c)
+   Before that, a class that no row has is taken out of p, and the other classes are scaled to add up to 1.
 2. p'' = c p' + (1 − c) e_y shrinks the dual into the domain of g*, as for one score a row.
 
 Probabilities add up to 1 only up to rounding; the dual that a bound speaks of is that of p over its sum, which is
@@ -18,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, shared_result
@@ -65,7 +67,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     p = here.p if point.v is None else _in_the_simplex(here, point.v)
     if problem.intercept:
         counts = np.bincount(here.y, agent.weighted(np.ones(len(here.y))), problem.outputs)
-        p = _balanced(p, *np.split((yield Sum(np.concatenate([_sums(here.weighted(p)), counts]))), 2))
+        weights, counts = np.split((yield Sum(np.concatenate([_sums(here.weighted(p)), counts]))), 2)
+        if not counts.all():
+            p = _of_present_classes(p, here.y, counts > 0)
+            weights = yield Sum(_sums(here.weighted(p)))
+        p = _balanced(p, weights, counts)
     v = _less_labels(p, here)
     error = _score_error(agent, here, w)
     adjoint = here.adjoint if p is here.p else agent.design.adjoint(here.weighted(v))
@@ -127,6 +133,15 @@ def _in_the_simplex(here: SoftmaxHere, v: FloatArray) -> FloatArray:
     np.maximum(p, 0.0, out=p)
     p /= np.maximum(p.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     return p
+
+
+def _of_present_classes(p: FloatArray, y: npt.NDArray[np.intp], present: npt.NDArray[np.bool_]) -> FloatArray:
+    """p without the classes that no row has, where only 0 weighs as much as the labels; the others add up to 1."""
+    kept = np.where(present, p, 0.0)
+    lost = ~(kept.sum(axis=1) > 0)
+    kept[lost, y[lost]] = 1.0
+    kept /= kept.sum(axis=1, keepdims=True)
+    return kept
 
 
 def _balanced(p: FloatArray, weights: FloatArray, counts: FloatArray) -> FloatArray:

@@ -110,8 +110,14 @@ class Blocks(Lbfgs):
             f"against {taken[other]:.2g} s, {sizes.link}"
         )
 
+    @classmethod
+    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+        """Where the columns are moved to the labels and the whole problem is solved there."""
+        alone = _is_for(problem) and not _has_kinks_along_axes(problem)
+        return pooled.fits(sizes.columns) and find_spec("cryptography") is not None and (alone or not sizes.apart)
+
     def check(self, problem: Problem, network: Network) -> None:
-        if not _is_for(problem):
+        if not _is_for(problem) and not _has_equal_bounds(problem):
             raise InvalidProblem(
                 f"blocks is for the penalties none, l2, l1, elasticnet and group, and this problem has "
                 f"{problem.penalty.name!r}. Use {self.instead}."
@@ -152,7 +158,7 @@ class Blocks(Lbfgs):
         if agent.data.y is None:
             heard = yield Sum(np.zeros(width))
             return replace(state, w=state.rotation @ heard[state.place : state.place + len(state.rotation)])
-        w, v = pooled.solved(agent, state.columns, state.groups)
+        w, v = _solved_once(agent, state)
         own = agent.data.d
         yield Sum(w[own : own + width])
         return replace(state, w=np.delete(w, np.s_[own : own + width]), v=v)
@@ -165,6 +171,18 @@ class Blocks(Lbfgs):
         # Proofs of this run take the same way: no slopes at single rows are told.
         agent.scratch["courier"] = self.courier(agent, state)
         return super().point(agent, state) if state.v.size else Point(state.w.astype(agent.design.dtype))
+
+
+def _solved_once(agent: Agent, state: State) -> tuple[FloatArray, FloatArray]:
+    """What the agent with the labels comes to: a further round would come to the same."""
+    known = agent.scratch.get("pooled")
+    if known is not None and known[0] is state.columns and known[1] is agent.problem:
+        solution: tuple[FloatArray, FloatArray] = known[2]
+        return solution
+    solution = pooled.solved(agent, state.columns, state.groups)
+    if not agent.should_stop():
+        agent.scratch["pooled"] = state.columns, agent.problem, solution
+    return solution
 
 
 def rotation_of(agent: Agent) -> FloatArray:
@@ -203,6 +221,18 @@ def _is_for(problem: Problem) -> bool:
     return pieces is not None and not set(pieces.kinds) - {"l1", "groups"}
 
 
+def _has_kinks_along_axes(problem: Problem) -> bool:
+    """Whether a rotation of the columns changes the penalty: l1 and bounds."""
+    pieces = problem.penalty.pieces
+    return pieces is not None and bool({"l1", "bounds"} & set(pieces.kinds))
+
+
+def _has_equal_bounds(problem: Problem) -> bool:
+    """Whether its penalty is one lower and one upper bound for all coefficients."""
+    pieces = problem.penalty.pieces
+    return pieces is not None and pieces.kinds == ["bounds"] and np.ndim(pieces.lower) == np.ndim(pieces.upper) == 0
+
+
 # -- the columns' way --------------------------------------------------------------------------------------------------
 
 
@@ -224,7 +254,11 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
     dtype = np.dtype(float) if told[-1] or agent.problem.intercept else agent.design.dtype
     widths = told[:-2].astype(int)
     place, width = int(widths[: agent.index].sum()), int(widths.sum())
-    at_once = pooled.fits(int(told[-2])) and not (has_threshold(agent) and told[-1])
+    at_once = pooled.fits(int(told[-2])) and not (_has_kinks_along_axes(agent.problem) and told[-1])
+    if _has_equal_bounds(agent.problem) and not at_once:
+        raise InvalidProblem(
+            "blocks rotates the columns of organisations, and bounds on coefficients do not survive that. Use tree."
+        )
     groups = NOTHING
     if _has_groups(agent.problem):
         if not at_once:

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import Design, FloatArray
 from coterie.kernels import barrier as kernel
+from coterie.methods import careful
 from coterie.methods.barriers import LONGEST, Barrier, barrier_of
 from coterie.methods.moments import packed, second_moment, unpacked
 from coterie.methods.quadratic import solver
@@ -162,8 +163,9 @@ def barrier_at(agent: Agent, lengths: FloatArray) -> Barrier:
 class Terms:
     """What follows from w and the problem: residuals, and the penalty's parts."""
 
-    def __init__(self, agent: Agent, w: FloatArray, lengths: FloatArray):
+    def __init__(self, agent: Agent, w: FloatArray, lengths: FloatArray, careful_design: Design | None = None):
         self.agent, self.w, self.barrier, self.kinks = agent, w, barrier_at(agent, lengths), kinks_of(agent)
+        self.careful_design = careful_design
         self.r = agent.at(w, agent.centred).scores - self.kinks.y
 
     @property
@@ -181,10 +183,16 @@ class Terms:
         problem = self.agent.problem
         ridged = problem.penalty.strong_convexity > 0 and not problem.intercept
         least = (TUNING.negligible if ridged else TUNING.negligible_without_ridge) * theta.max(initial=0.0)
-        return packed(second_moment(self.agent.centred, self.agent.weighted(theta) * (theta >= least)), *more)
+        design = self.careful_design or self.agent.centred
+        return packed(second_moment(design, self.agent.weighted(theta) * (theta >= least)), *more)
 
     def equations(self, message: FloatArray, x: FloatArray) -> Callable[[FloatArray], FloatArray]:
         """What multiplies by (X̃ᵀ(ωθ)X̃/n + C + λ₂)⁻¹; what cannot move does not."""
+        if self.careful_design is not None:
+            M, C = unpacked(message, self.careful_design.shape[1]) / self.agent.total, np.diag(self.ridge)
+            self.barrier.add_curvature(self.w, x, C)
+            free = np.flatnonzero(~self.barrier.stuck) if self.barrier.stuck.any() else np.arange(len(self.w))
+            return careful.Equations(self.agent, self.careful_design, M, C, free)
         H = unpacked(message, len(self.w))
         H /= self.agent.total
         self.barrier.add_curvature(self.w, x, H)

@@ -35,10 +35,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed, shared_result
+from coterie.arrays import FloatArray, is_tensor, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.kernels import barrier as kernel
+from coterie.methods import careful
 from coterie.methods.barriers import Barrier, Step
 from coterie.methods.central_path import Samples, Terms, barrier_at, kinks_of, on_path
 from coterie.methods.costs import Outlook, Sizes, equations_work, products_work
@@ -144,6 +145,10 @@ class InteriorPoint(Method[State]):
         scalars, work = d * (d + 7) / 2, products_work(sizes, d) + 10 * sizes.rows_work
         return Outlook(EXPECTED_ROUNDS, EXPECTED_SUMS, scalars, work, "few rounds suffice", equations_work(d))
 
+    @classmethod
+    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+        return sizes.width(problem) <= WIDEST
+
     def check(self, problem: Problem, network: Network) -> None:
         if problem.loss.conjugate_curvature != 0.0:
             raise InvalidProblem(
@@ -173,7 +178,10 @@ class InteriorPoint(Method[State]):
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         if state.stage == OUTSIDE:
             state = yield from self._enter(agent, state)
-        terms = Terms(agent, state.w, state.lengths)
+        design = None
+        if agent.careful and not is_tensor(agent.data.X):
+            design = yield from careful.centred(agent)
+        terms = Terms(agent, state.w, state.lengths, design)
         return (yield from (self._along if state.stage == ON_PATH else self._approach)(agent, state, terms))
 
     def point(self, agent: Agent, state: State) -> Point:
@@ -277,7 +285,26 @@ class InteriorPoint(Method[State]):
             return replace(state, mu=mu, stage=APPROACHING, v=EMPTY, s=EMPTY, t=EMPTY, x=EMPTY)
         w = shared_result(told, lambda: sealed(state.w + alpha * step.dw))
         x = shared_result(told, lambda: sealed(terms.barrier.kept(w, state.x + alpha * step.dx, target)))
-        return State(w, mu + alpha * (target - mu), ON_PATH, *own.after(alpha, way), x, state.lengths)
+        v, s, t = own.after(alpha, way)
+        if isinstance(first.solve, careful.Equations):
+            v = yield from self._refined(agent, terms, first.solve, theta, State(w, mu, ON_PATH, v, s, t, x, EMPTY))
+        return State(w, mu + alpha * (target - mu), ON_PATH, v, s, t, x, state.lengths)
+
+    def _refined(
+        self, agent: Agent, terms: Terms, equations: careful.Equations, theta: FloatArray, state: State
+    ) -> Talk[FloatArray]:
+        """v with less of what rounding left in the first equation, for a careful agent."""
+        design, kinks, v = terms.careful_design, terms.kinks, state.v
+        assert design is not None
+        room = TUNING.least_room * (kinks.upper - kinks.lower)
+        force = terms.barrier.force(state.x) + terms.ridge * state.w
+        for _ in range(careful.PASSES):
+            message = yield Sum(design.adjoint(agent.weighted(v)))
+            left = message / agent.total
+            left[: len(force)] += force
+            missing = shared_result(message, equations.in_design, -left)
+            v = np.clip(v + theta * design.forward(missing), kinks.lower + room, kinks.upper - room)
+        return v
 
 
 class _Predicted(NamedTuple):

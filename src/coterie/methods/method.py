@@ -90,6 +90,11 @@ class Method(Stateful[S], ABC):
         """What it is expected to take; None: as a first-order method, or it cannot solve that problem."""
         return None
 
+    @classmethod
+    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+        """Whether a run of "auto" that stalls may go on with it, from the model that it came to."""
+        return True
+
     def check(self, problem: Problem, network: Network) -> None:
         """Raise InvalidProblem, naming an alternative, if this method cannot solve that problem."""
 

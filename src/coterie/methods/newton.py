@@ -30,12 +30,12 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, sealed, shared_result, whole_number
+from coterie.arrays import FloatArray, is_tensor, sealed, shared_result, whole_number
 from coterie.certificate import Point
 from coterie.errors import InvalidProblem
 from coterie.here import Here
 from coterie.losses import Loss
-from coterie.methods import conjugate_gradients, working_set
+from coterie.methods import careful, conjugate_gradients, working_set
 from coterie.methods.costs import Outlook, Sizes, equations_work, products_work, root_condition
 from coterie.methods.disclosure import TOTALS, Disclosure
 from coterie.methods.method import Method
@@ -192,6 +192,10 @@ class Newton(Method[State]):
             rounds, sums, scalars, work = EXPECTED_SPARSE_ROUNDS, 15, 4 * d, 15 * sizes.rows_work
         return Outlook(rounds, sums, scalars, work, "few rounds suffice", equations_work(m))
 
+    @classmethod
+    def rescues(cls, problem: Problem, sizes: Sizes) -> bool:
+        return sizes.width(problem) <= FULL
+
     def check(self, problem: Problem, network: Network) -> None:
         if not _has_curvature(problem.loss):
             raise InvalidProblem(
@@ -224,11 +228,15 @@ class Newton(Method[State]):
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         loss, w, here = agent.loss, state.w, agent.at(state.w, agent.centred)
         floor = state.floor * here.curvature_scale
-        curvature = agent.weighted(raised(loss, here.curvature, floor))
+        bend = raised(loss, here.curvature, floor)
+        curvature = agent.weighted(bend)
         if state.every > 1:
             curvature = thinned(curvature, state.every)
-        find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
-        aim = yield from find(agent, state, here, curvature)
+        if self._is_careful(agent):
+            aim = yield from self._careful(agent, state, here, bend)
+        else:
+            find = {"full": self._full, "products": self._products, "active": self._active}[self._mode(agent)]
+            aim = yield from find(agent, state, here, curvature)
         there = agent.at(aim.target, agent.centred)
         losses = yield Sum(np.array([there.losses]).T)
         reached = shared_result(losses, _reached, agent, w, aim, float(losses[0]))
@@ -247,7 +255,8 @@ class Newton(Method[State]):
         return State(w, floor, steepest, aim.letter, kept, aim.single, every, aim.v, left)
 
     def together(self, agent: Agent) -> tuple[str, ...] | None:
-        return ("curvature", "v") if self._mode(agent) == "full" else None
+        together = self._mode(agent) == "full" and not agent.careful
+        return ("curvature", "v") if together else None
 
     def expected_gap(self, agent: Agent, state: State) -> float | None:
         return state.left / TUNING.doubt if state.left else None
@@ -279,6 +288,15 @@ class Newton(Method[State]):
 
         return shared_result(total, aimed)
 
+    def _careful(self, agent: Agent, state: State, here: Here, bend: FloatArray) -> Talk[Aim]:
+        if by_pieces(agent.problem.loss):
+            # Rows without curvature may be all that a direction has: where they are, the loss is a parabola at first.
+            share = min(1.0, state.floor / TUNING.floor)
+            bend = np.maximum(here.curvature, share * careful.secant(agent.loss, here.scores, here.slopes, here.y))
+        found = yield from careful.target(agent, state.w, here, bend)
+        steepest = float(np.linalg.norm(found.slope))
+        return Aim(found.target, found.slope, found.losses, steepest, NOTHING, v=found.v, foreseen=found.foreseen)
+
     def _active(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         found = yield from working_set.target(agent, state.w, here, curvature)
         return Aim(found.w, found.slope, found.losses, float(np.linalg.norm(found.slope)), NOTHING, v=found.v)
@@ -286,6 +304,9 @@ class Newton(Method[State]):
     def _products(self, agent: Agent, state: State, here: Here, curvature: FloatArray) -> Talk[Aim]:
         found = yield from conjugate_gradients.target(agent, state.w, here, curvature, state.steepest, self.products)
         return Aim(found.w, found.slope, found.losses, found.steepness, NOTHING)
+
+    def _is_careful(self, agent: Agent) -> bool:
+        return agent.careful and agent.design.shape[1] <= FULL and not is_tensor(agent.data.X)
 
     def _mode(self, agent: Agent) -> str:
         if self.hessian != "auto":

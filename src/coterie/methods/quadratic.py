@@ -36,6 +36,9 @@ ROUNDING = 1e-14
 """Slopes this small, relative to the data's, are 0."""
 ATTEMPTS, GRADIENT_STEPS = 200, 50_000
 """When to give up: attempts to solve for the free coordinates, and steps along gradients."""
+FLAT, SEEN = 1e-13, 1e-5
+"""A valley is flat if its curvature is this share of the largest, for a diagonal of 1, and leads down if the pull along
+it is at least this share of the thresholds."""
 FIRM = 1e-3
 """The least squared pivot, for a diagonal of 1, for which errors of single precision in H do not matter."""
 
@@ -64,7 +67,8 @@ def minimiser(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray) -> 
         return w + solve(-slope - ridge * w), pivot > FIRM
     pieces = penalty.pieces
     if pieces is not None and pieces.separable:
-        return _by_coordinates(agent.should_stop, H, slope, w, *_sides(pieces, len(w), free)), False
+        sides = _sides(pieces, len(w), free)
+        return _by_coordinates(agent.should_stop, agent.careful, H, slope, w, *sides), False
     inside = pieces is not None and len(pieces.kinds) == 1
     z, found = _by_gradients(agent, H, slope, w, w, TUNING.easy if inside else GRADIENT_STEPS)
     if pieces is None or not inside or found:
@@ -139,6 +143,7 @@ def _refined(A: FloatArray, factor: FloatArray, b: FloatArray) -> FloatArray:
 
 def _by_coordinates(
     should_stop: Callable[[], bool],
+    careful: bool,
     H: FloatArray,
     slope: FloatArray,
     w: FloatArray,
@@ -159,7 +164,7 @@ def _by_coordinates(
             break
         # Descent and one turn by turns are enough in easy valleys, and cheaper.
         turns = min(most, 2 ** min(attempt, 30))
-        free = _to_the_face_minimum(turns, should_stop, H, slope, w, z, ridge, threshold, lower, upper)
+        free = _to_the_face_minimum(turns, should_stop, careful, H, slope, w, z, ridge, threshold, lower, upper)
         if np.array_equal(free, before) and left > 0.5 * best:
             break
         before, best = free, left
@@ -169,6 +174,7 @@ def _by_coordinates(
 def _to_the_face_minimum(
     turns: int,
     should_stop: Callable[[], bool],
+    careful: bool,
     H: FloatArray,
     slope: FloatArray,
     w: FloatArray,
@@ -181,7 +187,8 @@ def _to_the_face_minimum(
     """Solve for the coordinates of z that are free, those that meet 0 or a bound on the way stay there: who is free.
 
     Each turn ends at the minimum or fixes a coordinate, so that z arrives, however long and thin the valley is, unless
-    the turns are fewer: then it is the descent's turn again.
+    the turns are fewer: then it is the descent's turn again. A careful agent also goes along a valley in which the
+    quadratic is flat, where a small threshold alone says which way is down, until a coordinate meets 0 or a bound.
     """
     sign = np.sign(z) * (threshold > 0)
     low, high = np.where(sign > 0, np.maximum(lower, 0.0), lower), np.where(sign < 0, np.minimum(upper, 0.0), upper)
@@ -191,6 +198,16 @@ def _to_the_face_minimum(
         if not places.size or should_stop():
             break
         pull, here = -slope - H @ (z - w) - ridge * z - threshold * sign, z[places]
+        if careful:
+            flat = _down_a_flat_valley(H[places[:, None], places], ridge[places], pull[places], threshold[places])
+            end = np.where(flat > 0, high[places], low[places])
+            shares = np.divide(end - here, flat, out=np.full(len(flat), np.inf), where=flat != 0)
+            share = float(shares.min())
+            if share < math.inf:
+                met = shares <= share
+                z[places] = np.where(met, end, here + share * flat)
+                free[places[met]] = False
+                continue
         way = solver(H[places[:, None], places], ridge[places])[0](pull[places])
         end = np.where(way > 0, high[places], low[places])
         shares = np.divide(end - here, way, out=np.full(len(way), np.inf), where=way != 0)
@@ -202,6 +219,19 @@ def _to_the_face_minimum(
         free[places[met]] = False
     still: npt.NDArray[np.bool_] = free
     return still
+
+
+def _down_a_flat_valley(H: FloatArray, ridge: FloatArray, pull: FloatArray, threshold: FloatArray) -> FloatArray:
+    """The part of a pull along which the quadratic does not bend; zeros if it is rounding."""
+    diagonal = H.diagonal() + ridge
+    scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros(len(H)), where=diagonal > 0)
+    A = H * scale * scale[:, None]
+    A.flat[:: len(A) + 1] = diagonal * scale**2
+    values, vectors = np.linalg.eigh(A)
+    flat = vectors[:, values <= FLAT * max(float(values.max(initial=0.0)), 0.0)]
+    along: FloatArray = flat @ (flat.T @ (scale * pull))
+    small = SEEN * float(np.linalg.norm(scale * threshold))
+    return scale * along if flat.size and float(np.abs(along).max()) > small > 0 else np.zeros(len(H))
 
 
 def _value(agent: Agent, H: FloatArray, slope: FloatArray, w: FloatArray, z: FloatArray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
@@ -41,7 +42,10 @@ class Auto:
     """Where "auto" chose the method: what it may be changed to."""
 
     switching: Switching
-    other: Method
+    other: Method | None
+    """What it may be changed to, if anything, ..."""
+    rescue: Method | None
+    """... and what it goes on with if it stalls, if anything."""
     asked: dict[str, Any]
     """What the caller said of the method."""
     changed: dict[str, Any] | None = None
@@ -80,7 +84,8 @@ class Setup:
             return self
         after = {"from": self.method.settings(), "after": change.after, "asked": self.auto.asked}
         explanation = f"{self.explanation} {change.because}"
-        other, steps = self.auto.other, self.auto.switching.other.steps
+        other, steps = self.auto.rescue if change.rescue else self.auto.other, self.auto.switching.steps_after(change)
+        assert other is not None
         return replace(self, method=other, steps=steps, explanation=explanation, auto=replace(self.auto, changed=after))
 
     @property
@@ -118,7 +123,7 @@ class Setup:
         The method is the one that was asked for: where "auto" may change it, all that it may become.
         """
         settings = {**self.settings(), "limits": None}
-        if self.auto is not None:
+        if self.auto is not None and self.auto.other is not None:
             settings["method"] = {"name": AUTO, "candidates": [self.method.settings(), self.auto.other.settings()]}
         return digest(json.dumps(settings, sort_keys=True), *others)
 
@@ -169,7 +174,7 @@ def set_up(
         explanation += f" {note}"
     auto = None
     if liked:
-        auto = _another(chosen, steps, liked, options, problem, graph, sizes, acceleration, allowed_later)
+        auto = _later(chosen, steps, liked, options, problem, graph, sizes, acceleration, allowed_later)
     told = explanation, secure_sums, prepare, auto
     return Setup(problem, split, graph, chosen, steps, limits, seed, classes, partition, *told)
 
@@ -369,6 +374,68 @@ def liked_methods(
     return dict(sorted(liked.items(), key=lambda item: -item[1][0]))
 
 
+def _later(
+    chosen: Method,
+    steps: Steps,
+    liked: dict[str, tuple[float, str]],
+    options: dict[str, Any],
+    problem: Problem,
+    graph: Network,
+    sizes: Sizes,
+    acceleration: str,
+    allowed: Container[str] | None,
+) -> Auto | None:
+    """What "auto" may change to: a cheaper method, and one for a run that stalls."""
+    if steps.asynchronous:
+        return None
+    found = _another(chosen, steps, liked, options, problem, graph, sizes, acceleration, allowed)
+    saviour = _saviour(chosen, options, problem, graph, sizes, acceleration, allowed)
+    if found is None and saviour is None:
+        return None
+    rescue = None
+    if saviour is not None:
+        exact = accelerated(saviour, acceleration, saviour.accelerated(problem))
+        rescue = Candidate(saviour.name, exact, math.nan, math.nan, math.nan)
+    if found is None:
+        first = Candidate(chosen.name, steps, math.nan, math.nan, math.nan)
+        known = sizes.link.latency, sizes.link.bandwidth
+        return Auto(Switching(first, None, known, rescue), None, saviour, _asked(options, acceleration, sizes))
+    return replace(found, switching=replace(found.switching, rescue=rescue), rescue=saviour)
+
+
+def _asked(options: dict[str, Any], acceleration: str, sizes: Sizes) -> dict[str, Any]:
+    """What the caller said of the method."""
+    link = None if sizes.link.memory else [sizes.link.latency, sizes.link.bandwidth]
+    return {"method": AUTO, **options, "acceleration": acceleration, "link": link}
+
+
+def _saviour(
+    chosen: Method,
+    options: dict[str, Any],
+    problem: Problem,
+    graph: Network,
+    sizes: Sizes,
+    acceleration: str,
+    allowed: Container[str] | None,
+) -> Method | None:
+    """The most exact method for this problem, for a run that stalls: another one, or the same with careful agents."""
+    names = [chosen.name]
+    if problem.family == "linear":
+        names = ["blocks"] if chosen.split == "features" else ["newton", "interior-point"]
+        names.append(chosen.name)
+    for name in names:
+        if (allowed is not None and name not in allowed) or not _accepts(METHODS[name], options, "auto"):
+            continue
+        method, same = find_method(name, **options).adapted(problem)
+        try:
+            method.check(problem, graph)
+        except InvalidProblem:
+            continue
+        if same is problem and method.rescues(problem, sizes):
+            return method
+    return None
+
+
 def _another(
     chosen: Method,
     steps: Steps,
@@ -409,9 +476,7 @@ def _another(
         if same is problem:
             later = replace(later, steps=accelerated(other, acceleration, other.accelerated(problem)))
             known = sizes.link.latency, sizes.link.bandwidth
-            link = None if sizes.link.memory else [*known]
-            asked = {"method": AUTO, **options, "acceleration": acceleration, "link": link}
-            return Auto(Switching(first, later, known), other, asked)
+            return Auto(Switching(first, later, known), other, None, _asked(options, acceleration, sizes))
     return None
 
 
