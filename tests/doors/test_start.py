@@ -40,7 +40,6 @@ USAGE_ERRORS = {
     "nothing to provision": "provision study.toml",
     "users, not a number": "users rows.csv --beta large",
     "agent without a file": "agent",
-    "reproduce, no such flag": "reproduce --fast",
     "an unreadable configuration": "fit rows.csv --config nowhere.toml",
 }
 
