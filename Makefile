@@ -47,7 +47,7 @@ bench-quick: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/bench.py --quick $(WITH)
 
 gallery: $(VENV)/.installed
-	$(BIN)/coterie reproduce all --quick --gallery docs/gallery -o $(VENV)/studies
+	$(BIN)/python -m papers all --quick --gallery docs/gallery -o $(VENV)/studies
 
 pages: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.pages

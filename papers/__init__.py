@@ -1,6 +1,6 @@
 """Studies: one file per figure or table of the papers, with its settings, its run, its claims and its picture.
 
-They are not installed with Coterie: `coterie reproduce` finds them in a checkout, and Python from its root.
+They are not installed with Coterie. Run them in a checkout: `python -m papers --help`.
 
     from papers import STUDIES
     from papers.reproduce import reproduce

@@ -32,11 +32,11 @@ PAPER_SIZE = "-paper"
 
 HEAD = """# Gallery
 
-Every figure that `coterie reproduce` knows, drawn by it in a checkout; this page is written by it too:
+`python -m papers`, run in a checkout, draws every figure and writes this page:
 
 ```bash
-coterie reproduce all --quick --gallery docs/gallery
-coterie reproduce 002 fig3 --gallery docs/gallery
+python -m papers all --quick --gallery docs/gallery
+python -m papers 002 fig3 --gallery docs/gallery
 ```
 
 "Quick" is a size for seconds; the second command has the paper's own, shown below the quick one.

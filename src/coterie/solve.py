@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import reprlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, overload
 
@@ -270,21 +268,3 @@ def _same_data(before: Certificate, people: Sequence[Participant], problem: Prob
     then, now = before.settings["problem"], problem.settings()
     alike = then["loss"] == now["loss"] and then["intercept"] == now["intercept"]
     return alike and [p.digest for p in before.participants] == [p.digest for p in people]
-
-
-_MOVED = {
-    "choose_method": "session.setup.choose_method",
-    "dealt": "session.tables.split_and_prepare",
-    "gather": "session.tables.gather",
-    "no_network": "session.setup.no_network",
-    "points_of": "families.points_of",
-    "prepared": "session.tables.prepare_tables",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, _, found = _MOVED[name].rpartition(".")
-    warnings.warn(f"coterie.solve.{name} is now coterie.{_MOVED[name]}.", DeprecationWarning, stacklevel=2)
-    return getattr(import_module(f"coterie.{module}"), found)

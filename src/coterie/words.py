@@ -10,7 +10,6 @@ All agents say the same word at the same step. Replies are read-only.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Generator
 from typing import Any, TypeAlias, TypeVar
 
@@ -88,10 +87,3 @@ def alone(talk: Talk[T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Letter":
-        warnings.warn("coterie.words.Letter is now Publication.", DeprecationWarning, stacklevel=2)
-        return Publication
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
-import pkgutil
 import subprocess
 import sys
 import typing
@@ -15,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 
 import coterie
-import papers
 from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
@@ -26,7 +23,7 @@ LAYERS = [
     {"words"},
     {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
     | {"acceleration", "switching"},
-    {"transport", "carriers"},
+    {"transport"},
     {"methods", "engines"},
     {"models", "inference", "evaluation", "description"},
     {"families", "result"},
@@ -39,7 +36,6 @@ LAYERS = [
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 STRANGERS = [("methods", "engines"), ("methods", "transport"), ("engines", "methods"), ("transport", "methods")]
 STRANGERS += [("losses", "penalties"), ("penalties", "losses")]
-OLD_NAMES = ["coterie.carriers"]
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
 
 
@@ -58,13 +54,13 @@ def imports_of(path: Path) -> set[str]:
     return {name.split(".")[1] for name in found if name and name.startswith("coterie.")}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_point_downwards(path):
-    room = room_of(path)
-    assert room in LEVEL, f"{room} has no place in LAYERS"
-    for other in imports_of(path) & LEVEL.keys():
-        assert LEVEL[other] <= LEVEL[room], f"{room} imports {other}, which is above it"
-        assert (room, other) not in STRANGERS, f"{room} must not know {other}"
+def test_imports_point_downwards():
+    for path in MODULES:
+        room, where = room_of(path), path.relative_to(ROOT)
+        assert room in LEVEL, f"{room} has no place in LAYERS"
+        for other in imports_of(path) & LEVEL.keys():
+            assert LEVEL[other] <= LEVEL[room], f"{where} imports {other}, which is above it"
+            assert (room, other) not in STRANGERS, f"{where} must not know {other}"
 
 
 def test_only_commands_reach_for_the_whole_package():
@@ -147,36 +143,17 @@ def test_an_attribute_that_is_not_there():
     assert coterie.losses.LOSSES["squared"]
 
 
-@pytest.mark.parametrize("name", coterie.__all__)
-def test_public_names_are_documented(name):
-    thing = getattr(coterie, name)
-    if typing.get_origin(thing) is not None:
-        return  # an alias cannot have a docstring; the reference shows the one below it
-    assert (inspect.getdoc(thing) or "").strip()
-    if inspect.isclass(thing):
+def test_public_names_are_documented():
+    for name in coterie.__all__:
+        thing = getattr(coterie, name)
+        if typing.get_origin(thing) is not None:
+            continue  # an alias cannot have a docstring; the reference shows the one below it
+        assert (inspect.getdoc(thing) or "").strip(), f"{name} has no docstring"
+        if not inspect.isclass(thing):
+            continue
         for attribute, member in vars(thing).items():
             if not attribute.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
                 assert inspect.getdoc(member), f"{name}.{attribute} has no docstring"
-
-
-def all_modules():
-    found = [*pkgutil.walk_packages([str(ROOT)], "coterie."), *pkgutil.iter_modules(papers.__path__, "papers.")]
-    return [info.name for info in found if not info.name.endswith("__main__")]
-
-
-@pytest.mark.parametrize("name", all_modules())
-def test_every_module_says_what_it_is_for(name):
-    if name in ("coterie.kernels.half_precision", "coterie.kernels.leaf_digests"):
-        pytest.importorskip("triton", reason="needs PyTorch with CUDA")
-    if name in OLD_NAMES:
-        pytest.skip("an old name, which warns")
-    module = importlib.import_module(name)
-    assert (module.__doc__ or "").strip()
-    exported = getattr(module, "__all__", [])
-    assert hasattr(module, "__path__") or not exported, "only packages list names; in a module an underscore is enough"
-    assert list(exported) == sorted(exported, key=lambda n: (not n.isupper(), not n[0].isupper(), n)), f"{name}.__all__"
-    for entry in exported:
-        assert hasattr(module, entry)
 
 
 def test_the_picture_shows_every_room_at_its_level():
@@ -185,47 +162,9 @@ def test_the_picture_shows_every_room_at_its_level():
         text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text") if text.get("font-size") == "16"
     ]
     drawn = [room for line in bold for room in line.split(" · ")]
-    assert sorted(drawn) == sorted(set(LEVEL) - {"__main__"} - {name.partition(".")[2] for name in OLD_NAMES})
+    assert sorted(drawn) == sorted(set(LEVEL) - {"__main__"})
     levels = [min(LEVEL[room], LEVEL["commands"]) for room in drawn]
     assert levels == sorted(levels, reverse=True)
-
-
-def test_old_names_are_found_with_a_warning(monkeypatch):
-    monkeypatch.delitem(sys.modules, "coterie.carriers", raising=False)
-    from coterie import words
-    from coterie.transport.gossip import Gossip
-    from coterie.transport.in_process import InProcess
-
-    with pytest.warns(DeprecationWarning, match=r"coterie\.carriers is now coterie\.transport"):
-        carriers = importlib.import_module("coterie.carriers")
-    assert importlib.import_module("coterie.carriers.in_process").InProcess is InProcess
-    assert carriers.gossip.Gossip is Gossip
-    with pytest.warns(DeprecationWarning, match="Letter is now Publication"):
-        assert words.Letter is words.Publication
-    with pytest.raises(AttributeError, match="Word_"):
-        words.Word_  # noqa: B018
-
-
-@pytest.mark.parametrize("name", ["choose_method", "dealt", "gather", "no_network", "points_of", "prepared"])
-def test_what_solve_had_is_found_with_a_warning(name):
-    solve = importlib.import_module("coterie.solve")
-    with pytest.warns(DeprecationWarning, match=rf"coterie\.solve\.{name} is now coterie\."):
-        assert callable(getattr(solve, name))
-    with pytest.raises(AttributeError, match="nothing"):
-        solve.nothing  # noqa: B018
-
-
-def test_a_method_with_an_appeal_is_still_scored_by_it():
-    from coterie.methods import Method
-
-    with pytest.warns(DeprecationWarning, match="Old.appeal is now score"):
-
-        class Old(Method):
-            @classmethod
-            def appeal(cls, problem, network, sizes=None):
-                return 7.0, "age"
-
-    assert Old.score(None, None) == (7.0, "age")
 
 
 def test_tests_that_share_what_is_slow_to_start_run_in_one_process():

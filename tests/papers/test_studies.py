@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -18,9 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import coterie as co
 import papers
-from coterie.cli import app
 from coterie.data import read, split
 from coterie.errors import CorruptFile, MissingData, UnknownName
 from coterie.networks import complete, lattice, star
@@ -28,6 +24,7 @@ from coterie.problem import Problem
 from coterie.report.figures import INK
 from coterie.solve import solve
 from papers import STUDIES, Claim, Curve, Numbers, Study, chosen, datasets, p001, p001_fig1
+from papers.__main__ import app
 from papers.p000 import LeastSquares, label_owner
 from papers.p000_fig2 import operations
 from papers.reproduce import reproduce, summary, write_gallery_page
@@ -386,40 +383,24 @@ def test_studies_are_chosen_by_words():
 
 
 def test_the_command(tmp_path):
-    listed = CliRunner().invoke(app, ["reproduce", "--list"])
+    listed = CliRunner().invoke(app, ["--list"])
     assert all(name in listed.output for name in STUDIES)
     out = str(tmp_path / "out")
-    run = CliRunner().invoke(app, ["reproduce", "000", "bounds", "--quick", "--json", "-o", out])
+    run = CliRunner().invoke(app, ["000", "bounds", "--quick", "--json", "-o", out])
     assert run.exit_code == 0
     record = json.loads(run.output)["studies"][0]
     assert record["study"] == "000 bounds"
     assert (tmp_path / "out" / "000-bounds" / "figure.svg").is_file()
-    text = CliRunner().invoke(app, ["reproduce", "000", "bounds", "--quick", "-o", out]).output
+    text = CliRunner().invoke(app, ["000", "bounds", "--quick", "-o", out]).output
     assert len(re.findall("✓", text)) == len(record["claims"])
-
-
-def test_without_a_checkout_the_command_says_what_to_do(tmp_path):
-    """The package as a wheel installs it, away from the repository."""
-    root = Path(papers.__file__).parents[1]
-    shutil.copytree(Path(co.__file__).parent, tmp_path / "site" / "coterie")
-    (tmp_path / "elsewhere").mkdir()
-
-    def listed(folder, *arguments):
-        command = [sys.executable, "-m", "coterie", "reproduce", "--list", *arguments]
-        path = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-        return subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True)
-
-    alone = listed(tmp_path / "elsewhere")
-    assert alone.returncode == 3
-    assert "clone the repository and run `coterie reproduce` there" in " ".join(alone.stderr.split())
-    for told in (listed(tmp_path / "elsewhere", "--from", str(root)), listed(root)):
-        assert told.returncode == 0, told.stderr
-        assert all(name in told.stdout for name in STUDIES)
+    unknown = subprocess.run([sys.executable, "-m", "papers", "000", "fig9"], capture_output=True, text=True)
+    assert unknown.returncode == 2
+    assert "000 fig1" in unknown.stderr
 
 
 def test_a_missing_file_is_a_reason_to_skip(monkeypatch, tmp_path):
     monkeypatch.delenv("COTERIE_DATA", raising=False)
-    run = CliRunner().invoke(app, ["reproduce", "003", "fig3", "-o", str(tmp_path)])
+    run = CliRunner().invoke(app, ["003", "fig3", "-o", str(tmp_path)])
     assert run.exit_code == 0
     assert "skipped" in run.output
     assert "COTERIE_DATA" in run.output.replace("\n", " ")

@@ -6,7 +6,6 @@ All of `start`, `warm`, `round` and `tune` are conversations: they may compute, 
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -72,12 +71,6 @@ class Method(Stateful[S], ABC):
     def adapted(self, problem: Problem) -> tuple[Method[S], Problem]:
         """This method as it suits that problem, and the problem as it suits a method that is a baseline."""
         return self, problem
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "appeal" in vars(cls):
-            warnings.warn(f"{cls.__name__}.appeal is now score.", DeprecationWarning, stacklevel=2)
-            cls.score = cls.appeal  # type: ignore[attr-defined, method-assign]
 
     @classmethod
     def score(cls, problem: Problem, network: Network, sizes: Sizes | None = None) -> tuple[float, str] | None:

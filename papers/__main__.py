@@ -1,26 +1,26 @@
-"""`coterie reproduce`: the figures of the papers, and whether what they claim is so."""
+"""`python -m papers`: draw the figures of the papers and check their claims."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-import coterie as co
-from coterie.commands.options import Config, Json
+from coterie.commands.options import Json
 from coterie.commands.output import console, print_json
-from coterie.errors import InvalidInput, MissingData
+from coterie.errors import MissingData, UnknownName
+from papers import STUDIES, chosen
+from papers.reproduce import reproduce
 
-EXAMPLE = "Example: coterie reproduce 000 fig1 --quick"
 UNEXPLAINED = 1
+UNKNOWN = 2
+app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
-def reproduce(
+@app.command(epilog="Example: python -m papers 000 fig1 --quick")
+def main(
     which: Annotated[
         list[str] | None, typer.Argument(help="'all', a paper ('000'), or a study ('000 fig1'). --list shows them.")
     ] = None,
@@ -34,31 +34,26 @@ def reproduce(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Output folder for numbers, claims and figures.")
     ] = Path("coterie-reproduce"),
-    checkout: Annotated[
-        Path | None,
-        typer.Option("--from", help="Checkout of the Coterie repository (default: the installed one, or this folder)."),
-    ] = None,
     as_json: Json = False,
-    config: Config = None,
 ) -> None:
     """Run the studies of the papers: figures, numbers, and whether each claim holds.
 
-    The studies are in the repository, not in the installed package: run this in a checkout, or name one with --from.
-
     The exit code is 1 if a claim does not hold and the study gives no reason.
     """
-    papers = _papers(checkout)
     if listing or not which:
-        _list(papers.STUDIES, as_json)
+        _list(as_json)
         return
-    run = import_module("papers.reproduce").reproduce
+    try:
+        names = chosen(which)
+    except UnknownName as error:
+        console(stderr=True).print("[red]error:[/red]", escape(str(error)))
+        raise typer.Exit(UNKNOWN) from None
     records: list[dict[str, Any]] = []
-    names = papers.chosen(which)
     for place, name in enumerate(names, start=1):
-        study = papers.STUDIES[name]()
+        study = STUDIES[name]()
         try:
             with console(stderr=True).status(f"{place} of {len(names)}: {name}, {study.title}"):
-                record = run(study, output, quick, gallery)
+                record = reproduce(study, output, quick, gallery)
         except MissingData as missing:
             record = {"study": name, "skipped": str(missing), "claims": []}
         records.append(record)
@@ -72,26 +67,12 @@ def reproduce(
     raise typer.Exit(UNEXPLAINED if open_claims else 0)
 
 
-def _papers(checkout: Path | None) -> Any:
-    """The package `papers` of that checkout, of the one whose `src/coterie` this is, or of the current folder."""
-    places = [Path(co.__file__).parents[2], Path.cwd()] if checkout is None else [checkout.resolve()]
-    for place in places:
-        if (place / "papers" / "study.py").is_file():
-            sys.path.insert(0, str(place))
-            return import_module("papers")
-    raise InvalidInput(
-        "the studies are not part of the installed package, and there is no papers/study.py in "
-        f"{' or '.join(map(str, dict.fromkeys(places)))}: clone the repository and run `coterie reproduce` there, "
-        "or name the clone with --from."
-    )
-
-
-def _list(studies: Mapping[str, Any], as_json: bool) -> None:
+def _list(as_json: bool) -> None:
     if as_json:
-        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in studies.items()]
+        entries = [{"study": name, "paper": study.paper, "title": study.title} for name, study in STUDIES.items()]
         print_json({"studies": entries})
         return
-    for name, study in studies.items():
+    for name, study in STUDIES.items():
         console().print(f"[bold]{name:12}[/bold] {study.title}")
 
 
@@ -115,3 +96,7 @@ def _conclude(records: list[dict[str, Any]], output: Path) -> None:
     reasons = f"{unexplained} of them without a known reason" if unexplained else "for the reasons above"
     rest = f"; {len(failing)} do not, {reasons}" if failing else ""
     console().print(f"{len(claims) - len(failing)} of {len(claims)} claims hold{rest}. Numbers and figures: {output}")
+
+
+if __name__ == "__main__":
+    app()
