@@ -142,7 +142,7 @@ def fit_together(
         return answer
 
     try:
-        answer = in_session(own, study, "fit", work, say, chaos)
+        answer = in_session(own, study, "fit", work, say, chaos, table.digest())
     finally:
         for late in unwritten:
             _write_in_time(late, own, say)
