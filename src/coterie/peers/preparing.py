@@ -58,7 +58,8 @@ def prepare_own(session: Session, table: Table) -> Ready:
         return Ready(table, parts, classes, account, parts, prepared)
     transport = transport_of(session)
     transport.account = account
-    place = Place(session.me, len(parts), study.has_secure_sums)
+    minimum = max(session.all_gather(session.own.policy.minimum_count, "least rows of a group", int))
+    place = Place(session.me, len(parts), study.has_secure_sums, minimum)
     prepared = transport.converse([fitted(table, recipes, place)], PURPOSE)[0]
     check_totals(session, transport)
     table, wide = _applied(prepared, table, parts)

@@ -5,7 +5,7 @@ whoever knows the rest of the total. Every table, bin, category and cluster come
 
     groups with a fixed meaning    `allowed`: all parties say which groupings they object to, and these are not told
     bins of a number               `agree_on_edges`: edges that leave a small bin at some party are left out
-    categories                     `pooled`: a party counts its own small categories among "other"
+    categories                     `pooled`: a party counts rows of its own small categories among "other"
     missing values                 `without_few`: a party leaves a few values out, so that no count of them is small
 
 A partition without small groups has none after some of its groups are pooled, so edges to which each party agrees alone
@@ -88,16 +88,17 @@ def halving(count: int) -> list[int]:
     return found
 
 
-def pooled(counts: npt.NDArray[np.intp], minimum: float) -> Bools:
-    """Which categories here count among "other": the small ones, and the next larger ones if these are few rows."""
-    found = small(counts, minimum)
-    for place in np.argsort(counts, kind="stable").tolist():
-        if not small(counts[found].sum(), minimum):
-            break
-        found[place] = True
-    if small(counts[found].sum(), minimum):
-        found[:] = True
-    return found
+def pooled(counts: npt.NDArray[np.intp], minimum: float) -> tuple[npt.NDArray[np.intp], int]:
+    """The rows of each category here that are told, and how many count among "other": no number of them is small.
+
+    All rows of small categories count among "other". If these are few, a few rows of the largest category do, too.
+    """
+    rows = np.where(small(counts, minimum), 0, counts)
+    while small(others := int(counts.sum() - rows.sum()), minimum) and rows.any():
+        largest = int(rows.argmax())
+        rows[largest] -= min(int(minimum) - others, rows[largest])
+        rows = np.where(small(rows, minimum), 0, rows)
+    return rows, others
 
 
 def without_few(missing: Bools, minimum: float) -> Bools:
