@@ -261,7 +261,7 @@ class Driver:
         self._finite("Sum", total, messages)
         if self.account is not None:
             self.account.hear(total)
-        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype), total.itemsize)
+        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
         return sealed(total)
 
     def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
