@@ -86,6 +86,8 @@ class Evaluation:
     """The scores of single parties on their rows, of those that tell them."""
     model: str = ""
     """The digest of the model, so that scores of another one are not taken for those of this one."""
+    notes: tuple[str, ...] = ()
+    """What was left out, and why."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 
@@ -118,6 +120,7 @@ class Evaluation:
         for party, scores in self.parties.items():
             told = [f"{WORDS.get(name, name)} {_short(value)}" for name, value in scores.items() if name != "rows"]
             lines.append(f"{party}: {scores['rows']:g} rows, {', '.join(told)}")
+        lines += self.notes
         return "\n".join(lines)
 
     def summary(self) -> dict[str, Any]:
@@ -150,6 +153,7 @@ class Evaluation:
                     "calibration": tuple(Bin(**with_nan(one)) for one in content["calibration"]),
                     "roc": {name: np.array(rows, float).reshape(-1, 2) for name, rows in content["roc"].items()},
                     "parties": {name: with_nan(one) for name, one in content["parties"].items()},
+                    "notes": tuple(content.get("notes", ())),
                 }
             )
 

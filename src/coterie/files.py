@@ -45,6 +45,21 @@ def write_atomically(path: str | Path, content: bytes, *, public: bool = False) 
     return path
 
 
+def append(path: str | Path, record: bytes) -> None:
+    """Add a record to the end of a file that its owner alone can read; it is there even if the process dies now.
+
+    Part of a record that an earlier process could not write to its end is overwritten.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        end = os.fstat(handle).st_size // len(record) * len(record)
+        os.pwrite(handle, record, end)
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def staged(folder: str | Path) -> Iterator[Path]:
     """A place beside what is in that folder, for files that belong together.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -57,7 +58,10 @@ def check(found, frame, minimum=1):
             assert list(column.quantiles) == pytest.approx(exact.tolist(), abs=1e-3 * values.std())
     cities = frame.city.value_counts()
     told = {name: rows for name, rows in found["city"].categories.items() if name != "(other)"}
-    assert told == {name: rows for name, rows in cities.items() if rows >= minimum}
+    exact = {name: rows for name, rows in cities.items() if rows >= minimum}
+    assert told.keys() == exact.keys()
+    # Rows of a category may be counted among the others, so that these are not few at a party.
+    assert all(0 <= exact[name] - rows <= 3 * (minimum - 1) for name, rows in told.items())
     assert found["city"].missing == frame.city.isna().sum()
     assert found.labels == frame.ill.value_counts().to_dict()
     assert found["name"].categories is None
@@ -79,10 +83,10 @@ def test_small_groups_are_not_looked_into():
     rare = FRAME.assign(seldom=np.where(np.arange(N) < 3, 7.0, np.nan))
     found = co.describe([rare[:100], rare[100:]], target="ill", minimum=5)
     check(found, rare, minimum=5)
-    assert found["seldom"].count == 3
+    assert (found["seldom"].count, found["seldom"].missing) == (0, N)
     assert math.isnan(found["seldom"].mean)
     assert "Bern" not in found["city"].categories
-    assert found["city"].categories["(other)"] < 5
+    assert found["city"].categories["(other)"] >= 5
     assert "seldom" not in found.correlated
 
 
@@ -205,7 +209,8 @@ def test_parties_are_described_together(tmp_path):
     assert short[0]["age"].mean == here["age"].mean
     file.write_text(file.read_text().replace("policy.minimum-rows = 0", "policy.minimum-rows = 1000"))
     assert all(isinstance(one, Refused) for one in together(tmp_path, work=describe_together))
-    # So few that not even sums may be told.
+    # So few that not even sums may be told. Those that were told before are known, unless the party forgets them.
+    shutil.rmtree(tmp_path / "bea" / "told")
     file.write_text(file.read_text().replace("minimum-rows = 1000", "minimum-rows = 0").replace("0.05", "0.001"))
     assert any(isinstance(one, PartyLost) for one in together(tmp_path, work=describe_together))
 

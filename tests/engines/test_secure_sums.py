@@ -85,7 +85,7 @@ def test_between_parties_are_the_bits_of_the_embedded_engine(method, loss, parti
     # Who needs the largest of everybody's numbers hears, in secure sums, how many lie on which of 641 shelves.
     if plain.rounds == local.rounds and method not in ("lin-consensus", "proximal-2"):
         assert local.bill.total.scalars == plain.bill.total.scalars
-        assert local.bill.total.bits == 2 * plain.bill.total.bits, "24 bytes there and 8 back"
+        assert local.bill.total.bits == 3 * plain.bill.total.bits, "24 bytes there and back"
 
 
 @pytest.mark.parametrize("kind", ["star", "tree"])

@@ -14,7 +14,7 @@ from coterie.bill import Bill
 from coterie.data import Table
 from coterie.engines import Run
 from coterie.engines import engine as find_engine
-from coterie.kernels.bins import counts, cut, first_edges, is_one_number, roundest
+from coterie.kernels.bins import counts, cut, is_one_number, roundest
 from coterie.networks import star
 from coterie.rounds import Conversation, Limits
 from coterie.session.quantiles import quantiles
@@ -66,12 +66,19 @@ def test_numbers_of_few_digits_are_found_exactly(name):
     assert found.values[0] == pytest.approx(np.quantile(COLUMNS[name], PROBABILITIES), abs=1e-12)
 
 
-def test_a_bin_with_few_rows_is_not_cut():
-    values = np.array([1.5, 2.5, 100.0, 3.5])
-    found, bill = asked([[values]], [0.5], minimum=5)
-    assert bill.scalars == 2 * (len(first_edges()) - 1)
-    assert found.low[0, 0] == 1.0
-    assert found.high[0, 0] == 16.0
+def test_no_bin_has_few_rows_of_a_party():
+    few, many = np.array([1.5, 2.5, 100.0, 3.5]), np.arange(1.0, 101.0)
+    found, _ = asked([[few]], [0.5], minimum=5)
+    assert (found.low[0, 0], found.high[0, 0]) == (-np.inf, np.inf)
+    assert np.isnan(found.values[0, 0])
+    found, _ = asked([[many], [np.append(many, few)]], PROBABILITIES, minimum=5)
+    exact = np.quantile(np.concatenate([many, many, few]), PROBABILITIES)
+    assert (found.low[0] <= exact).all()
+    assert (exact <= found.high[0]).all()
+    assert (found.high[0] - found.low[0] < 16).all()
+    for own in (many, np.append(many, few)):
+        told = np.histogram(own, np.clip(found.edges[0], -1e9, 1e9))[0]
+        assert not ((told > 0) & (told < 5)).any()
 
 
 def test_with_little_room_bins_stay_wide():

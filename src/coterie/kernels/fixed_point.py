@@ -24,6 +24,7 @@ DIGITS = {8: 53, 4: 24}
 """Binary digits of a number of so many bytes."""
 
 _0, _1, _52, _63, _64 = np.uint64(0), np.uint64(1), np.uint64(52), np.uint64(63), np.uint64(64)
+_32, _HALF = np.uint64(32), np.uint64(2**32 - 1)
 _EXPONENT, _FRACTION, _HIDDEN = np.uint64(0x7FF), np.uint64(2**52 - 1), np.uint64(2**52)
 _POINT = 1075 - 96
 """The exponent of a double whose last digit is the unit."""
@@ -190,3 +191,29 @@ def sum_of(integers: Any) -> Any:
             carry = _1
         high += integers[k + 2] + carry
     return np.array([low, middle, high])
+
+
+@numba.njit(nogil=True, cache=True)
+def keyed_sum_of(integers: Any, keys: Any) -> Any:
+    """The sum of whole numbers, each multiplied by a key of 64 bits, modulo 2¹⁹²."""
+    total = np.zeros(3, np.uint64)
+    product = np.zeros(3, np.uint64)
+    for k in range(keys.size):
+        key, i = keys[k], 3 * k
+        low, middle, high = integers[i], integers[i + 1], integers[i + 2]
+        carried = _upper(key, low)
+        product[0] = key * low
+        product[1] = key * middle + carried
+        carry = _1 if product[1] < carried else _0
+        product[2] = key * high + _upper(key, middle) + carry
+        add(total, product)
+    return total
+
+
+@numba.njit(nogil=True, cache=True)
+def _upper(a: Any, b: Any) -> Any:
+    """The upper 64 of the 128 bits of a product."""
+    a_low, a_high, b_low, b_high = a & _HALF, a >> _32, b & _HALF, b >> _32
+    crossed = a_high * b_low + ((a_low * b_low) >> _32)
+    other = a_low * b_high + (crossed & _HALF)
+    return a_high * b_high + (crossed >> _32) + (other >> _32)

@@ -29,7 +29,7 @@ from coterie.session.choosing import (
     marks_of,
     sums_of,
 )
-from coterie.session.folds import counts_by_fold, is_usable, only, without
+from coterie.session.folds import counts_by_fold, leaves_enough, only, without
 
 
 class OneOfMany:
@@ -65,7 +65,8 @@ class OneOfMany:
         labels = np.zeros(1) if self.fits.classes is None else np.array([-1.0, 1.0])
         y = None if self.fits.classes is None else self.fits.table.y
         counts = counts_by_fold(y, self._own, self.folds, labels)
-        return is_usable(self.add(counts.ravel()).reshape(counts.shape))
+        mine = leaves_enough(counts, self.fits.session.own.policy.minimum_count)
+        return bool((self.add(mine.ravel()) > 0).all())
 
 
 def choose_together(fits: Fits) -> tuple[Result, Choice, Cost]:

@@ -58,17 +58,17 @@ def describe_together(
         session.all_gather(True, "described", bool)
         return found
 
-    return in_session(own, study, "describe", work, say, chaos)
+    return in_session(own, study, "describe", work, say, chaos, table.digest())
 
 
 def _together(session: Session, table: Table) -> Description:
-    study, policy = session.study, session.own.policy
+    study = session.study
     # The labels are among the columns here.
     parts = summaries(session, replace(table, y=np.zeros(table.n)))
     check_together(parts, "samples")
     minimum, room = agree_on_limits(session, parts)
     transport = transport_of(session)
-    transport.account = Account(session.own.party, policy.allowance(study, parts, session.me))
+    transport.account = Account.of(session, parts[session.me])
     wish = Wish(session.own.target, minimum=minimum, room=room)
     place = Place(session.me, len(study.names), study.has_secure_sums)
     found = transport.converse([described(table, wish, place)], "rounds")[0]

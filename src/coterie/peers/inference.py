@@ -23,6 +23,7 @@ from coterie.peers.fits import Fits
 from coterie.peers.session import Session, check_totals
 from coterie.result import Result
 from coterie.rounds import Limits, run
+from coterie.session.groups import small
 from coterie.session.information import numbers_of_adjustment
 from coterie.session.standard_errors import (
     FEW,
@@ -82,7 +83,27 @@ def _clusters(session: Session, table: Table) -> tuple[tuple[npt.NDArray[np.intp
     known: dict[bytes, int] = {}
     numbers = [np.array([known.setdefault(one, len(known)) for one in own], np.intp) for own in told]
     here = tuple(own[place] if party == session.me else own[:0] for party, own in enumerate(numbers))
-    return here, clusters_at_several(numbers), len(known)
+    shared = clusters_at_several(numbers)
+    _refuse_few_rows(session, here[session.me], shared)
+    return here, shared, len(known)
+
+
+def _refuse_few_rows(session: Session, mine: npt.NDArray[np.intp], shared: tuple[int, ...]) -> None:
+    """Refuse sums over few rows of a party: of a cluster that others have, too, or of all the others that it has.
+
+    Of a cluster at two parties, each can subtract its own part of the sum. What is left of the sum over all rows,
+    without these clusters, is about the rows of all the other clusters.
+    """
+    told = np.isin(mine, shared)
+    groups = [*np.bincount(mine[told], minlength=1).tolist(), int((~told).sum()) if shared else 0]
+    refused = bool(small(groups, session.own.policy.minimum_count).any())
+    heard = session.all_gather(refused, "rows of clusters", bool)
+    if against := [name for name, one in zip(session.study.names, heard, strict=True) if one]:
+        raise InvalidData(
+            f"clusters have rows at several parties, and {' and '.join(against)} would have to tell a sum over fewer "
+            'rows than minimum-count. Use inference = "robust" in the study; or, if equal labels mean different '
+            "clusters at the parties, make the labels differ."
+        )
 
 
 def _hashed(key: bytes, label: str | int) -> bytes:

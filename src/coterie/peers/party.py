@@ -147,7 +147,7 @@ def fit_together(
         return answer
 
     try:
-        answer = in_session(own, study, "fit", work, say, chaos)
+        answer = in_session(own, study, "fit", work, say, chaos, table.digest())
     except (NumericalError, PartyLost, ProtocolError) as error:
         write_failure(own.output, error)
         raise

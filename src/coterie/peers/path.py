@@ -1,8 +1,8 @@
 """A path of strengths between organisations: every fit as alone, folds kept back at the parties, sums of losses told.
 
-Folds come from the seed and the numbers of rows, which all know. Where labels are classes, the parties add up how many
-rows of each class every fold has, so that each leaves rows of every class; split by features, the party with the labels
-says whether that is so.
+Folds come from the seed and the numbers of rows, which all know. Where labels are classes, the parties add up whether
+they have enough rows of each class outside every fold, so that each leaves rows of every class; split by features, the
+party with the labels says whether that is so.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from coterie.session.folds import (
     deal,
     first_usable,
     is_usable,
+    leaves_enough,
     mean_loss,
     only,
     refuse_lonely,
@@ -87,11 +88,12 @@ def _folds(fits: Fits) -> tuple[Indices, Cost]:
         if study.split == "features":
             if y is not None:
                 refuse_lonely(counts, fits.classes)  # type: ignore[arg-type]
-            mine = y is not None and not is_usable(counts)
-            return None if transport.converse([said(np.array([float(mine)]))], "setup")[0][0] else folds
-        total = transport.converse([said(counts.ravel())], "setup")[0].astype(float).reshape(counts.shape)
-        refuse_lonely(total, fits.classes)  # type: ignore[arg-type]
-        return folds if is_usable(total) else None
+            refused = y is not None and not is_usable(counts)
+            return None if transport.converse([said(np.array([float(refused)]))], "setup")[0][0] else folds
+        mine = leaves_enough(counts, fits.session.own.policy.minimum_count)
+        parties = transport.converse([said(mine.ravel())], "setup")[0]
+        filled = np.bincount(np.concatenate(folds), minlength=cv) > 0
+        return folds if filled.all() and (parties > 0).all() else None
 
     return first_usable(usable, cv)[me], transport.bill.total
 

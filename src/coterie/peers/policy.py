@@ -1,11 +1,11 @@
 """A party's own policy, `[policy]` in party.toml: what it lets a study ask of it, checked on its own machine.
 
     [policy]
-    minimum-rows = 20                   # refuse to take part with fewer rows
-    budget = 0.33                       # numbers told in a run, at most, for each number held
+    minimum-rows = 20                   # refuse to take part with fewer rows; parties with fewer do not hide others
+    budget = 0.33                       # numbers told of this party's rows, at most, for each number that it holds
     methods = ["cocoa", "proximal-2"]   # only these; leave out for all but blocks
     secure-sums = "required"            # refuse a study whose sums are not masked
-    minimum-count = 5                   # groups of fewer rows, of all parties together, are not looked into
+    minimum-count = 5                   # no sum over fewer rows of this party
     prepare = ["impute", "standardise"] # only these steps of a preparation; leave out for all
     per-party = true                    # tell the others how this party's rows look, and how well they are predicted
 
@@ -15,16 +15,21 @@ names the rule on its own machine; the others hear that it was this party's poli
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 
+from coterie.arrays import FloatArray
 from coterie.data.recipes import STEPS
 from coterie.data.summary import TableSummary
 from coterie.errors import InvalidInput, PartyLost, Refused, UnknownName
+from coterie.files import append
 from coterie.methods import METHODS, Method
 from coterie.methods.costs import first_order
 from coterie.peers.disclosure import candidates
@@ -39,6 +44,14 @@ if TYPE_CHECKING:
 
 SHARE = 1 / 3
 """Numbers told for each number held, at most, as in DataSHIELD's nfilter.glm."""
+FOLDER = "told"
+"""Next to the party's key: how many numbers it has told, a file for each study, purpose and table."""
+MARK = 16
+"""Bytes of the digest of a message."""
+RECORD = struct.Struct(f"<Q{MARK}s")
+"""A message that was told: how many numbers, and its digest."""
+HIDDEN = 3
+"""Parties with enough rows among which a party's part of a total is hidden."""
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
@@ -46,13 +59,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 
     minimum_rows: int = 20
     budget: float | None = None
-    """Numbers told in a run for each number held. By default a third if the data is split by samples, and no limit
-    otherwise: split by features, every method tells more than that, as its page says."""
+    """Numbers that this party tells for each number that it holds itself. By default a third if the data is split by
+    samples, and no limit otherwise: split by features, every method tells more than that, as its page says."""
     methods: tuple[str, ...] | None = None
     """The methods that may run; None: all but those that send columns, which have to be named."""
     secure_sums: Literal["optional", "required"] = "optional"
     minimum_count: int = 5
-    """Descriptions and evaluations do not look into groups of fewer rows, of all parties together."""
+    """Groups, bins, categories and clusters are told only with at least so many rows of this party, or none."""
     prepare: tuple[str, ...] | None = None
     """The steps of a preparation that may be taken; None: all of them, with `minimum_count` for categories."""
     per_party: bool = False
@@ -108,14 +121,28 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
             return f"{name!r} is not among methods = {list(self.methods)}"
         return None
 
-    def allowance(self, study: Study, parts: Sequence[TableSummary], me: int) -> float:
-        """How many numbers this party may say in the run."""
+    def allowance(self, study: Study, mine: TableSummary) -> float:
+        """How many numbers this party may say of its own table; what others claim to hold does not matter."""
         share = self.budget if self.budget is not None else SHARE if study.split == "samples" else math.inf
-        if math.isinf(share):
-            return share
-        # Of a masked sum only the total is heard, which is about everybody's rows; but of two parties each knows one.
-        masked = study.has_secure_sums and len(parts) > 2
-        return share * sum(_held(part) for part in (parts if masked else [parts[me]]))
+        return share if math.isinf(share) else share * _held(mine)
+
+    def exposes(self, study: Study, parts: Sequence[TableSummary], me: int) -> str | None:
+        """Why secure sums would not hide this party, from what the parties say of their tables.
+
+        A party with few rows, or without any, hides nobody. Each of the others can subtract its own part of a total:
+        what is left must still be about this party and another one with enough rows.
+        """
+        if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
+            return None
+        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= self.minimum_rows]
+        if len(hiding) >= HIDDEN:
+            return None
+        return (
+            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows, so that without "
+            f"any other one two are left; there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} "
+            f"({', '.join(hiding)}). If all agree to show each other their sums, write `secure-sums = false` into the "
+            "study"
+        )
 
     def allows(
         self,
@@ -132,8 +159,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
         if labels := sorted({label for part in parts for label in part.classes}):
             problem = problem.with_classes(np.array(labels))
-        general = self.objection(study, parts[me].rows)  # once more: rows were matched
-        allowance = self.allowance(study, held or parts, me)
+        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me)  # now rows are matched
+        allowance = self.allowance(study, (held or parts)[me])
 
         def numbers(method: type[Method]) -> float:
             plan = method.outlook(problem, sizes) or first_order(problem, sizes)
@@ -160,19 +187,66 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
 
 
 class Account:
-    """Counts what a party says in a run, and ends its part in it before it has said more than its policy allows."""
+    """Counts what a party says of its own rows, and ends its part before it has said more than its policy allows.
 
-    def __init__(self, party: str, allowance: float):
+    The count is kept on disk, so that a restart, of whichever party, does not begin at 0 again. A message that is said
+    again bit by bit, after the same totals, tells nothing new, and counts once: `context` is a digest of the totals.
+    """
+
+    def __init__(self, party: str, allowance: float, file: Path | None = None):
         self.party, self.allowance, self.told = party, allowance, 0
+        self.context = b""
+        self._file = file
+        self._known: set[bytes] = set()
+        for numbers, mark in [] if file is None else _records(file):
+            self.told += numbers
+            self._known.add(mark)
+
+    @staticmethod
+    def of(session: Session, mine: TableSummary) -> Account:
+        """The account of this party for what the parties met for, with these rows."""
+        own, study = session.own, session.study
+        allowance = own.policy.allowance(study, mine)
+        file = own.keys / FOLDER / f"{study.run_id}-{session.purpose}-{session.held[:16]}"
+        return Account(own.party, allowance, None if math.isinf(allowance) else file)
+
+    def count(self, message: FloatArray) -> None:
+        """A message that is about to be said; refuses it if it is one too many."""
+        if math.isinf(self.allowance):
+            self.say(message.size)
+            return
+        mark = hashlib.blake2b(self.context + np.ascontiguousarray(message).tobytes(), digest_size=MARK).digest()
+        if mark in self._known:
+            return
+        self.say(message.size)
+        self._known.add(mark)
+        if self._file is not None:
+            append(self._file, RECORD.pack(message.size, mark))
 
     def say(self, numbers: int) -> None:
         """That many numbers are about to be said."""
         if self.told + numbers > self.allowance:
             many = _too_many(self.told + numbers, self.allowance)
+            kept = "" if self._file is None else f" {self._file} keeps the count: remove it to begin again at 0."
             raise PartyLost(
-                f"{self.party}'s policy: with the next message it is {many}.", self.party, _refusal([self.party])
+                f"{self.party}'s policy: with the next message it is {many}.{kept}",
+                self.party,
+                _refusal([self.party]),
             )
         self.told += numbers
+
+    def hear(self, total: FloatArray) -> None:
+        """A total that came back: what is said after another one is another message."""
+        if math.isinf(self.allowance):
+            return
+        self.context = hashlib.blake2b(self.context + total.tobytes(), digest_size=MARK).digest()
+
+
+def _records(file: Path) -> list[tuple[int, bytes]]:
+    """What was said before; a record that was not written to its end is of a message that was never sent."""
+    content = file.read_bytes() if file.exists() else b""
+    whole = len(content) // RECORD.size * RECORD.size
+    return list(RECORD.iter_unpack(content[:whole]))
 
 
 def agree_to_begin(session: Session, rows: int, *, empty: bool = False) -> None:
@@ -202,11 +276,13 @@ def agree_on_methods(
 
 
 def agree_on_limits(session: Session, parts: Sequence[TableSummary]) -> tuple[int, float]:
-    """For descriptions and evaluations: the least group that is looked into, and how many numbers may be told."""
+    """For descriptions and evaluations: the least rows of a party in a group, and how many numbers may be told."""
     policy = session.own.policy
-    mine = float(policy.minimum_count), policy.allowance(session.study, parts, session.me)
-    told = session.all_gather(mine, "limits", tuple[float, float])
-    return int(max(minimum for minimum, _ in told)), min(room for _, room in told)
+    objection = policy.exposes(session.study, parts, session.me)
+    mine = objection is None, float(policy.minimum_count), policy.allowance(session.study, parts[session.me])
+    told = session.all_gather(mine, "limits", tuple[bool, float, float])
+    _refuse(session, [agreed for agreed, _, _ in told], objection)
+    return int(max(minimum for _, minimum, _ in told)), min(room for _, _, room in told)
 
 
 def _refuse(session: Session, agreed: Iterable[bool], mine: str | None) -> None:

@@ -46,19 +46,20 @@ class Ready:
 
 def prepare_own(session: Session, table: Table) -> Ready:
     """Compare what the parties hold, and prepare the columns if the study says so."""
-    study, own = session.study, session.own
+    study = session.study
     problem, recipes = study.make_problem(), study.make_preparation()
     prepared = None
     if recipes is not None and study.split == "features":
         prepared = prepared_alone(table, recipes)
         table = prepared.apply(table)
     table, parts, classes = prepare_table(session, table, problem)
-    account = Account(own.party, own.policy.allowance(study, parts, session.me))
+    account = Account.of(session, parts[session.me])
     if recipes is None or prepared is not None:
         return Ready(table, parts, classes, account, parts, prepared)
     transport = transport_of(session)
     transport.account = account
-    place = Place(session.me, len(parts), study.has_secure_sums)
+    minimum = max(session.all_gather(session.own.policy.minimum_count, "least rows of a group", int))
+    place = Place(session.me, len(parts), study.has_secure_sums, minimum)
     prepared = transport.converse([fitted(table, recipes, place)], PURPOSE)[0]
     check_totals(session, transport)
     table, wide = _applied(prepared, table, parts)

@@ -108,7 +108,7 @@ def evaluate_together(
         session.all_gather(True, "evaluated", bool)
         return found
 
-    return in_session(own, study, "evaluate", work, say, chaos)
+    return in_session(own, study, "evaluate", work, say, chaos, table.digest())
 
 
 def _model(own: PartyFile) -> Any:
@@ -137,7 +137,7 @@ def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
     table = with_labels([table], model)[0]
     minimum, room = agree_on_limits(session, parts)
     transport = transport_of(session)
-    transport.account = Account(session.own.party, policy.allowance(study, parts, session.me))
+    transport.account = Account.of(session, parts[session.me])
     scores = raw_scores(model, table) + model.intercept_
     found = transport.converse([measured(model, table, scores, minimum=minimum, room=room)], "rounds")[0]
     transport.bill.end_round()

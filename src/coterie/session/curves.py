@@ -6,7 +6,8 @@ the area under the curve can be wrong by at most
     ½ Σ_b p_b n_b / (P N)        p_b, n_b: positives and negatives in bin b; P, N: all of them
 
 The bins that contribute most are cut until this is below a tolerance. A bin that holds one number alone has ties, which
-count half, as they should: it contributes nothing.
+count half, as they should: it contributes nothing. No bin has fewer rows of a class and a party than a minimum, unless
+it has none (`groups`): where rows are few, bins stay wide, and the bound says so.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.kernels.bins import PARTS, counts, cut, first_edges, is_one_number
+from coterie.session.groups import agree_on_edges
 from coterie.words import Sum, Talk
 
 TOLERANCE = 1e-3
@@ -95,6 +98,7 @@ def curves(
     positive: Sequence[Bools],
     weights: FloatArray | None = None,
     *,
+    start: Sequence[Curve] | None = None,
     tolerance: float = TOLERANCE,
     minimum: float = 1,
     room: float = math.inf,
@@ -102,36 +106,88 @@ def curves(
     """A curve for each of these scores, over the rows of all agents.
 
     scores, positive   this agent's rows: a score each, and whether the row is of the class
-    minimum            a bin with fewer rows, of all agents together, is not cut
+    start              what is known already, in bins that are only cut
+    minimum            a bin has at least so many rows of a class of every agent that has any in it
     room               how many numbers this may tell; with less, areas are known less well, or not at all
     """
-    known = [Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1)) for _ in scores]
-    fits = 2 * len(scores) * (len(first_edges()) - 1) <= room
-    wanted: list[list[FloatArray]] = [[first_edges()] if fits else [] for _ in scores]
-    bins: list[list[int]] = [[] for _ in scores]
-    while any(wanted):
-        said = [
-            _by_class(u, yes, weights, edges)
-            for u, yes, parts in zip(scores, positive, wanted, strict=True)
-            for edges in parts
+    nothing = [Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1)) for _ in scores]
+    known = list(nothing if start is None else start)
+    spans = [list(enumerate(pairwise(curve.edges.tolist()))) for curve in known]
+    bins = [[k for k, ends in one if len(_within(*ends)) > 2] for one in spans]
+    wanted = [[_within(*curve.edges[k : k + 2]) for k in chosen] for curve, chosen in zip(known, bins, strict=True)]
+    if _cost(wanted, minimum) > room:
+        return nothing
+    closed: list[set[float]] = [set() for _ in scores]
+    looked_at, cutting = start is not None, False
+    while True:
+        room -= _cost(wanted, minimum)
+        wanted = yield from _agreed(scores, positive, wanted, minimum)
+        for place, curve in enumerate(known):
+            # A bin that stays whole was counted before, unless it is the first one.
+            whole = [looked_at and len(edges) == 2 for edges in wanted[place]]
+            if cutting:
+                closed[place] |= {float(curve.edges[k]) for k, yes in zip(bins[place], whole, strict=True) if yes}
+            bins[place] = [k for k, yes in zip(bins[place], whole, strict=True) if not yes]
+            wanted[place] = [edges for edges, yes in zip(wanted[place], whole, strict=True) if not yes]
+        if any(wanted):
+            told = yield Sum(np.concatenate(_counted(scores, positive, weights, wanted)))
+            known = _refined(known, bins, wanted, told)
+        looked_at = cutting = True
+        most = int(min(room, 2**40)) // ((2 if minimum <= 1 else 3) * PARTS * len(scores))
+        bins = [
+            [k for k in curve.to_cut(tolerance, minimum) if curve.edges[k] not in shut][:most]
+            for curve, shut in zip(known, closed, strict=True)
         ]
-        told = yield Sum(np.concatenate(said))
-        room -= told.size
-        start = 0
-        for place, parts in enumerate(wanted):
-            found = []
-            for edges in parts:
-                size = len(edges) - 1
-                found.append((edges, told[start : start + size], told[start + size : start + 2 * size]))
-                start += 2 * size
-            if bins[place]:
-                known[place] = known[place].refined(dict(zip(bins[place], found, strict=True)))
-            elif found:
-                known[place] = Curve(*found[0])
-        most = int(min(room, 2**40)) // (2 * PARTS * len(scores))
-        bins = [curve.to_cut(tolerance, minimum)[:most] for curve in known]
         wanted = [[cut(*curve.edges[k : k + 2]) for k in chosen] for curve, chosen in zip(known, bins, strict=True)]
-    return known
+        if not any(wanted):
+            return known
+
+
+def _agreed(
+    scores: Sequence[FloatArray], positive: Sequence[Bools], wanted: Sequence[Sequence[FloatArray]], minimum: float
+) -> Talk[list[list[FloatArray]]]:
+    """The bins on which all agree."""
+    here = [one.reshape(2, -1).T.astype(np.intp) for one in _counted(scores, positive, None, wanted)]
+    agreed = iter((yield from agree_on_edges([edges for parts in wanted for edges in parts], here, minimum)))
+    return [[next(agreed) for _ in parts] for parts in wanted]
+
+
+def _counted(
+    scores: Sequence[FloatArray],
+    positive: Sequence[Bools],
+    weights: FloatArray | None,
+    wanted: Sequence[Sequence[FloatArray]],
+) -> list[FloatArray]:
+    """What this agent has of both classes in each of these rows of bins."""
+    rows = zip(scores, positive, wanted, strict=True)
+    return [_by_class(u, yes, weights, edges) for u, yes, parts in rows for edges in parts]
+
+
+def _refined(
+    known: Sequence[Curve], bins: Sequence[list[int]], wanted: Sequence[Sequence[FloatArray]], told: FloatArray
+) -> list[Curve]:
+    """The curves with those bins replaced by what was told of their parts."""
+    found, at = [], 0
+    for curve, chosen, parts in zip(known, bins, wanted, strict=True):
+        inner = {}
+        for k, edges in zip(chosen, parts, strict=True):
+            size = len(edges) - 1
+            inner[k] = edges, told[at : at + size], told[at + size : at + 2 * size]
+            at += 2 * size
+        found.append(curve.refined(inner))
+    return found
+
+
+def _within(low: float, high: float) -> FloatArray:
+    """The first edges between these two, and both."""
+    first = first_edges()
+    return np.concatenate([[low], first[(first > low) & (first < high)], [high]])
+
+
+def _cost(wanted: Sequence[Sequence[FloatArray]], minimum: float) -> int:
+    """How many numbers it takes, at most, to agree on these bins and to count both classes in them."""
+    bins = [len(edges) - 1 for parts in wanted for edges in parts]
+    return 2 * sum(bins) + (sum(bins) - len(bins) if minimum > 1 else 0)
 
 
 def _by_class(scores: FloatArray, positive: Bools, weights: FloatArray | None, edges: FloatArray) -> FloatArray:

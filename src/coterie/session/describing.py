@@ -6,17 +6,20 @@
     Sum  counts in agreed bins, for quantiles (`quantiles`)
     Sum  products of every two columns, for correlations
 
-A column with fewer values than a minimum, at all parties together, is not looked into. Weights are not looked at.
+No sum is over fewer rows of a party than a minimum, unless it has none (`groups`): of a column with few values, or few
+missing ones, a party leaves a few more out. Weights are not looked at.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.data import Table
@@ -24,6 +27,7 @@ from coterie.data.prepared import Cells, cells_of, column_names
 from coterie.description import OTHER, ColumnSummary, Description
 from coterie.kernels.bins import first_edges
 from coterie.methods.moments import packed, unpacked
+from coterie.session.groups import allowed, without_few
 from coterie.session.preparation import Place, category_counts, side_by_side
 from coterie.session.quantiles import Quantiles, quantiles
 from coterie.words import Sum, Talk
@@ -60,7 +64,9 @@ class _Totals:
 
 def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
     """The description of raw columns, the same at all agents; `table` has their names, and those of text."""
-    names, cells = column_names(table), cells_of(table)
+    names = column_names(table)
+    cells = [_with_enough(own, wish.minimum) for own in cells_of(table)]
+    place = replace(place, minimum=wish.minimum)
     values = [own.values[~own.missing] for own in cells]
     totals = yield from _totals(table.n, names, cells, wish)
     room, notes = wish.room - 1 - 4 * len(names), []
@@ -118,6 +124,11 @@ def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
     )
 
 
+def _with_enough(cells: Cells, minimum: int) -> Cells:
+    """A column in which neither the values nor the missing ones are few."""
+    return Cells(np.where(without_few(cells.missing, minimum), np.nan, cells.values), cells.texts)
+
+
 def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish) -> Talk[_Totals]:
     here: FloatArray = np.zeros((len(names), 4))
     for k, (name, own) in enumerate(zip(names, cells, strict=True)):
@@ -172,7 +183,7 @@ def _written(counted: dict[str | float | None, int], rare: int) -> dict[str, int
 def _size(columns: int, totals: _Totals, numbers: Sequence[int]) -> int:
     """How many numbers correlations take."""
     triangle = columns * (columns + 1) // 2
-    return triangle if _whole(totals, numbers) else 2 * triangle + 2 * columns**2
+    return triangle if _whole(totals, numbers) else 3 * triangle + 2 * columns**2
 
 
 def _whole(totals: _Totals, numbers: Sequence[int]) -> bool:
@@ -193,7 +204,14 @@ def _correlation(
     else:
         M = there.astype(float)
         triangle = d * (d + 1) // 2
-        told = yield Sum(packed(Z.T @ Z, packed(M.T @ M), (Z.T @ M).ravel(), ((Z**2).T @ M).ravel()))
+        pairs = list(combinations(range(d), 2))
+        both = yield from allowed([_cells(there[:, i], there[:, j]) for i, j in pairs], minimum)
+        told_pairs = np.eye(d)
+        for (i, j), yes in zip(pairs, both, strict=True):
+            told_pairs[i, j] = told_pairs[j, i] = yes
+        sums = (Z.T @ Z, M.T @ M, Z.T @ M, (Z**2).T @ M)
+        products, numbers_of_both, *more = (one * told_pairs for one in sums)
+        told = yield Sum(packed(products, packed(numbers_of_both), *(one.ravel() for one in more)))
         S, N = _symmetric(told[:triangle], d), _symmetric(told[triangle : 2 * triangle], d)
         A, Q = told[2 * triangle :].reshape(2, d, d)
         # Over the rows that have both: Σ zᵢzⱼ − Σzᵢ Σzⱼ / n, and Σ zᵢ² − (Σ zᵢ)² / n.
@@ -205,6 +223,11 @@ def _correlation(
     with np.errstate(invalid="ignore", divide="ignore"):
         whole: FloatArray = S / np.outer(lengths, lengths)
     return np.clip(whole, -1, 1)
+
+
+def _cells(one: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """How many rows have values in both columns, in one of them, and in none."""
+    return np.bincount(2 * one.astype(np.intp) + other, minlength=4)
 
 
 def _symmetric(told: FloatArray, d: int) -> FloatArray:

@@ -90,6 +90,16 @@ def is_usable(counts: FloatArray) -> bool:
     return bool((counts.sum(axis=1) > 0).all() and (counts.sum(axis=0) - counts > 0).all())
 
 
+def leaves_enough(counts: FloatArray, minimum: int) -> FloatArray:
+    """1 where this party has at least so many rows of a class outside a fold, else 0: folds × classes.
+
+    Added up over parties it says that rows are left to learn from, and not how many: a fold may have few of a class.
+    """
+    left = counts.sum(axis=0) - counts
+    enough: FloatArray = (left >= max(minimum, 1)).astype(float)
+    return enough
+
+
 def refuse_lonely(counts: FloatArray, classes: npt.NDArray[Any]) -> None:
     """Refuse a class with one row, from the counts of all parties."""
     for name in classes[counts.sum(axis=0) < 2].tolist():

@@ -42,6 +42,7 @@ from coterie.data.prepared import (
 from coterie.data.prepared import Step as Fitted
 from coterie.data.recipes import Preparation, Step
 from coterie.errors import InvalidData, ProtocolError
+from coterie.session.groups import pooled, without_few
 from coterie.session.quantiles import quantiles
 from coterie.words import Sum, Talk
 
@@ -59,11 +60,13 @@ HASH_BYTES = 6
 
 @dataclass(frozen=True)
 class Place:
-    """Who says it: which of how many parties, and whether sums are secure."""
+    """Who says it: which of how many parties, whether sums are secure, and how many rows a group has."""
 
     index: int
     count: int
     secure: bool
+    minimum: int = 1
+    """The least rows of a party in a group that is told, unless it has none (`groups`)."""
 
 
 # -- fitting -----------------------------------------------------------------------------------------------------------
@@ -101,7 +104,9 @@ def side_by_side(talks: Sequence[Messages[T]]) -> Messages[list[T]]:
 
 
 def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> Messages[Column]:
-    values = cells.values[~cells.missing]
+    # What is told of missing values, too, is about enough rows.
+    some = Cells(np.where(without_few(cells.missing, place.minimum), np.nan, cells.values), cells.texts)
+    values = some.values[~some.missing]
     here = np.array([bool(cells.texts), len(values), len(cells.values) - len(values), 0.0])
     if not cells.texts:
         here[3] = values.sum()
@@ -119,8 +124,8 @@ def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> 
         raise InvalidData(f"column {name!r} holds text at some party, and {recipe} is for numbers. {_ENCODE}")
     if missing and steps[0].name != "impute":
         raise InvalidData(
-            f"column {name!r} has {missing:.0f} missing value{'s' * (missing > 1)} at all parties together, and its "
-            f"recipe is {recipe!r}. Begin it with impute, or leave those rows or the column out."
+            f"column {name!r} has {_about(missing, place)} missing value{'s' * (missing > 1)} at all parties together, "
+            f"and its recipe is {recipe!r}. Begin it with impute, or leave those rows or the column out."
         )
     mean = total / present
     squares = float((yield np.array([((values - mean) ** 2).sum()]))[0])
@@ -138,7 +143,7 @@ def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> 
         elif step.name == "polynomial":
             fit, known = Powers(int(step.number or 0)), None
         elif step.name == "spline":
-            fit, known = (yield from _spline(name, _after(done, cells)[:, 0], step)), None
+            fit, known = (yield from _spline(name, _after(done, cells)[:, 0], step, place.minimum)), None
         else:
             if known is None and step.name == "standardise":
                 known = yield from _moments(_after(done, cells))
@@ -197,9 +202,14 @@ def _min_max(values: FloatArray, place: Place) -> Messages[Scaled]:
     return Scaled(low.tolist(), np.where(high > low, high - low, 1.0).tolist())
 
 
-def _spline(name: str, values: FloatArray, step: Step) -> Messages[Splines]:
+def _about(rows: float, place: Place) -> str:
+    """A number of rows, which is exact unless few rows are hidden."""
+    return f"{rows:.0f}" if place.minimum <= 1 else f"about {rows:.0f}"
+
+
+def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Messages[Splines]:
     levels = np.linspace(0, 1, int(step.number or 0))
-    talk, reply = quantiles([values], levels.tolist(), precision=PRECISION), None
+    talk, reply = quantiles([values], levels.tolist(), precision=PRECISION, minimum=minimum), None
     while True:
         try:
             word = next(talk) if reply is None else talk.send(reply)
@@ -210,6 +220,11 @@ def _spline(name: str, values: FloatArray, step: Step) -> Messages[Splines]:
         reply = yield word.x
     # The first and the last knot enclose all values.
     inner = [found.low[0, 0], *found.values[0, 1:-1], found.high[0, -1]]
+    if not np.isfinite(inner).all():
+        raise InvalidData(
+            f"column {name!r}: its smallest or largest values lie in a bin of too few rows of a party to be told. "
+            "Scale it with standardise before spline, or leave it out."
+        )
     width = inner[-1] - inner[0]
     knots = [inner[0]]
     for knot in inner[1:]:
@@ -265,8 +280,8 @@ def _smallest(here: FloatArray, present: bool) -> Messages[FloatArray]:
 def _categories(name: str, cells: Cells, step: Step, text: bool, place: Place) -> Messages[Categories]:
     least = 1 if step.number is None else step.number
     counted, rare = yield from category_counts(name, cells, least, text, place)
-    pooled = rare > 0
-    return Categories(text, list(counted), pooled, step.flag and len(counted) + pooled > 1)
+    others = rare > 0
+    return Categories(text, list(counted), others, step.flag and len(counted) + others > 1)
 
 
 def category_counts(
@@ -274,10 +289,13 @@ def category_counts(
 ) -> Messages[tuple[dict[str | float | None, int], int]]:
     """The categories of a column with at least so many rows at all parties, in order, and how many rows are of others.
 
-    None is a missing value.
+    None is a missing value. Rows of a category that is small at a party (`groups.pooled`) are among the others.
     """
     here, which = cells.counted(text)
     counts = np.bincount(which, minlength=len(here))[: len(here)]
+    # Of a category that is rare here nothing is told by this party, not even its hash.
+    counts, few = pooled(counts, place.minimum)
+    here, counts = [one for one, rows in zip(here, counts.tolist(), strict=True) if rows], counts[counts > 0]
     written = [_written(one) for one in here]
     if long := next((one for one in written if len(one) > LONGEST), None):
         start = f"{long[1:40].decode(errors='ignore')}..."
@@ -299,9 +317,11 @@ def category_counts(
     if not np.array_equal(told[owners == place.index], np.sort(hashes)):
         raise disagreement
     known, first = np.unique(told, return_index=True)
-    rows = np.zeros(len(known))
+    rows = np.zeros(len(known) + 1)
     rows[np.searchsorted(known, hashes)] = counts
+    rows[-1] = few
     total = yield rows
+    few, total = int(total[-1]), total[:-1]
     frequent = total >= least
     if frequent.sum() > MOST_COLUMNS:
         raise InvalidData(
@@ -324,7 +344,7 @@ def category_counts(
             raise disagreement
     found = {_read(one, text): int(rows) for one, rows in zip(names, total[frequent].tolist(), strict=True)}
     order = sorted(found, key=lambda one: (one is None, one if one is not None else 0))
-    return {one: found[one] for one in order}, int(total[~frequent].sum())
+    return {one: found[one] for one in order}, int(total[~frequent].sum()) + few
 
 
 def _written(category: str | float | None) -> bytes:

@@ -1,8 +1,8 @@
 """Quantiles of columns that several parties hold, from counts in agreed bins: never from a value.
 
 All tell how many of their values are in each of the first bins (`kernels.bins`). The bins in which a quantile must lie
-are cut into parts, and counted again, until they are narrow enough: a few `Sum`s of a few numbers. A bin with fewer
-rows than a minimum is not cut: the quantile is then known up to that bin.
+are cut into parts, and counted again, until they are narrow enough: a few `Sum`s of a few numbers. No bin has fewer
+rows of a party than a minimum, unless it has none (`groups`): the quantile is then known up to a wider bin.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.kernels.bins import counts, cut, first_edges, is_one_number, roundest
+from coterie.session.groups import agree_on_edges
 from coterie.words import Sum, Talk
 
 PRECISION = 1e-4
@@ -32,6 +33,8 @@ class Quantiles:
     low: FloatArray
     """The quantile of the pooled values is between these."""
     high: FloatArray
+    edges: tuple[FloatArray, ...] = ()
+    """The last bins of each column: of all counts that were told, none is of a part of them."""
 
 
 @dataclass
@@ -66,37 +69,67 @@ def quantiles(
     columns: Sequence[FloatArray],
     probabilities: Sequence[float],
     *,
-    minimum: int = 1,
+    minimum: float = 1,
     precision: float = PRECISION,
     room: float = math.inf,
 ) -> Talk[Quantiles]:
     """The quantiles of every column over all agents, as numpy has them (linear), up to the widths of bins.
 
     columns    this agent's values of each column, finite; as many columns at every agent, and any number of rows
-    minimum    a bin with fewer rows, of all agents together, is not cut
+    minimum    a bin has at least so many rows of every agent that has any in it
     precision  how narrow bins have to be, beside the numbers in them
     room       how many numbers this may tell; with less, bins stay wider
     """
-    first = first_edges()
-    told = yield Sum(np.concatenate([counts(np.asarray(x, float), first) for x in columns] or [np.empty(0)]))
-    known = [_Column(first, part) for part in np.split(told, len(columns))] if columns else []
-    room -= told.size
+    values = [np.asarray(x, float) for x in columns]
+    first, told = yield from _counted(values, [[first_edges()] for _ in values], minimum)
+    known = [_Column(one[0], part) for one, part in zip(first, _split(told, first), strict=True)]
+    room -= _cost(first, minimum)
+    closed: list[set[float]] = [set() for _ in known]
     while True:
         wanted = [_to_cut(column, probabilities, minimum, precision) for column in known]
+        wanted = [
+            [k for k in bins if column.edges[k] not in shut]
+            for column, bins, shut in zip(known, wanted, closed, strict=True)
+        ]
         parts = [[cut(*column.edges[k : k + 2]) for k in bins] for column, bins in zip(known, wanted, strict=True)]
-        size = sum(len(edges) - 1 for one in parts for edges in one)
+        size = _cost(parts, minimum)
         if not size or size > room:
             break
         room -= size
-        told = yield Sum(
-            np.concatenate(
-                [counts(np.asarray(x, float), e) for x, one in zip(columns, parts, strict=True) for e in one]
-            )
-        )
+        parts, told = yield from _counted(values, parts, minimum)
+        for column, bins, one, shut in zip(known, wanted, parts, closed, strict=True):
+            shut |= {float(column.edges[k]) for k, edges in zip(bins, one, strict=True) if len(edges) == 2}
         known = _refined(known, wanted, parts, told)
     rows = [[_quantile(column, p, precision) for p in probabilities] for column in known]
     found = np.array(rows).reshape(len(known), len(probabilities), 3)
-    return Quantiles(*(found[:, :, place] for place in range(3)))
+    edges = tuple(column.edges for column in known)
+    return Quantiles(found[:, :, 0], found[:, :, 1], found[:, :, 2], edges)
+
+
+def _counted(
+    values: Sequence[FloatArray], parts: Sequence[Sequence[FloatArray]], minimum: float
+) -> Talk[tuple[list[list[FloatArray]], FloatArray]]:
+    """The parts on which all agree, and how many values of all agents each of them has, one after the other."""
+    proposed = [edges for one in parts for edges in one]
+    here = [counts(x, edges).astype(np.intp) for x, one in zip(values, parts, strict=True) for edges in one]
+    agreed = iter((yield from agree_on_edges(proposed, here, minimum)))
+    found = [[next(agreed) for _ in one] for one in parts]
+    told = yield Sum(
+        np.concatenate([counts(x, e) for x, one in zip(values, found, strict=True) for e in one] or [np.empty(0)])
+    )
+    return found, told
+
+
+def _cost(parts: Sequence[Sequence[FloatArray]], minimum: float) -> int:
+    """How many numbers it takes, at most, to agree on these parts and to count them."""
+    bins = [len(edges) - 1 for one in parts for edges in one]
+    return sum(bins) + (sum(bins) - len(bins) if minimum > 1 else 0)
+
+
+def _split(told: FloatArray, parts: Sequence[Sequence[FloatArray]]) -> list[FloatArray]:
+    """The counts of each column."""
+    sizes = [sum(len(edges) - 1 for edges in one) for one in parts]
+    return np.split(told, np.cumsum(sizes)[:-1]) if sizes else []
 
 
 def _targets(n: int, probability: float) -> tuple[int, int, float]:
@@ -105,7 +138,7 @@ def _targets(n: int, probability: float) -> tuple[int, int, float]:
     return math.floor(place), math.ceil(place), place - math.floor(place)
 
 
-def _to_cut(column: _Column, probabilities: Sequence[float], minimum: int, precision: float) -> list[int]:
+def _to_cut(column: _Column, probabilities: Sequence[float], minimum: float, precision: float) -> list[int]:
     if not column.n:
         return []
     ranks = {k for p in (*QUARTILES, *probabilities) for k in _targets(column.n, p)[:2]}
@@ -142,7 +175,7 @@ def _quantile(column: _Column, probability: float, precision: float) -> tuple[fl
     ends = [_statistic(column, place, precision) for place in ((k, after) if share else (k,))]
     if len(ends) == 1:
         return ends[0]
-    value, low, high = (one + share * (other - one) for one, other in zip(*ends, strict=True))
+    value, low, high = (one if one == other else one + share * (other - one) for one, other in zip(*ends, strict=True))
     return value, low, high
 
 
@@ -155,6 +188,7 @@ def _statistic(column: _Column, k: int, precision: float) -> tuple[float, float,
     if column.narrow([place], precision)[0]:
         return roundest(low, high), low, high
     if high - low > FINITE:
-        return (high if math.isfinite(high) else low), low, high
+        finite = [end for end in (high, low) if math.isfinite(end)]
+        return finite[0] if finite else math.nan, low, high
     # The values of a wide bin are taken to lie at equal distances.
     return low + (high - low) * (k - before + 0.5) / count, low, high

@@ -1,8 +1,12 @@
 """How well a model predicts, from sums over the rows of all parties: no row and no prediction is told.
 
-    Sum  rows, weights, losses, errors, counts of a confusion matrix and of fixed bins of probability
+    Sum  rows, weights, losses and errors of all rows
+    Sum  of classes: counts of each in fixed bins of probability, of which a confusion matrix follows
     Sum  of numbers: what the best constant, which needs the mean label, leaves
-    Sum  counts of the classes on a grid of scores, cut where it matters (`curves`); of numbers, tenths of predictions
+    Sum  counts of the classes in parts of these bins, cut where it matters (`curves`); of numbers, in tenths
+
+No group of rows that is told has fewer rows of a party than a minimum, unless it has none (`groups`): bins are pooled,
+and scores that would need smaller groups are NaN.
 
 Deviance is 2 Σ s (ℓ(u; y) − min ℓ), and min ℓ = −ℓ*(0; y), so each term is a Fenchel–Young term at 0: none cancels.
 """
@@ -10,11 +14,12 @@ Deviance is 2 Σ s (ℓ(u; y) − min ℓ), and min ℓ = −ℓ*(0; y), so each
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.special import log_softmax, xlogy
+from scipy.special import expit, log_softmax, logit, xlogy
 
 from coterie.agent import Agent
 from coterie.arrays import Design, FloatArray, product
@@ -25,6 +30,7 @@ from coterie.kernels.bins import counts, first_edges
 from coterie.losses import Loss
 from coterie.problem import Problem
 from coterie.session.curves import Curve, curves
+from coterie.session.groups import agree_on_edges, allowed, halving
 from coterie.session.quantiles import quantiles
 from coterie.survival import CoxHere, RiskSets, concordance_counts
 from coterie.words import Sum, Talk
@@ -94,7 +100,7 @@ def measured(
     s = np.ones(table.n) if table.weights is None else table.weights.astype(float)
     limits = {"minimum": minimum, "room": room}
     if model.problem.family == "survival":
-        return (yield from _of_survival(scores, y, s))
+        return (yield from _of_survival(scores, y, s, minimum))
     if scores.ndim == 2:
         return (yield from _of_classes(model, scores, y.astype(np.intp), s, limits))
     if model.problem.loss.kind == "classification":
@@ -105,14 +111,17 @@ def measured(
 # -- survival ----------------------------------------------------------------------------------------------------------
 
 
-def _of_survival(u: FloatArray, y: FloatArray, s: FloatArray) -> Talk[Evaluation]:
+def _of_survival(u: FloatArray, y: FloatArray, s: FloatArray, minimum: float) -> Talk[Evaluation]:
     """Every party's strata are its own, as in the fit: pairs and risk sets are of one party."""
     risk, design = RiskSets(y, s), Design(np.empty((len(u), 0)))
     losses = [CoxHere(np.empty(0), design, risk, part).losses - risk.saturated for part in (u, 0.0 * u)]
-    told = yield Sum(np.concatenate([[len(u), s.sum(), risk.deaths.sum(), *losses], concordance_counts(y, u, s)]))
-    rows, n, events, lost, null, lower, equal, every = told.tolist()
+    (counts_told,) = yield from allowed([[risk.events.sum(), (~risk.events).sum()]], minimum)
+    counted = [risk.deaths.sum(), *concordance_counts(y, u, s)] if counts_told else []
+    told = yield Sum(np.array([float(len(u)), float(s.sum()), *losses, *counted]))
+    rows, n, lost, null, *more = told.tolist()
+    events, lower, equal, every = more or [math.nan] * 4
     found = {"concordance": _ratio(lower + 0.5 * equal, every), "events": events, **_deviances(2 * lost, 2 * null)}
-    return Evaluation("", int(rows), n, found)
+    return Evaluation("", int(rows), n, found, notes=_notes(["events"] if not counts_told else []))
 
 
 # -- two classes -------------------------------------------------------------------------------------------------------
@@ -121,38 +130,86 @@ def _of_survival(u: FloatArray, y: FloatArray, s: FloatArray) -> Talk[Evaluation
 def _of_two(
     model: Any, u: FloatArray, y: FloatArray, s: FloatArray, limits: dict[str, Any], offset: bool
 ) -> Talk[Evaluation]:
-    loss, yes = model.problem.loss, y > 0
+    loss, yes, minimum = model.problem.loss, y > 0, limits["minimum"]
     likely = type(loss).probability is not Loss.probability
     p = loss.probability(u, 1.0) if likely else np.zeros(len(u))
-    confusion = _confusion(yes.astype(np.intp), (u > 0).astype(np.intp), s, 2)
-    bins = _binned(p, yes.astype(float), s) if likely else np.empty(0)
-    losses = [float(len(y)), float(offset), loss.value(u, y, s), float((s * (p - yes) ** 2).sum())]
-    told = yield Sum(np.concatenate([losses, confusion.ravel(), bins]))
-    rows, shifted, lost, squares = told[:4].tolist()
-    n = _some(told[4:8].sum())
-    (true_no, false_yes), (false_no, true_yes) = told[4:8].reshape(2, 2).tolist()
+    mine = [float(len(y)), float(offset), float(s.sum()), loss.value(u, y, s), float((s * (p - yes) ** 2).sum())]
+    rows, shifted, n, lost, squares = (yield Sum(np.array(mine))).tolist()
+    n, classes = _some(n), tuple(model.classes_.tolist())
+    known = yield from _first_bins(u, yes, p if likely else None, s, minimum)
+    limits = _less(limits, len(mine) + known.size)
+    held = known.curve.positives.sum(), known.curve.negatives.sum()
     found: dict[str, float] = {}
     if likely:
-        share = (false_no + true_yes) / n
+        share = float(held[0]) / n if known.classes_told else math.nan
         null = math.nan if shifted else -2 * n * float(xlogy(share, share) + xlogy(1 - share, 1 - share))
         found |= _deviances(2 * lost, null) | {"log_loss": lost / n}
     else:
         found |= {"mean_loss": lost / n}
-    curve: Curve = (yield from curves([u], [yes], s, **_less(limits, told.size)))[0]
+    curve = Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
+    if known.classes_told:
+        curve = (yield from curves([u], [yes], s, start=[known.curve], **limits))[0]
+    confusion = known.confusion
+    cells = np.full((2, 2), math.nan) if confusion is None else confusion
+    (true_no, false_yes), (false_no, true_yes) = cells.tolist()
     sensitivity, specificity = _ratio(true_yes, true_yes + false_no), _ratio(true_no, true_no + false_yes)
     found |= {"accuracy": (true_no + true_yes) / n, "balanced_accuracy": (sensitivity + specificity) / 2}
     found |= {"auc": curve.auc}
-    calibration = _calibration(told[8:]) if likely else ()
     if likely:
-        found |= {"brier": squares / n, "calibration_error": _calibration_error(calibration)}
+        found |= {"brier": squares / n, "calibration_error": _calibration_error(known.calibration)}
     found |= {"sensitivity": sensitivity, "specificity": specificity}
     found |= {"precision": _ratio(true_yes, true_yes + false_yes)}
     found |= {"f1": _ratio(2 * true_yes, 2 * true_yes + false_yes + false_no)}
-    classes = tuple(model.classes_.tolist())
+    left_out = [] if known.classes_told else ["classes"]
+    left_out += [] if confusion is not None or left_out else ["confusion"]
     return Evaluation(
-        "", int(rows), n, found, curve.bound, classes, told[4:8].reshape(2, 2), calibration,
-        {str(classes[1]): curve.points()},
+        "", int(rows), n, found, curve.bound, classes, confusion, known.calibration,
+        {str(classes[1]): curve.points()}, notes=_notes(left_out),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Two classes in the first bins of their scores."""
+
+    curve: Curve
+    classes_told: bool
+    confusion: FloatArray | None
+    calibration: tuple[Bin, ...]
+    size: int
+    """How many numbers were told for it."""
+
+
+def _first_bins(u: FloatArray, yes: Any, p: FloatArray | None, s: FloatArray, minimum: float) -> Talk[_Known]:
+    """Counts of both classes where the prediction changes and, if there are probabilities, in tenths of these."""
+    change = np.nextafter(0.0, 1.0)  # scores above 0 are predicted as the second class
+    tenths = logit(np.arange(1, BINS) / BINS) if p is not None else np.empty(0)
+    edges = np.concatenate([[-np.inf], np.sort(np.append(tenths, change)), [np.inf]])
+    last = len(edges) - 2
+    first = int(np.searchsorted(edges, change)) - 1
+    order = [first, *(k for k in halving(last) if k != first)]
+    here = np.column_stack([counts(u[rows], edges) for rows in (yes, ~yes)]).astype(np.intp)
+    (told_apart,) = yield from allowed([here.sum(axis=0)], minimum)
+    size = (1 + last) * (minimum > 1)
+    if not told_apart:
+        nothing = Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
+        return _Known(nothing, False, None, (), size)
+    (edges,) = yield from agree_on_edges([edges], [here], minimum, order)
+    parts = [counts(u[rows], edges, s[rows]) for rows in (yes, ~yes)]
+    parts += [] if p is None else [counts(u, edges, s * p)]
+    told = (yield Sum(np.concatenate(parts))).reshape(len(parts), -1)
+    positives, negatives = told[:2]
+    confusion = None
+    if change in edges:
+        above = edges[:-1] >= change
+        confusion = np.array([[one[~above].sum(), one[above].sum()] for one in (negatives, positives)])
+    calibration: tuple[Bin, ...] = ()
+    if p is not None:
+        ends = np.array([k for k, edge in enumerate(edges) if edge != change])
+        pooled = [np.add.reduceat(one, ends[:-1]) for one in (positives + negatives, told[2], positives)]
+        shown = np.concatenate([[0.0], np.round(expit(edges[ends[1:-1]]) * BINS) / BINS, [1.0]])
+        calibration = _bins(shown, np.concatenate(pooled))
+    return _Known(Curve(edges, positives, negatives), True, confusion, calibration, size + told.size)
 
 
 # -- several classes ---------------------------------------------------------------------------------------------------
@@ -166,20 +223,49 @@ def _of_classes(model: Any, u: FloatArray, y: Any, s: FloatArray, limits: dict[s
     best = p.argmax(axis=1) if len(y) else y
     errors = p.copy()
     errors[here, y] -= 1
-    losses = [float(len(y)), -float((s * logs[here, y]).sum()), float((s * (errors**2).sum(axis=1)).sum())]
-    bins = _binned(p[here, best], (best == y).astype(float), s)
-    told = yield Sum(np.concatenate([losses, bins, _confusion(y, best, s, K).ravel()]))
-    rows, lost, squares = told[:3].tolist()
-    calibration, confusion = _calibration(told[3 : 3 + 3 * BINS]), told[3 + 3 * BINS :].reshape(K, K)
-    n = _some(confusion.sum())
-    held = confusion.sum(axis=1)
-    known: list[Curve] = yield from curves(list(p.T), [y == k for k in range(K)], s, **_less(limits, told.size))
+    minimum, right = limits["minimum"], best == y
+    cells, bins = _confusion(y, best, np.ones(len(y)), K), _fixed_edges()
+    answers = np.column_stack([counts(p[here, best][rows], bins) for rows in (right, ~right)]).astype(np.intp)
+    groupings = [cells, cells.sum(axis=1), answers.sum(axis=0)]
+    told_cells, told_classes, told_answers = yield from allowed(groupings, minimum)
+    losses = [float(len(y)), float(s.sum())]
+    losses += [-float((s * logs[here, y]).sum()), float((s * (errors**2).sum(axis=1)).sum())]
+    said = [np.array(losses)]
+    if told_answers:
+        (bins,) = yield from agree_on_edges([bins], [answers], minimum)
+        chosen = p[here, best]
+        said += [counts(chosen, bins, s * part) for part in (np.ones(len(y)), chosen, right.astype(float))]
+    if told_classes:
+        whole = _confusion(y, best, s, K)
+        said.append(whole.ravel() if told_cells else whole.sum(axis=1))
+    told = yield Sum(np.concatenate(said))
+    rows, n, lost, squares = told[:4].tolist()
+    n, at = _some(n), 4
+    calibration: tuple[Bin, ...] = ()
+    accuracy, confusion, held = math.nan, None, np.full(K, math.nan)
+    if told_answers:
+        size = 3 * (len(bins) - 1)
+        calibration = _bins(np.append(bins[:-1], 1.0), told[at : at + size])
+        accuracy = float(told[at : at + size].reshape(3, -1)[2].sum()) / n
+        at += size
+    if told_classes:
+        held = told[at:]
+    if told_cells:
+        confusion = told[at:].reshape(K, K)
+        accuracy, held = float(confusion.trace()) / n, confusion.sum(axis=1)
+    nothing = Curve(np.array([-np.inf, np.inf]), np.zeros(1), np.zeros(1))
+    known = [nothing] * K
+    if told_classes:
+        starts = [Curve(nothing.edges, held[k : k + 1], n - held[k : k + 1]) for k in range(K)]
+        among = [y == k for k in range(K)]
+        asked = 3 + len(answers) if minimum > 1 else 0
+        known = yield from curves(list(p.T), among, s, start=starts, **_less(limits, told.size + asked))
     areas = np.array([curve.auc for curve in known])
-    recalls = confusion.diagonal()[held > 0] / held[held > 0]
+    recalls = np.full(1, math.nan) if confusion is None else confusion.diagonal()[held > 0] / held[held > 0]
     null = -2 * float(xlogy(held, held / n).sum())
     found = _deviances(2 * lost, null) | {
         "log_loss": lost / n,
-        "accuracy": float(confusion.trace()) / n,
+        "accuracy": accuracy,
         "balanced_accuracy": float(recalls.mean()),
         "auc": float(areas.mean()),
         "brier": squares / n,
@@ -187,7 +273,9 @@ def _of_classes(model: Any, u: FloatArray, y: Any, s: FloatArray, limits: dict[s
     }
     bound = max(curve.bound for curve in known)
     roc = {str(label): curve.points() for label, curve in zip(classes, known, strict=True)}
-    return Evaluation("", int(rows), n, found, bound, classes, confusion, calibration, roc)
+    left_out = [] if told_classes else ["classes"]
+    left_out += [] if told_cells or left_out else ["confusion"]
+    return Evaluation("", int(rows), n, found, bound, classes, confusion, calibration, roc, notes=_notes(left_out))
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -199,9 +287,9 @@ def _of_numbers(
     m, likelihood = loss.response(u), loss.dispersion is not None
     o = np.zeros(len(y)) if offset is None else offset
     excess = loss.fenchel_young(u, np.zeros(len(u)), y, s) if likelihood else loss.value(u, y, s)
-    sums = [s, s * y, s * m, s * (y - m) ** 2, s * np.abs(y - m), s * (y <= m), *_for_constant(loss, y, s, o)]
+    sums = [s, s * y, s * m, s * (y - m) ** 2, s * np.abs(y - m), *_for_constant(loss, y, s, o)]
     told = yield Sum(np.array([float(len(y)), excess, *(float(part.sum()) for part in sums)]))
-    rows, lost, n, labels, predicted, squares, errors, below, *mean = told.tolist()
+    rows, lost, n, labels, predicted, squares, errors, *mean = told.tolist()
     n = _some(n)
     constant = loss.constant(_ratio(*mean)) if likelihood else None
     left = 0.0 if constant is None else loss.fenchel_young(o + constant, np.zeros(len(y)), y, s)
@@ -210,12 +298,20 @@ def _of_numbers(
     found |= {"r2": 1 - _ratio(squares, float(nulls[1])), "rmse": math.sqrt(squares / n), "mae": errors / n}
     found |= {"mean_observed": labels / n, "mean_predicted": predicted / n}
     if not likelihood and loss.name == "quantile":
-        found["share_below"] = below / n
-    limits = _less(limits, told.size + nulls.size + 3 * BINS)
+        (share_told,) = yield from allowed([[(y <= m).sum(), (y > m).sum()]], limits["minimum"])
+        found["share_below"] = math.nan
+        if share_told:
+            found["share_below"] = float((yield Sum(np.array([float((s * (y <= m)).sum())])))[0]) / n
+    limits = _less(limits, told.size + nulls.size + 3 * BINS + 2)
     if limits["room"] < len(first_edges()):
         return Evaluation("", int(rows), n, found)
     tenths = yield from quantiles([m], [k / BINS for k in range(1, BINS)], precision=1e-3, **limits)
-    edges = np.unique(np.concatenate([[-np.inf], tenths.values[0], [np.inf]]))
+    inner = tenths.values[0]
+    if limits["minimum"] > 1:
+        # Of the bins that were counted, so that no difference of counts is about a part of one.
+        counted = tenths.edges[0][1:-1]
+        inner = counted[[np.abs(counted - value).argmin() for value in inner]] if len(counted) else counted
+    edges = np.unique(np.concatenate([[-np.inf], inner, [np.inf]]))
     parts = [counts(m, edges, s * part) for part in (np.ones(len(m)), m, y)]
     told = yield Sum(np.concatenate(parts))
     return Evaluation("", int(rows), n, found, calibration=_bins(edges, told))
@@ -241,6 +337,18 @@ def explained_deviance(loss: Loss, u: FloatArray, y: FloatArray, s: FloatArray, 
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+_LEFT_OUT = {
+    "events": "the number of events and the concordance: fewer rows with or without an event",
+    "classes": "classes, calibration and AUC: fewer rows of a class",
+    "confusion": "confusion and what follows from it: fewer rows of a class with one prediction",
+}
+
+
+def _notes(left_out: Sequence[str]) -> tuple[str, ...]:
+    """Why some scores are not there."""
+    return tuple(f"Not told are {_LEFT_OUT[what]} at a party than minimum-count." for what in left_out)
 
 
 def _some(n: float) -> float:
@@ -272,15 +380,6 @@ def _fixed_edges() -> FloatArray:
     return np.append(np.arange(BINS) / BINS, np.inf)
 
 
-def _binned(p: FloatArray, came_true: FloatArray, s: FloatArray) -> FloatArray:
-    """In each fixed bin the weights, the predictions, and what came true."""
-    return np.concatenate([counts(p, _fixed_edges(), s * part) for part in (np.ones(len(p)), p, came_true)])
-
-
-def _calibration(told: FloatArray) -> tuple[Bin, ...]:
-    return _bins(np.append(np.arange(BINS) / BINS, 1.0), told)
-
-
 def _bins(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
     weights, predicted, observed = told.reshape(3, -1).tolist()
     return tuple(
@@ -294,4 +393,6 @@ def _bins(edges: FloatArray, told: FloatArray) -> tuple[Bin, ...]:
 def _calibration_error(bins: tuple[Bin, ...]) -> float:
     """How far predictions are from what came true, over the bins, in the mean."""
     filled = [one for one in bins if one.weight]
+    if not filled:
+        return math.nan
     return sum(one.weight * abs(one.predicted - one.observed) for one in filled) / sum(one.weight for one in filled)

@@ -64,6 +64,16 @@ class SignedBroadcast:
         self._keys: list[PublicKey] = []
         self._session = b""
 
+    @property
+    def root(self) -> int:
+        """Who has no parent: sums end there."""
+        return self._parents.index(-1)
+
+    @property
+    def first_child(self) -> int:
+        """The first of those who report to the root."""
+        return self._parents.index(self.root)
+
     def branch(self, child: int) -> set[int]:
         """That child and everybody below it."""
         found = {child}

@@ -27,7 +27,7 @@ from coterie.words import Ask, Exchange, IndexArray, Mix, Publication, Sum, Talk
 
 T = TypeVar("T")
 
-HEARD, TOLD = "heard", "told"
+HEARD, TOLD, CONTEXT = "heard", "told", "context"
 MANY = 256
 """Agents of one process during whose steps no garbage is collected: for 2,000 of them, it took a third of the time."""
 
@@ -36,9 +36,15 @@ class Account(Protocol):
     """Counts what is said, and may refuse to go on."""
 
     told: int
+    context: bytes
+    """A digest of the totals so far."""
 
-    def say(self, numbers: int) -> None:
-        """That many numbers are about to be said."""
+    def count(self, message: FloatArray) -> None:
+        """A message that is about to be said."""
+        ...
+
+    def hear(self, total: FloatArray) -> None:
+        """A total that came back."""
         ...
 
 
@@ -224,7 +230,9 @@ class Driver:
         """The digest of the totals so far, and what the agents of this process have read, if they gossip."""
         transcript = self.collectives.transcript
         heard = {} if transcript is None else {HEARD: np.frombuffer(transcript.digest(), np.uint8)}
-        told = {} if self.account is None else {TOLD: np.array([self.account.told])}
+        told: dict[str, Any] = {}
+        if self.account is not None:
+            told = {TOLD: np.array([self.account.told]), CONTEXT: np.frombuffer(self.account.context, np.uint8)}
         return heard | told | ({} if self._gossip is None else self._gossip.memory())
 
     def recall(self, memory: dict[str, Any]) -> None:
@@ -232,8 +240,10 @@ class Driver:
         if self.collectives.transcript is not None and HEARD in memory:
             self.collectives.transcript.update(memory[HEARD].tobytes())
         if self.account is not None and TOLD in memory:
-            self.account.told = int(memory[TOLD][0])  # what is said again from here on was said before
-        if read := {name: array for name, array in memory.items() if name not in (HEARD, TOLD)}:
+            self.account.told = max(self.account.told, int(memory[TOLD][0]))
+        if self.account is not None and CONTEXT in memory:
+            self.account.context = memory[CONTEXT].tobytes()  # what is said again from here on was said before
+        if read := {name: array for name, array in memory.items() if name not in (HEARD, TOLD, CONTEXT)}:
             self._gossiping().recall(read)
 
     # -- one answer per word ------------------------------------------------------------------------------------------
@@ -249,7 +259,9 @@ class Driver:
         self._fits(messages)
         total = self.collectives.total(messages, self.collectives.tag(purpose, "Sum"))
         self._finite("Sum", total, messages)
-        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype), total.itemsize)
+        if self.account is not None:
+            self.account.hear(total)
+        self.bill.say(purpose, "Sum", total.size, self.collectives.sums.bytes_of(total.dtype))
         return sealed(total)
 
     def _mix(self, words: Sequence[Mix], purpose: str) -> Sequence[FloatArray]:
@@ -330,7 +342,8 @@ class Driver:
     def _check(self, word: str, messages: Sequence[FloatArray]) -> None:
         """Refuse to send what is not finite, where only this process would know who said it, or one number too many."""
         if self.account is not None:
-            self.account.say(max(message.size for message in messages))
+            for message in messages:
+                self.account.count(message)
         if word in self.collectives.checked:
             for message in messages:
                 if not _is_finite(message):

@@ -63,26 +63,44 @@ class PointToPoint(Collectives):
         if not self.layout.others:
             return self._in_order(messages)
         said = [self.sums.encoded(message, tag) for message in messages]
+        if self.sums.root is not None:
+            said = [self._by_the_helper(self.sums.root, said[0], tag)]
         added = self._served if self.network.server else self._climbed
         total = _joined([added([message[piece] for message in said], tag) for piece in _pieces(said[0])])
         first = messages[0].reshape(-1)
-        if self.layout.told_by is None:
-            numbers = self.sums.decoded(total, first.dtype)
-            for piece in _pieces(numbers):
-                self._hand_on(numbers[piece], tag)
+        if self.sums.root is not None:
+            # The others check the whole numbers of the total, which only they can.
+            numbers = self.sums.decoded(self._handed_down(total, tag), first.dtype)
+        elif self.layout.told_by is None:
+            numbers = self._handed_down(self.sums.decoded(total, first.dtype), tag)
         else:
-            told = []
-            for piece in _pieces(first):
-                told.append(self._expected(self.layout.told_by, tag, first[piece].size, first.dtype))
-                self._hand_on(told[-1], tag)
-            numbers = _joined(told) if len(told) > 1 else told[0].copy()
+            numbers = self._handed_down(first, tag)
         if self.transcript is not None:
             self.transcript.update(numbers.data)
         return numbers.reshape(messages[0].shape)
 
-    def _hand_on(self, numbers: FloatArray, tag: Tag) -> None:
-        for process in self.layout.tells:
-            self.send(process, numbers, tag)
+    def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
+        """The total as it comes down from the root, whose own it is; elsewhere the argument has its size and type."""
+        told = []
+        for piece in _pieces(total):
+            numbers = total[piece]
+            if self.layout.told_by is not None:
+                numbers = self._expected(self.layout.told_by, tag, numbers.size, numbers.dtype)
+            for process in self.layout.tells:
+                self.send(process, numbers, tag)
+            told.append(numbers)
+        return _joined(told) if len(told) > 1 else told[0].copy()
+
+    def _by_the_helper(self, root: int, mine: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
+        """What this process adds to a total: the root nothing, as the helper adds what the root has to say."""
+        if self.process == root:
+            for piece in _pieces(mine):
+                self.send(self.sums.helper, mine[piece], tag)
+            return np.zeros_like(mine)
+        if self.process == self.sums.helper:
+            heard = [self._expected(root, tag, mine[piece].size, mine.dtype) for piece in _pieces(mine)]
+            self.sums.absorb(mine, _joined(heard))
+        return mine
 
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         operator = self._mixing.operator(rule, messages[0].dtype, messages[0].size)

@@ -1,29 +1,37 @@
 """Sums between organisations in which nobody sees a party's numbers: masks that cancel in the total.
 
-    x as whole numbers, and one more: their sum   (`sums.ExactSums`)
+    v = x as whole numbers (`sums.ExactSums`)
       + mask(seed, t) for every party with a larger number, − mask(seed, t) for every one with a smaller   modulo 2¹⁹²
+    c = Σ_j k_j(t) v_j + pad(t, party)    one more number, from a key that all have but the root, who adds up last
 
 Each pair of parties has a secret seed from X25519, with keys that are made for one meeting and signed like all words
 (`broadcast`); the pair confirms it before the first sum. A mask is AES-CTR under the seed, started at the number t of
 the word. So whatever travels, up a tree or to a server, is uniformly random to everybody who lacks a seed of those it
 comes from, and the sum over all is exact. No mask is used twice: t only grows, and a restart meets again.
 
-The last number of a message is the sum of the others, so masks that do not cancel are found in every total.
+Who adds up last sees the total first, and could hand on another one. So it sends its own masked message to another
+party, the helper, who adds it; the root adds nothing. What comes back to the others are the whole numbers of the total
+and the sum of all c: each of them computes it from the total, with the key and all pads. A total that differs by less
+than 2³² passes with probability 2⁻⁶⁴, as do masks that do not cancel. The key is drawn by the helper in every meeting
+and encrypted for each of the others but the root.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from coterie.arrays import FloatArray
@@ -38,6 +46,8 @@ SEED, CONFIRMATION = 16, 32
 CHUNK = 4096 * fixed_point.WORDS
 """Words of 64 bits that are masked at a time, so that they stay in the processor's cache."""
 NOTHING = bytes(8 * CHUNK)
+ONCE = bytes(12)
+"""The nonce of a key that encrypts one message only."""
 
 
 class MaskedSums(ExactSums):
@@ -50,32 +60,86 @@ class MaskedSums(ExactSums):
         self._subtracted = sum(other < me for other in seeds)
         self._masks = np.empty((len(seeds), CHUNK), np.uint64)
         self._last = -1
+        self._me, self._others = me, sorted(seeds)
+        self._check: Check | None = None
+
+    def check_with(self, key: bytes | None, root: int, helper: int) -> None:
+        """Check totals with this key, which the root does not have."""
+        self.root, self.helper = root, helper
+        self._check = None if key is None else Check(key, [j for j in (self._me, *self._others) if j != root])
 
     def encoded(self, message: FloatArray, tag: Tag) -> fixed_point.Integers:
         if tag.step <= self._last:
             raise ProtocolError(f"{tag}: a mask would be used twice.")
         self._last = tag.step
         integers = fixed_point.zeros(message.size + 1)
-        numbers = integers[: -fixed_point.WORDS]
+        numbers, check = integers[: -fixed_point.WORDS], integers[-fixed_point.WORDS :]
         fixed_point.accumulate(numbers, message)
-        integers[-fixed_point.WORDS :] = fixed_point.sum_of(numbers)
+        masked = numbers
+        if self.root is None:
+            check[:] = fixed_point.sum_of(numbers)
+            masked = integers
         for cipher in self._ciphers:
             cipher.reset_nonce(tag.step.to_bytes(8, "big") + bytes(8))
-        for start in range(0, integers.size, CHUNK):
-            chunk = integers[start : start + CHUNK]
+        for start in range(0, masked.size, CHUNK):
+            chunk = masked[start : start + CHUNK]
             for cipher, mask in zip(self._ciphers, self._masks, strict=True):
                 draw(cipher, mask[: chunk.size])
             fixed_point.mask(chunk, self._masks, self._subtracted)
+        if self._check is not None:
+            check[:] = self._check.of(numbers, tag.step)
+            fixed_point.add(check, self._check.pad(tag.step, self._me))
         return integers
+
+    def absorb(self, mine: fixed_point.Integers, root: npt.NDArray[Any]) -> None:
+        """At the helper: add the masked message of the root to its own, in place."""
+        assert self._check is not None, "the helper has the key"
+        fixed_point.add(mine, root)
+        fixed_point.add(mine[-fixed_point.WORDS :], self._check.of(root[: -fixed_point.WORDS], self._last))
+
+    def _holds(self, numbers: npt.NDArray[Any], check: npt.NDArray[Any]) -> bool:
+        """Whether the check number of a total is right, as far as this party can tell."""
+        if self.root is None:
+            return np.array_equal(fixed_point.sum_of(numbers), check)
+        return self._check is None or np.array_equal(self._check.of_total(numbers, self._last), check)
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
         numbers, check = total[: -fixed_point.WORDS], total[-fixed_point.WORDS :]
-        if not np.array_equal(fixed_point.sum_of(numbers), check):
+        if not self._holds(numbers, check):
             raise ProtocolError(
                 "masks do not cancel in a total: a party masked with other seeds, or changed what it passed on. Nobody "
                 "can say which. Start again; if it stays, compare the versions of the program and the keys."
             )
         return super().decoded(numbers, dtype)
+
+
+class Check:
+    """The check numbers of all parties but the root, who does not have the key."""
+
+    def __init__(self, key: bytes, parties: Sequence[int]):
+        self._keys, self._pads = (
+            Cipher(algorithms.AES(part), modes.CTR(bytes(16))).encryptor() for part in (key[:SEED], key[SEED:])
+        )
+        self._parties = parties
+
+    def of(self, numbers: npt.NDArray[Any], step: int) -> fixed_point.Integers:
+        """Σ k_j v_j, with the keys of that step."""
+        self._keys.reset_nonce(step.to_bytes(8, "big") + bytes(8))
+        keys = np.frombuffer(self._keys.update(bytes(8 * (numbers.size // fixed_point.WORDS))), np.uint64)
+        found: fixed_point.Integers = fixed_point.keyed_sum_of(numbers, keys)
+        return found
+
+    def pad(self, step: int, party: int) -> fixed_point.Integers:
+        """What hides the check number of that party from the root."""
+        self._pads.reset_nonce(step.to_bytes(8, "big") + party.to_bytes(4, "big") + bytes(4))
+        return np.frombuffer(self._pads.update(bytes(8 * fixed_point.WORDS)), np.uint64)
+
+    def of_total(self, numbers: npt.NDArray[Any], step: int) -> fixed_point.Integers:
+        """The sum of all check numbers, if that is the total."""
+        found = self.of(numbers, step)
+        for party in self._parties:
+            fixed_point.add(found, self.pad(step, party))
+        return found
 
 
 def draw(cipher: Any, mask: fixed_point.Integers) -> None:
@@ -103,7 +167,32 @@ def meet(broadcast: SignedBroadcast) -> MaskedSums:
     if apart:
         named = ", ".join(f"{links.name(one)} and {links.name(other)}" for one, other in apart)
         raise ProtocolError(f"the seeds of {named} differ, so their masks would not cancel. Start again.")
-    return MaskedSums(me, seeds)
+    sums = MaskedSums(me, seeds)
+    sums.check_with(_check_key(broadcast, seeds), broadcast.root, broadcast.first_child)
+    return sums
+
+
+def _check_key(broadcast: SignedBroadcast, seeds: Mapping[int, bytes]) -> bytes | None:
+    """The key for check numbers: the helper draws it, and all get it but the root."""
+    me, root, helper = broadcast.links.me, broadcast.root, broadcast.first_child
+    mine, sealed = secrets.token_bytes(2 * SEED), {}
+    if me == helper:
+        sealed = {j: _sealing(seed).encrypt(ONCE, mine, None) for j, seed in seeds.items() if j != root}
+    told = broadcast.all_gather(msgspec.msgpack.encode(sealed), "check keys")[helper]
+    if me in (root, helper):
+        return mine if me == helper else None
+    try:
+        return _sealing(seeds[helper]).decrypt(ONCE, msgspec.msgpack.decode(told, type=dict[int, bytes])[me], None)
+    except (msgspec.MsgspecError, KeyError, InvalidTag) as error:
+        raise ProtocolError(
+            f"check keys: {broadcast.links.name(helper)} sent no key for the check of sums that "
+            f"{broadcast.links.name(me)} can read. Start again."
+        ) from error
+
+
+def _sealing(seed: bytes) -> AESGCM:
+    """Encrypts one message between a pair."""
+    return AESGCM(hmac.digest(seed, b"coterie check key", "sha256")[:SEED])
 
 
 def _shared(mine: X25519PrivateKey, public: list[bytes], me: int, other: int, name: str) -> tuple[bytes, bytes]:

@@ -1,6 +1,6 @@
 """How the messages of a `Sum` are added: plainly, in a fixed order, or as whole numbers, in any order.
 
-With secure sums per message is whole numbers of 192 bits (`kernels/fixed_point`), 24 bytes each, and the total is the
+With secure sums a message is whole numbers of 192 bits (`kernels/fixed_point`), 24 bytes each, and the total is the
 correctly rounded sum of what was said. Between organisations masks are added on top (`secure_sums`), which cancel in
 the total; the arithmetic, and so every bit of the result, is the same without them.
 """
@@ -25,6 +25,10 @@ class PlainSums:
     """Floating-point numbers, added in the order of the network."""
 
     exact: ClassVar[bool] = False
+    root: int | None = None
+    """Who adds up last, where the others check what it hands on, and"""
+    helper: int = 0
+    """who adds what the root has to say."""
 
     def bytes_of(self, dtype: Any) -> int:
         """How many bytes a number has on its way."""
@@ -41,6 +45,10 @@ class PlainSums:
     def add(self, total: npt.NDArray[Any], message: npt.NDArray[Any]) -> None:
         """Add a message to a partial sum, in place."""
         total += message
+
+    def absorb(self, mine: npt.NDArray[Any], root: npt.NDArray[Any]) -> None:
+        """At the helper: add the message of the root to its own, in place."""
+        self.add(mine, root)
 
     def decoded(self, total: npt.NDArray[Any], dtype: Any) -> FloatArray:
         """The sum of all messages as numbers again."""
