@@ -491,7 +491,7 @@ def test_the_small_problem_is_solved(mu):
     S = cp.Variable((5, 4))
     root = np.linalg.cholesky(H).T
     value = cp.Problem(
-        cp.Minimize(cp.sum(cp.multiply(G, S)) + 0.5 * cp.sum_squares(root @ S)), [cp.normNuc(S) <= mu], intercept=False
+        cp.Minimize(cp.sum(cp.multiply(G, S)) + 0.5 * cp.sum_squares(root @ S)), [cp.normNuc(S) <= mu]
     ).solve(solver=cp.CLARABEL)
     found = best_in_ball(G, H, S0, mu, steps=5000, tolerance=1e-9)
     assert np.linalg.norm(found, "nuc") <= mu * (1 + 1e-12)
