@@ -153,8 +153,7 @@ class NumpyBackend:
         """Σ_i s_i (log Σ_l exp(A_il + b_l) − A_i,y − b_y)."""
         total = 0.0
         for rows in _row_blocks(*A.shape):
-            block = _raised(A[rows], b)
-            total += float(np.dot(weights[rows], _log_sum(block) - _picked(block, labels[rows])))
+            total += float(np.dot(weights[rows], _cross_entropies(_raised(A[rows], b), labels[rows])))
         return total
 
     def softmax_slopes(
@@ -188,10 +187,14 @@ def _softmax(A: FloatArray, out: FloatArray) -> None:
     out /= out.sum(axis=1, keepdims=True)
 
 
-def _log_sum(A: FloatArray) -> FloatArray:
-    top = A.max(axis=1)
-    sums: FloatArray = top + np.log(np.exp(A - top[:, None]).sum(axis=1))
-    return sums
+def _cross_entropies(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:
+    """log Σ_l exp(A_il) − A_i,y of every row: what all scores of a row have in common costs no digits."""
+    top = A.argmax(axis=1)
+    lowered = A - _picked(A, top)[:, None]
+    others = np.exp(lowered)
+    np.put_along_axis(others, top[:, None], 0.0, axis=1)
+    losses: FloatArray = np.log1p(others.sum(axis=1)) - _picked(lowered, labels)
+    return losses
 
 
 def _picked(A: FloatArray, labels: npt.NDArray[np.intp]) -> FloatArray:

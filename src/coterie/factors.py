@@ -2,7 +2,8 @@
 
 A model travels as one array: `stacked` puts left (d × k) above right (m × k), `apart` takes them apart again. An
 intercept is one more column at the end, with 0 (or, of a completed matrix, what is added to rows) above what is added
-to columns.
+to columns. As it is stored, a model is W = U diag(s) Vᵀ: `written` puts U above V above s, so that what is proven of
+the array is proven of the model, to the last bit; `factors_of` reads both forms.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from coterie.arrays import FloatArray
+
+NEGLIGIBLE = 1e-12
+"""Singular values of a model below this part of the largest are rounding, and are dropped."""
 
 
 def stacked(left: FloatArray, right: FloatArray, free: FloatArray | None = None) -> FloatArray:
@@ -21,6 +25,20 @@ def stacked(left: FloatArray, right: FloatArray, free: FloatArray | None = None)
 def apart(w: FloatArray, rows: int) -> tuple[FloatArray, FloatArray]:
     """The factors of a matrix with that many rows."""
     return w[:rows], w[rows:]
+
+
+def written(U: FloatArray, s: FloatArray, V: FloatArray, free: FloatArray | None = None) -> FloatArray:
+    """A model as it is stored, as one array; beside s, an intercept has a 0."""
+    whole = np.vstack([U, V, s])
+    return whole if free is None else np.column_stack([whole, np.append(free, 0.0)])
+
+
+def factors_of(w: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, FloatArray]:
+    """left and right of an array that `stacked` made, or `written`, without its intercept."""
+    left, right = apart(w, shape[0])
+    if len(right) == shape[1]:
+        return left, right
+    return left * right[-1], right[:-1]
 
 
 def decomposed(

@@ -81,8 +81,8 @@ def _stands_still(history: Sequence[Record]) -> bool:
     recent = history[-TUNING.still :]
     if len(recent) < TUNING.still or not math.isfinite(recent[-1].gap):
         return False
-    rounding = TUNING.same * max(abs(recent[-1].primal), abs(recent[-1].dual))
-    spreads = ([record.primal for record in recent], [record.dual for record in recent])
+    rounding = TUNING.same * max(abs(recent[-1].primal), abs(recent[-1].primal - recent[-1].gap))
+    spreads = ([record.primal for record in recent], [(record.primal - record.gap) for record in recent])
     return all(max(values) - min(values) <= rounding for values in spreads)
 
 
@@ -95,7 +95,7 @@ def promised(history: Sequence[Record]) -> float:
     """The gap of the lowest primal and the highest dual so far, where that is one."""
     if not history:
         return math.inf
-    pair = min(record.primal for record in history) - max(record.dual for record in history)
+    pair = min(record.primal for record in history) - max((record.primal - record.gap) for record in history)
     return min(history[-1].gap, pair) if pair > 0 else history[-1].gap
 
 

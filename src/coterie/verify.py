@@ -12,6 +12,7 @@ from coterie.agent import Facts, numbers_held
 from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
+from coterie.certificate.bound import lower_bound
 from coterie.data.prepared import Prepared
 from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
 from coterie.families import family_of, points_of
@@ -30,6 +31,8 @@ MACHINES = 1e-12
 """Which share of the unit another machine, or an older version, may round a dual into its domain by."""
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
+NEAR, ALIKE = 1e-6, 4.0
+"""How closely two honest bounds on the rounding of a primal agree, and by how much more if residuals are rounding."""
 
 
 @dataclass(frozen=True)
@@ -160,13 +163,14 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
     unit = unit_of(said, facts)
     for name, written, found, rounding in (
         ("primal", said.primal, bound.primal, bound.primal_rounding),
-        ("dual", said.dual, said.primal - said.gap, AGREEMENT * abs(said.primal)),
         ("unit", said.unit, unit, 0.0),
         ("primal_at_zero", said.primal_at_zero, facts.primal_at_zero, 0.0),
         ("relative_gap", said.relative_gap, said.gap / unit, 0.0),
     ):
         if not abs(written - found) <= AGREEMENT * abs(found) + rounding:
             yield _differs(name, found, written)
+    if not _follows(said, bound):
+        yield _differs("dual", lower_bound(said.primal, said.gap, bound.primal_rounding), said.dual)
     limits = [("radius", said.radius, bound.radius)]
     if not _is_old(said):
         limits.append(("room", said.room, bound.room))
@@ -175,6 +179,18 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
             claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
         ):
             yield _differs(name, known, claimed)
+
+
+def _follows(said: Certificate, bound: Bound) -> bool:
+    """Whether the dual is the primal less the gap and what rounding can have moved the primal by.
+
+    That rounding is known to so many digits as the slopes, of which it is a multiple: to few where it is itself a
+    large share of the primal.
+    """
+    rounding, last_digits = bound.primal_rounding, 2.0**-48 * (abs(said.primal) + said.gap)
+    share = rounding / abs(said.primal) if said.primal else 1.0
+    taken_off = said.primal - said.gap - said.dual
+    return abs(taken_off - rounding) <= rounding * min(NEAR + ALIKE * share, ALIKE) + last_digits
 
 
 def rounding_of(bound: Bound, facts: Facts) -> float:

@@ -30,7 +30,7 @@ class Best:
     """The points with the lowest primal of those with a claim about all models, and that primal."""
     dual: float = float("-inf")
     highest: list[Point] = field(default_factory=list)
-    """The points with the highest dual, and that dual."""
+    """The points with the highest dual, and that dual, without what rounding takes off it."""
 
     def add(self, bound: Bound, points: list[Point], *, settled: bool = True) -> None:
         """Look at one more certificate; one of a problem that still changes replaces all before it."""
@@ -38,8 +38,9 @@ class Best:
             self.bound, self.points = bound, points
         if bound.radius is None and bound.primal < self.primal:
             self.primal, self.lowest = bound.primal, points
-        if bound.radius is None and bound.dual > self.dual:
-            self.dual, self.highest = bound.dual, points
+        height = bound.primal - bound.gap
+        if bound.radius is None and height > self.dual:
+            self.dual, self.highest = height, points
 
     @property
     def promise(self) -> float:

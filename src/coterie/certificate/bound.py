@@ -35,7 +35,7 @@ class Bound:
 
     primal: float
     dual: float
-    """The lower bound: P(w) less the gap."""
+    """The lower bound: P(w) less the gap, and less what rounding can have moved P(w) by."""
     radius: float | None = None
     gap: float = math.nan
     """At least P(w) − P*, rounding included; by default primal less dual."""
@@ -60,7 +60,14 @@ class Bound:
         primal_rounding: float = 0.0,
     ) -> Bound:
         """A bound from its gap, which is known to more digits than the difference of two large numbers."""
-        return Bound(primal, primal - gap, radius, gap, rounding, room, primal_rounding)
+        dual = lower_bound(primal, gap, primal_rounding)
+        return Bound(primal, dual, radius, gap, rounding, room, primal_rounding)
+
+
+def lower_bound(primal: float, gap: float, primal_rounding: float) -> float:
+    """What no objective is below: P(w) less its gap and its own rounding, and less that of these differences."""
+    least = primal - gap - primal_rounding
+    return least - 2.0**-51 * (abs(primal) + gap + primal_rounding) if math.isfinite(least) else least
 
 
 class Beside(Protocol):

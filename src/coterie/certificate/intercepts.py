@@ -21,7 +21,7 @@ import numpy as np
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
-from coterie.factors import apart, stacked
+from coterie.factors import NEGLIGIBLE, decomposed, factors_of, written
 from coterie.tasks import Information
 from coterie.words import Sum, Talk
 
@@ -45,24 +45,26 @@ def as_array(beta: FloatArray | None) -> FloatArray:
 
 def taken_apart(agent: Agent, w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Both factors, and β or the means of rows and columns, of a model as people know it."""
-    d, means = agent.problem.task.size(agent.data)[0], agent.known.means
+    (d, m), means = agent.problem.task.size(agent.data), agent.known.means
     if means is None:
-        return *apart(w, d), None
-    left, right = apart(w[:, :-1], d)
+        return *factors_of(w, (d, m)), None
+    left, right = factors_of(w[:, :-1], (d, m))
+    free = w[: d + m, -1]
     if agent.problem.task.kind == "entries":
-        return left, right, w[:, -1]
-    return left, right, w[d:, -1] + (means.left @ left) @ right.T
+        return left, right, free
+    return left, right, free[d:] + (means.left @ left) @ right.T
 
 
 def put_together(agent: Agent, left: FloatArray, right: FloatArray, beta: FloatArray | None) -> FloatArray:
-    """The inverse of it: the model as people know it."""
+    """The inverse of it: the model as people know it, as it will be stored."""
+    U, s, V = decomposed(left, right, NEGLIGIBLE)
     means = agent.known.means
     if means is None:
-        return stacked(left, right)
+        return written(U, s, V)
     if agent.problem.task.kind == "entries":
-        return stacked(left, right, np.concatenate(means) if beta is None else beta.astype(float))
-    b = (means.right if beta is None else beta.astype(float)) - (means.left @ left) @ right.T
-    return stacked(left, right, np.concatenate([np.zeros(len(left)), b]))
+        return written(U, s, V, np.concatenate(means) if beta is None else beta.astype(float))
+    b = (means.right if beta is None else beta.astype(float)) - (means.left @ (U * s)) @ V.T
+    return written(U, s, V, np.concatenate([np.zeros(len(U)), b]))
 
 
 def adjusted(agent: Agent, information: Information) -> Talk[FloatArray | None]:

@@ -25,6 +25,12 @@ Where a matrix is completed in stages, the witness has the matrix W₀ of the st
 weighs (`tasks.weighted`), and the proof is about the best matrix of that ball. What led to W₀ is no part of it.
 
 Everything is computed from the data, in float64, a few rows at a time.
+
+**Rounding.** The slopes v at the scores û as they were computed are a dual of W, whatever the exact scores u are: with
+G = X̃ᵀ(s∘v), what they lose is at most ‖δu‖², of second order. G itself goes through so many roundings as a sum over
+rows has, |⟨δG, W⟩| ≤ r ‖δG‖ and r ‖δG‖ are part of the gap, and ‖v‖ ‖δu‖ is how far P(W) may be off (`Lost`):
+
+    ‖δu‖ ≤ k ε (Σ_k Σ_j ‖x_j‖ |left_jk| ‖right_k‖ + √n ‖β‖),      ‖δG‖ ≤ k ε ‖X‖ ‖v‖,      ‖v‖² ≤ 2 Σ_i s_i ℓ_i
 """
 
 from __future__ import annotations
@@ -32,7 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,10 +47,11 @@ from coterie.arrays import FloatArray, host, shared_result
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
 from coterie.certificate.intercepts import EXACT, best_intercept, taken_apart
-from coterie.certificate.linear import EPSILON, RADIUS, ROOM
+from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE
 from coterie.certificate.multiclass import PAIRWISE
 from coterie.data import Table
 from coterie.factors import apart, orthonormal, trace_norm
+from coterie.here import weighted_norm
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
 from coterie.tasks import Information, Means
 from coterie.tasks.multinomial import NEVER
@@ -58,6 +65,30 @@ EXTRA = 4
 ROUNDING = 1e-12
 LARGE = 1 << 18
 """Entries from which on a spectral norm is the root of an eigenvalue."""
+
+
+class Lost(NamedTuple):
+    """What rounding can have taken away, of one party or of all of them."""
+
+    losses: float
+    """Of the sum of the losses."""
+    dual: float
+    """Between the losses and their dual: of second order."""
+    slope: float
+    """Of G, as a length."""
+    means: float
+    """Of Σ s x̃ W and Σ s ỹ, which are 0 but for rounding."""
+
+
+class Found(NamedTuple):
+    """What all parties together computed at W."""
+
+    loss: float
+    inner: float
+    """⟨G, W⟩."""
+    norm: float
+    """At least ‖G‖₂."""
+    lost: Lost
 
 
 def introduce(agent: Agent) -> Talk[Facts]:
@@ -87,11 +118,13 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     if weights is not None:
         # What follows is about Z, in place of W.
         left, right = weights.left(left, -1.0), weights.right(right, -1.0)
+    away = 0.0
     lost, room, left_over, inside = 0.0, None, 0.0, trace_norm(left, right) <= r * (1.0 + FEASIBILITY_TOLERANCE)
     if free is not None and means is not None:
         if problem.task.kind == "numbers":
             # Σ s x̃ and Σ s ỹ are 0, so that another intercept than the mean of the labels loses this much.
             lost = 0.5 * agent.total * float(np.square(free - means.right).sum())
+            away = float(np.linalg.norm(free - means.right))
         else:
             best, lost, slope = yield from _best(agent, left, right, free, weights)
             known = means.right > NEVER if problem.task.kind == "classes" else np.ones(len(best), bool)
@@ -101,18 +134,26 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
                 size = scale + largest
             room = ROOM * scale + RADIUS * largest
             roundings = PAIRWISE + agent.count + math.log2(agent.total + 1.0)
-            off = EPSILON * roundings * agent.total * size + agent.cut
-            left_over = room * (float(np.abs(slope).sum()) + len(best) * off)
+            lost_slope = EPSILON * roundings * agent.total * size + agent.cut
+            left_over = room * (float(np.abs(slope).sum()) + len(best) * lost_slope)
             means = _means(agent, best)
-    loss, inner, norm = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means, weights)
+    found = yield from (_whole if d * m <= EXACT_SIZE else _in_blocks)(agent, left, right, means, weights)
+    loss, inner, norm, off = found
     primal = problem.primal(loss + lost, agent.total, 0.0)
+    left_over += off.means * (away + off.means / agent.total)
     # ⟨G, W⟩ and r ‖G‖₂ cancel at the optimum: what is left of them there is rounding.
     cut = agent.cut * (1.0 + 2.0 * r * (d + m))
-    rounding = problem.primal(ROUNDING * (abs(inner) + r * norm + lost) + cut + left_over, agent.total, 0.0)
+    slopes = 2.0 * r * (1.0 + FEASIBILITY_TOLERANCE) * off.slope
+    rounding = ROUNDING * (abs(inner) + r * norm + lost) + slopes + off.dual + cut + left_over
+    rounding = problem.primal(rounding, agent.total, 0.0)
+    primal_error = problem.primal(off.losses + ROUNDING * lost + left_over + cut, agent.total, 0.0)
     gap = max(problem.primal(inner + r * norm, agent.total, 0.0), 0.0) + lost / agent.total + rounding
+    # No loss is below 0.
+    if gap > primal + primal_error:
+        gap, rounding = primal + primal_error, primal_error
     if not inside:
         return Bound(math.inf, max(primal - gap, 0.0))
-    return Bound.of(primal, min(gap, primal), rounding, room=room)
+    return Bound.of(primal, gap, rounding, room=room, primal_rounding=primal_error)
 
 
 def dual_at(agent: Agent, w: FloatArray) -> None:
@@ -148,6 +189,63 @@ def _means(agent: Agent, beta: FloatArray) -> Means:
     return Means(*apart(beta, len(centre))) if agent.problem.task.kind == "entries" else Means(centre, beta)
 
 
+def _lost(
+    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None, loss: float
+) -> Lost:
+    """What rounding can have taken away of its own part, where its own loss is that."""
+    lost = _lost_of_entries if agent.problem.task.kind == "entries" else _lost_of_rows
+    if weights is None:
+        return lost(agent, left, right, means, loss, 0)
+    # W = A Z B: a few products more, whose roundings have been divided by A and B. A and B also lengthen slopes.
+    known = lost(agent, weights.left(left), weights.right(right), means, loss, 4 * (weights.U.shape[1] + FEW))
+    largest = max(weights.rest, float(weights.size.max(initial=0.0))) ** 2
+    condition = largest / weights.rest**2
+    return Lost(known.losses * condition, known.dual * condition**2, known.slope * largest, known.means)
+
+
+def _lost_of_rows(
+    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, loss: float, more: int
+) -> Lost:
+    task, m, root = agent.problem.task, len(right), math.sqrt(agent.weight)
+    slopes, lengths = math.sqrt(2.0 * max(loss, 0.0)), np.linalg.norm(right, axis=0)
+    rows = min(agent.data.n, task.block_rows) + agent.data.n // task.block_rows + agent.count + FEW
+    columns, off_means = float(np.linalg.norm(agent.column_norms)), 0.0
+    scores = float((agent.column_norms @ np.abs(left)) @ lengths)
+    if means is not None:
+        columns += root * float(np.linalg.norm(means.left))
+        beside = np.where(means.right > NEVER, means.right, 0.0) if task.kind == "classes" else means.right
+        taken_off = float((np.abs(means.left) @ np.abs(left)) @ lengths + np.linalg.norm(beside))
+        scores += root * taken_off
+        off_means = SAFE * EPSILON * rows * agent.weight * taken_off
+    roundings = agent.design.roundings[0] + left.shape[1] + FEW + more
+    error = SAFE * EPSILON * (roundings * scores + FEW * slopes)
+    losses = slopes * error + error**2 + rows * m * EPSILON * loss
+    length = (rows + more) * slopes
+    if task.kind == "classes":
+        # Probabilities are right, and add up to 1, up to some roundings of their own.
+        error += SAFE * EPSILON * (m + FEW) * root
+        losses += FEW * EPSILON * agent.weight * (1.0 + math.log(m))
+        length += (m + FEW) * root
+    return Lost(losses, error**2, SAFE * EPSILON * columns * length, off_means)
+
+
+def _lost_of_entries(
+    agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, loss: float, more: int
+) -> Lost:
+    rows, columns = agent.data.X.astype(np.intp).T
+    y, s = agent.data.y, agent.data.weights
+    assert y is not None
+    sizes = np.einsum("ik,ik->i", np.abs(left[rows]), np.abs(right[columns])) + np.abs(y)
+    if means is not None:
+        sizes = sizes + np.abs(means.left[rows]) + np.abs(means.right[columns])
+    error = SAFE * EPSILON * (left.shape[1] + FEW + more) * weighted_norm(sizes, None if s is None else s.astype(float))
+    slopes = math.sqrt(2.0 * max(loss, 0.0))
+    losses = slopes * error + error**2 + (agent.data.n + agent.count + FEW) * EPSILON * loss
+    # An entry of G is its slope times its weight, or the sum of a few of those: no length is above Σ s |v|.
+    length = math.sqrt(agent.weight) * slopes
+    return Lost(losses, error**2, SAFE * EPSILON * (agent.count + FEW + more) * length, 0.0)
+
+
 def _best(
     agent: Agent, left: FloatArray, right: FloatArray, beta: FloatArray, weights: Weights | None
 ) -> Talk[tuple[FloatArray, float, FloatArray]]:
@@ -176,27 +274,29 @@ def _best(
 
 def _whole(
     agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
-) -> Talk[tuple[float, float, float]]:
+) -> Talk[Found]:
     d, m = len(left), len(right)
 
     def own() -> FloatArray:
         """The gradient and both values; in a function, so that no block is held until everybody has sent its own."""
         gradient: Any = 0.0
-        values = np.zeros(2)
+        loss = 0.0
         for part in _parts(agent, means, weights):
             part.reset(left, right)
             gradient = gradient + part.matrix()
-            values += part.loss(), part.inner()
-        return np.append(host(gradient), values)
+            loss += part.loss()
+        return np.append(host(gradient), [loss, *_lost(agent, left, right, means, weights, loss)])
 
     sums = yield Sum(own())
-    norm = shared_result(sums, lambda: _spectral_norm(sums[:-2].reshape(d, m), agent.data.X))
-    return float(sums[-2]), float(sums[-1]), norm
+    loss, *lost = map(float, sums[-5:])
+    G = sums[:-5].reshape(d, m)
+    norm = shared_result(sums, lambda: _spectral_norm(G, agent.data.X))
+    return Found(loss, float(np.vdot(left, G @ right)), norm, Lost(*lost))
 
 
 def _in_blocks(
     agent: Agent, left: FloatArray, right: FloatArray, means: Means | None, weights: Weights | None
-) -> Talk[tuple[float, float, float]]:
+) -> Talk[Found]:
     d, m = len(left), len(right)
     random = agent.common_random(0).standard_normal((m, EXTRA))
 
@@ -226,13 +326,17 @@ def _in_blocks(
             corner = float(np.linalg.norm(U.T @ GV)) ** 2
             seen = float(np.linalg.norm(GV)) ** 2 + float(np.linalg.norm(GU)) ** 2 - corner
             rest += math.sqrt(max(whole - seen, 0.0) + ROUNDING * whole)
-        return np.append(message, [*values, rest])
+        lost = _lost(agent, left, right, means, weights, float(values[0]))
+        return np.append(message, [*lost, *values, rest])
 
     sums = yield Sum(own())
-    GV, GU = sums[: d * V.shape[1]].reshape(d, -1), sums[d * V.shape[1] : -3].reshape(m, -1)
+    GV, GU = sums[: d * V.shape[1]].reshape(d, -1), sums[d * V.shape[1] : -7].reshape(m, -1)
     corner = U.T @ GV
     pieces = [[_norm(corner), _norm(GU.T - (GU.T @ V) @ V.T)], [_norm(GV - U @ corner), float(sums[-1])]]
-    return float(sums[-3]), float(sums[-2]), _norm(np.array(pieces)) * (1.0 + ROUNDING)
+    # Here ⟨G, W⟩ is a sum over rows, as the losses are, of terms that may cancel.
+    loss, inner, lost = float(sums[-3]), float(sums[-2]), Lost(*map(float, sums[-7:-3]))
+    lost = lost._replace(dual=lost.dual + lost.losses)
+    return Found(loss, inner, _norm(np.array(pieces)) * (1.0 + ROUNDING), lost)
 
 
 def _spectral_norm(G: FloatArray, X: Any) -> float:

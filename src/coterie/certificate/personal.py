@@ -11,6 +11,10 @@ because f is convex. Where L_k is the mean hinge loss (1/m) Σ_i max(0, 1 − [A
 
 A user's point is its model and its row of the graph; an edge counts with the smaller of the two
 weights that its ends hold, so that a message that was lost cannot make the graph lopsided.
+
+**Rounding.** η (or u) as it was computed is a dual whatever the exact margins are. A margin is off by at most
+h = k ε max_i Σ_j |A_ij α_j|, a loss by h and the roundings of its sum, and g_k by k ε (d_k c_k max |A| + μ …) in the
+norm in which the gap measures it, which counts twice: beside α and beside s.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import numpy.typing as npt
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray
 from coterie.certificate.bound import Bound, Point
+from coterie.certificate.linear import EPSILON, FEW, SAFE
 from coterie.errors import InvalidData, NumericalError
 from coterie.kernels.boosting import slope
 from coterie.kernels.hinge_block import hinge_block, mean_hinge
@@ -68,7 +73,11 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
         raise NumericalError(f"the model of {agent.data.name!r} is outside the ball of radius {problem.beta:g}.")
     if problem.pooled:
         value, g = yield from pooled_slope(agent, alpha)
-        return Bound.of(value, _gap(problem, alpha, g), 0.0)
+        # Shares of users add up to 1: the sum of their errors is at least what all rows together have.
+        lost = yield Sum(np.array(_lost(agent, alpha, 1.0, 0.0)))
+        sizes = np.array([1.0 + abs(value), problem.beta * _steepest(problem, g)])
+        off, off_gap = (SAFE * (lost + EPSILON * (agent.count + FEW) * sizes)).tolist()
+        return Bound.of(value, _gap(problem, alpha, g) + off_gap, off_gap, primal_rounding=off)
     peers, weights = _row(agent, point.v)
     theirs = yield Ask(tuple(peers.tolist()), tell=np.concatenate([alpha, peers.astype(float), weights]))
     degree, apart, pull = 0.0, 0.0, np.zeros(alpha.size)
@@ -87,8 +96,14 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     else:
         loss = slope(margins(agent), alpha, mu * pull, s, mu * degree, g)
         gap = _gap(problem, alpha, g)
-    sums = yield Sum(np.array([s * loss + 0.25 * mu * apart, gap]))
-    return Bound.of(float(sums[0]), float(sums[1]), 0.0)
+    held = s * loss + 0.25 * mu * apart
+    size = 1.0 if problem.norm == "l1" else math.sqrt(alpha.size)
+    pulled = size * mu * (degree * float(np.abs(alpha).max(initial=0.0)) + float(np.abs(pull).max(initial=0.0)))
+    off, off_gap = _lost(agent, alpha, s, pulled + mu * degree * problem.beta)
+    roundings = EPSILON * (alpha.size + agent.count + FEW)
+    sums = yield Sum(np.array([held, gap, off + roundings * abs(held), off_gap + roundings * gap]))
+    value, gap, off, off_gap = map(float, sums)
+    return Bound.of(value, gap + SAFE * off_gap, SAFE * off_gap, primal_rounding=SAFE * off)
 
 
 def dual_at(agent: Agent, w: FloatArray) -> None:
@@ -97,8 +112,28 @@ def dual_at(agent: Agent, w: FloatArray) -> None:
 
 
 def _gap(problem: Personal, alpha: FloatArray, g: FloatArray) -> float:
-    steepest = float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
-    return max(float(alpha @ g) + problem.beta * steepest, 0.0)
+    return max(float(alpha @ g) + problem.beta * _steepest(problem, g), 0.0)
+
+
+def _steepest(problem: Personal, g: FloatArray) -> float:
+    return float(np.linalg.norm(g, np.inf if problem.norm == "l1" else 2))
+
+
+def _lost(agent: Agent, alpha: FloatArray, s: float, pulled: float) -> tuple[float, float]:
+    """What rounding can have taken off s times its loss, and off its gap; `pulled` is the size of the rest of g_k."""
+    problem, A = agent.problem, margins(agent)
+    assert isinstance(problem, Personal)
+    rows, columns = A.shape
+    reach = largest = 0.0
+    if rows:
+        sizes = np.abs(A)
+        reach = float((sizes @ np.abs(alpha)).max())
+        largest = float(sizes.max()) if problem.norm == "l1" else float(np.linalg.norm(sizes, axis=1).max())
+    # Exponentials of margins, and sums of them.
+    margin = EPSILON * ((columns + FEW) * reach + (rows + FEW) * (1.0 + reach))
+    slope = EPSILON * (2 * rows + columns + len(agent.neighbours) + FEW) * (s * largest + pulled)
+    first_order = 2.0 * s * margin if problem.hinge else s * margin * margin
+    return s * margin, 4.0 * problem.beta * slope + first_order
 
 
 def _hinge_gap(

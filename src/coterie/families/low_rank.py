@@ -14,7 +14,7 @@ from coterie.arrays import FloatArray
 from coterie.certificate import Participant, Point
 from coterie.data import Table, validated_all
 from coterie.errors import InvalidProblem
-from coterie.factors import apart, stacked
+from coterie.factors import apart, written
 from coterie.families.family import Ask, Classes, Shown, in_one_precision, on_the_host
 from coterie.families.linear import LinearFamily
 from coterie.models import LowRankModel
@@ -77,16 +77,17 @@ class LowRankFamily(LinearFamily):
         if problem.task.stages > 1 and (problem.task, problem.penalty) == (model.problem.task, model.problem.penalty):
             # All parties have the same matrix of the stage before.
             before = next((v for v in witness or () if v.size), None)
-        return [Point(stacked(model.U * model.s, model.V, free), before)] * len(members)
+        return [Point(written(model.U, model.s, model.V, free), before)] * len(members)
 
     def model(self, outcome: Outcome, members: Sequence[Agent], problem: Problem, classes: Classes) -> Any:
-        """The factors, which everybody has."""
+        """The factors, which everybody has, as they were certified."""
         first, w, a, b = members[0].data, outcome.points[0].w, None, None
-        d = problem.task.size(first)[0]
+        d, m = problem.task.size(first)
         if problem.intercept:
-            (a, b), w = apart(w[:, -1], d), w[:, :-1]
+            (a, b), w = apart(w[: d + m, -1], d), w[:, :-1]
             a = a.copy() if problem.task.kind == "entries" else None
-        model = LowRankModel.from_factors(*apart(w, d), problem, classes, first.columns)
+        U, V, s = (part.copy() for part in np.split(w, [d, d + m]))
+        model = LowRankModel(U, s[0], V, problem, classes, first.columns)
         return model if b is None else replace(model, a=a, b=b.copy())
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:

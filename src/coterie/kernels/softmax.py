@@ -10,15 +10,21 @@ import numba
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def log_softmax_rows(scores: Any, out: Any) -> None:
-    """u_c − log Σ_k e^{u_k} of every row, in double precision."""
+    """u_c − log Σ_k e^{u_k} of every row, in double precision.
+
+    The largest score is taken off first: what all scores of a row have in common, however large, costs no digits.
+    """
     rows, classes = scores.shape
     for i in range(rows):
-        most = float(scores[i, 0])
+        best = 0
         for c in range(1, classes):
-            most = max(most, float(scores[i, c]))
-        total = 0.0
+            if scores[i, c] > scores[i, best]:
+                best = c
+        most = float(scores[i, best])
+        others = 0.0
         for c in range(classes):
-            total += math.exp(scores[i, c] - most)
-        shift = most + math.log(total)
+            if c != best:
+                others += math.exp(float(scores[i, c]) - most)
+        shift = math.log1p(others)
         for c in range(classes):
-            out[i, c] = scores[i, c] - shift
+            out[i, c] = (float(scores[i, c]) - most) - shift

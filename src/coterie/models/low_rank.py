@@ -12,13 +12,10 @@ from scipy.special import softmax
 from coterie.arrays import FloatArray, Matrix, product
 from coterie.data.entries import pairs_of, places_of
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.factors import decomposed
+from coterie.factors import NEGLIGIBLE, decomposed
 from coterie.models.model import Model
 from coterie.problem import Problem
 from coterie.tasks.completion import Completion
-
-NEGLIGIBLE = 1e-12
-"""Singular values below this part of the largest are rounding, and are dropped."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from coterie.arrays import FloatArray, product
 from coterie.data import Table
 from coterie.data.table import Indices
 from coterie.errors import InvalidData, InvalidProblem
-from coterie.factors import apart
+from coterie.factors import apart, factors_of
 from coterie.tasks import Means
 from coterie.words import Sum, Talk
 
@@ -136,12 +136,13 @@ def mean_loss(agent: Agent, w: FloatArray, model: Any) -> Talk[float]:
 
 def _loss_of_matrix(agent: Agent, w: FloatArray) -> float:
     task, free = agent.problem.task, None
-    d = task.size(agent.data)[0]
+    d, m = task.size(agent.data)
     if agent.problem.intercept:
-        free, w = Means(*apart(w[:, -1], d)), w[:, :-1]
+        free, w = Means(*apart(w[: d + m, -1], d)), w[:, :-1]
+    factors = factors_of(w, (d, m))
     lost = 0.0
     for block in task.blocks(agent.data):
         information = task.stats(block, "implicit", free)
-        information.reset(*apart(w, d))
+        information.reset(*factors)
         lost += information.loss()
     return lost
