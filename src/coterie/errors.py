@@ -61,6 +61,11 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning if it is longer than that."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
 def count(how_many: int, noun: str) -> str:
     """ "1 row", "2 rows"."""
     return f"{how_many:,} {noun}{'' if how_many == 1 else 's'}"

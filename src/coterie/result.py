@@ -192,6 +192,7 @@ class Result(Generic[M]):
         lines = [
             f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
             f"Model: {self.about}.",
+            *(f"  {note}" for note in self.model.notes()),
             self.certificate.proves,
             f"{self.explanation}",
             f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "

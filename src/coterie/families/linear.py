@@ -128,7 +128,7 @@ class LinearFamily(Family):
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The largest coefficients."""
-        coef, columns = model.coef_, model.columns
+        coef, columns = model.in_raw_units()[0], model.columns
         order = np.argsort(-np.abs(coef), kind="stable")[:SHOWN]
         order = order[(coef[order] != 0) & np.isfinite(coef[order])]
         bars = [(f"column {j}" if columns is None else columns[j], float(coef[j])) for j in order.tolist()]
@@ -138,12 +138,15 @@ class LinearFamily(Family):
             f"{which}, largest first. A positive one raises the prediction as its column grows, a negative one lowers "
             "it. Their sizes can only be compared if the columns are on the same scale."
         )
+        if model.preparation is not None and model.preparation.standardised:
+            explanation += " They are per unit of the raw column; the fit standardised the columns."
         if not bars:
             explanation = "Every coefficient is zero: the model does not use any column."
         return Shown("coefficients", explanation, ("column", "coefficient"), bars)
 
     def facts(self, model: Any, network: Network) -> dict[str, str]:
-        intercept = f"{model.intercept_ + 0.0:.6g}".replace("-", "−", 1) if model.problem.intercept else "none"
+        constant = model.in_raw_units()[1]
+        intercept = f"{constant + 0.0:.6g}".replace("-", "−", 1) if model.problem.intercept else "none"
         used = f"{np.count_nonzero(model.coef_):,} of {len(model.coef_):,} are not zero"
         return {"Coefficients": used, "Intercept": intercept}
 

@@ -39,6 +39,13 @@ class LinearModel(Model):
     """Of a part: the digest of the run that it comes from, which all parties of that run have. Only parts of one run
     add up to a model."""
 
+    def in_raw_units(self) -> tuple[FloatArray, float]:
+        """Coefficients and constant per unit of the raw columns, where the preparation scaled some of them."""
+        if self.preparation is None:
+            return self.coef_, self.intercept_
+        A, offsets = self.preparation.units()
+        return self.coef_ @ A, self.intercept_ + float(self.coef_ @ offsets)
+
     def decision_function(self, X: Matrix, offset: Any = None) -> FloatArray:
         """The scores X·coef_ + intercept_ + offset. The columns of a frame are found by their names."""
         X = self._read(X).X

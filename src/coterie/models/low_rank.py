@@ -23,6 +23,7 @@ class LowRankModel(Model):
     """Scores X·U·diag(s)·Vᵀ + b: one column per task or class; for completion, the matrix itself is the model."""
 
     kind: ClassVar[str] = "low-rank"
+    one_score: ClassVar[bool] = False
 
     U: FloatArray
     """Left singular vectors, d × rank."""

@@ -13,9 +13,18 @@ import numpy as np
 from coterie.arrays import Matrix, digest, host, is_sparse
 from coterie.data import Table, read, validated
 from coterie.data.prepared import Prepared
-from coterie.errors import CorruptFile
+from coterie.errors import CorruptFile, shortened
 from coterie.files import read_archive, readable, write_archive
+from coterie.losses.huber import Huber
 from coterie.problem import Problem
+
+MOST_LETTERS = 60
+"""Length of a list of classes in an output."""
+
+
+def shown_label(label: Any) -> str:
+    """A class as an output shows it: numbers without a decimal point where they are whole."""
+    return f"{label:g}" if isinstance(label, float | np.floating) else str(label)
 
 
 class Model:
@@ -23,11 +32,35 @@ class Model:
 
     kind: ClassVar[str]
     """The name of its family, and of its file's kind."""
+    one_score: ClassVar[bool] = True
+    """Whether a row has one score, also if there are two classes."""
     problem: Problem
     classes_: Any
     columns: tuple[str, ...] | None
     preparation: Prepared | None = None
     """What is done with raw columns before the coefficients act on them."""
+
+    def notes(self) -> list[str]:
+        """What the coefficients are about, for every output: the modelled class, units and reference levels."""
+        notes = []
+        if modelled := self._modelled():
+            notes.append(modelled)
+        loss = getattr(self.problem, "loss", None)  # a personal problem has none
+        if isinstance(loss, Huber):
+            notes.append(f"threshold: {loss.threshold:g} (in units of the label)")
+        if self.preparation is not None and self.preparation.references:
+            levels = ", ".join(f"{column} = {level}" for column, level in self.preparation.references.items())
+            notes.append(f"reference levels: {levels}")
+        return notes
+
+    def _modelled(self) -> str:
+        """Which class a positive score means, or which classes there is a score for."""
+        if self.classes_ is None:
+            return ""
+        labels = list(map(shown_label, self.classes_.tolist()))
+        if self.one_score and len(labels) == 2:
+            return f"modelled class: {labels[1]} (reference: {labels[0]})"
+        return f"classes: {len(labels):,} ({shortened(', '.join(labels), MOST_LETTERS)})"
 
     def _numbers(self) -> dict[str, Any]:
         """Its arrays, dense and sparse, by name."""

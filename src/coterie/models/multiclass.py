@@ -21,6 +21,7 @@ class MulticlassModel(Model):
     """Scores X·coef_ᵀ + intercept_, one per class; their softmax is the probabilities."""
 
     kind: ClassVar[str] = "multiclass"
+    one_score: ClassVar[bool] = False
 
     coef_: FloatArray
     """A row per class, a column per column of the data."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coterie.data.recipes import Preparation
-from coterie.errors import InvalidInput
+from coterie.errors import InvalidInput, shortened
 from coterie.families import family_of
 from coterie.networks import TOPOLOGIES, Network
 from coterie.networks import network as find_network
 from coterie.problem import Problem
-from coterie.report.words import plain, shortened
+from coterie.report.words import plain
 from coterie.result import Result
 
 LONGEST_VALUE = 60

@@ -7,10 +7,11 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
+from coterie.errors import shortened
 from coterie.evaluation import WORDS, Evaluation
 from coterie.report.figures import BLUE, GAP_INCHES, HUES, QUIET, style
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
-from coterie.report.words import number, plain, shortened, text, written_value
+from coterie.report.words import number, plain, text, written_value
 from coterie.result import Result
 
 MOST_CURVES, NAME_LETTERS = 8, 16

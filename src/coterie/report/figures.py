@@ -23,12 +23,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from coterie.arrays import FloatArray
+from coterie.errors import shortened
 from coterie.families import SHOWN, Shown, family_of
 from coterie.methods import METHODS
 from coterie.models import Model
 from coterie.networks.draw import draw
 from coterie.progress import format_bits
-from coterie.report.words import number, plain, shortened
+from coterie.report.words import number, plain
 from coterie.result import Result
 
 P = ParamSpec("P")

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from coterie.arrays import FloatArray
-from coterie.errors import count
+from coterie.errors import count, shortened
 from coterie.families import family_of
 from coterie.path import Path
 from coterie.progress import format_bits
 from coterie.report.figures import BLUE, COLUMN_LETTERS, GREEN, HUES, INK, QUIET, VERMILION, styled
 from coterie.report.html import document, figure_block, paragraph, section, table
 from coterie.report.page import foot, status_mark
-from coterie.report.words import number, plain, shortened, text
+from coterie.report.words import number, plain, text
 from coterie.result import Result
 
 INCHES = (4.6, 3.0)

@@ -8,10 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coterie.data import Table
+from coterie.errors import shortened
 from coterie.models import Baseline
 from coterie.report.figures import COLUMN_LETTERS, HUES, QUIET, styled
 from coterie.report.html import figure_block, paragraph, section
-from coterie.report.words import number, plain, shortened
+from coterie.report.words import number, plain
 from coterie.result import Result
 from coterie.survival import EVENT, concordance_counts
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import math
 
+from coterie.errors import shortened
+
 SCALES = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 
 
@@ -16,11 +18,6 @@ def plain(value: object) -> str:
 def text(value: object) -> str:
     """The value as text that is safe inside HTML, between tags and in quoted attributes."""
     return html.escape(plain(value))
-
-
-def shortened(name: str, letters: int) -> str:
-    """The name, or its beginning if it is longer."""
-    return name if len(name) <= letters else name[: letters - 1].rstrip() + "…"
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -50,6 +50,7 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of
 from coterie.inference import CORRECTIONS, KINDS, WEIGHTS, Inference
+from coterie.models.model import shown_label
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
@@ -434,7 +435,7 @@ def _degrees(
 def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
     """Loss, kind and clusters, in words."""
     problem = model.problem
-    reference = f", against class {_shown(model.classes_[0])}" if problem.family == "multiclass" else ""
+    reference = f", against class {shown_label(model.classes_[0])}" if problem.family == "multiclass" else ""
     named = "" if asked.correction in ("", "CR1S", "CR0") else f" ({asked.correction})"
     several = f" by {clusters} clusters" if asked.kind == "clustered" else ""
     return f"{problem.loss.name}{reference}: {asked.kind} standard errors{named}{several}, n = {n:.10g}"
@@ -442,14 +443,15 @@ def _about(model: Any, asked: Question, n: float, clusters: int) -> str:
 
 def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) -> list[str]:
     """What is modelled, in which units, and how weights are taken."""
-    problem, prepared, notes = model.problem, model.preparation, []
+    problem, notes = model.problem, list[str]()
     if problem.family == "multiclass":
-        reference, *classes = map(_shown, model.classes_)
+        reference, *classes = map(shown_label, model.classes_)
         notes.append(f"modelled classes: {', '.join(classes)} (reference: {reference})")
         counts = zip((reference, *classes), totals.events, strict=True)
         notes.append(f"rows per class: {', '.join(f'{name} {rows:.10g}' for name, rows in counts)}")
-    elif model.classes_ is not None:
-        notes.append(f"modelled class: {_shown(model.classes_[1])} (reference: {_shown(model.classes_[0])})")
+        notes += model.notes()[1:]
+    else:
+        notes += model.notes()
     if events_of(problem) == 1:
         notes.append(f"events: {totals.events[0]:.10g} of {n:.10g}")
     if strata := family_of(problem).note(problem, parties):
@@ -457,14 +459,9 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     notes.append(f"coefficients: {_UNITS.get(problem.loss.name, 'change of the score')} per unit of the column")
     if totals.asking.units is not None:
         notes[-1] += ", in raw units (the fit scaled the columns)"
-        constant = float(prepared.units()[1] @ model.coef_) if problem.family == "linear" else 0.0
+        constant = model.in_raw_units()[1] if problem.family == "linear" else 0.0
         if constant and not problem.intercept:
             notes.append(f"constant: {constant:.5g} (fixed: the columns were centred, and there is no intercept)")
-    if problem.loss.name == "huber":
-        notes.append(f"threshold: {problem.loss.threshold:g} (in units of the label)")
-    if prepared is not None and prepared.references:
-        levels = ", ".join(f"{column} = {level}" for column, level in prepared.references.items())
-        notes.append(f"reference levels: {levels}")
     if totals.weighted:
         notes.append(f"weights: {_MEANINGS[asked.weights]}")
     return notes
@@ -508,7 +505,3 @@ def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArra
             text += " Clusters within one party each would allow CR2, which is more reliable."
         found.append(text)
     return found
-
-
-def _shown(label: Any) -> str:
-    return f"{label:g}" if isinstance(label, float | np.floating) else str(label)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coterie.errors import shortened
 from coterie.progress import format_bits
 from coterie.report.html import details, paragraph, section, share, short_digest, table
 from coterie.report.sections.network import OPEN_AGENTS
-from coterie.report.words import duration, money, plain, shortened, text
+from coterie.report.words import duration, money, plain, text
 from coterie.result import Result
 
 ORDER = 40

@@ -11,11 +11,10 @@ from coterie.families import family_of
 from coterie.models import Model
 from coterie.report.figures import model_figures, shown_of
 from coterie.report.html import definitions, details, figure_block, paragraph, section, table
-from coterie.report.words import number, shortened, text, written_value
+from coterie.report.words import number, text, written_value
 from coterie.result import Result
 
 ORDER = 50
-MOST_LETTERS = 60
 
 
 def render(result: Result) -> str:
@@ -45,9 +44,6 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
                 yield text(name), " × ".join(f"{length:,}" for length in value.shape) or written_value(value.item())
         return
     yield from family_of(model.problem).facts(model, result.network).items()
-    if model.classes_ is not None and len(model.classes_) == 2 and np.ndim(model.coef_) == 1:  # type: ignore[attr-defined]
-        labels = [text(written_value(label)) for label in model.classes_.tolist()]
-        yield "Classes", " and ".join(labels) + f": a positive score means {labels[-1]}"
-    elif model.classes_ is not None:
-        named = shortened(", ".join(written_value(label) for label in model.classes_.tolist()), MOST_LETTERS)
-        yield "Classes", text(f"{len(model.classes_):,}: {named}")
+    for note in model.notes():
+        name, _, said = note.partition(": ")
+        yield text(name.capitalize()), text(said)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coterie.errors import count
+from coterie.errors import count, shortened
 from coterie.progress import format_bits
 from coterie.report.figures import STRIP, network
 from coterie.report.html import details, figure_block, paragraph, section, share, table
-from coterie.report.words import plain, shortened, text
+from coterie.report.words import plain, text
 from coterie.result import Result
 
 ORDER = 30
