@@ -68,7 +68,7 @@ def optimum(penalty: str, intercept: bool, weights) -> float:
     elif penalty == "l1ball":
         bounds = [cp.norm1(flat) <= 2.0]
     with warnings.catch_warnings(action="ignore"):
-        return float(cp.Problem(cp.Minimize(loss + value), bounds, intercept=False).solve(solver=cp.CLARABEL))
+        return float(cp.Problem(cp.Minimize(loss + value), bounds).solve(solver=cp.CLARABEL))
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weights"])

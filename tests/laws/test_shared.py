@@ -54,7 +54,7 @@ def optimum(problem, y, weights):
     }[problem.loss.name]()
     pieces = problem.penalty.pieces
     penalty = pieces.threshold * cp.norm1(w) + 0.5 * pieces.ridge * cp.sum_squares(w) + 0.5 * cp.sum_squares(v)
-    task = cp.Problem(cp.Minimize(weights @ each / weights.sum() + penalty), intercept=False)
+    task = cp.Problem(cp.Minimize(weights @ each / weights.sum() + penalty))
     task.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
     return float(task.value)
 

@@ -67,7 +67,7 @@ def best(A, c, W, mu, beta, norm=1):
     fit = sum(d[k] * c[k] * cp.log_sum_exp(-A[k] @ models[k]) for k in range(len(A)))
     pairs = [(k, m) for k in range(len(A)) for m in range(k) if W[k, m]]
     apart = sum(W[k, m] * cp.sum_squares(models[k] - models[m]) for k, m in pairs) if pairs else 0.0
-    task = cp.Problem(cp.Minimize(fit + mu / 2 * apart), [cp.norm(a, norm) <= beta for a in models], intercept=False)
+    task = cp.Problem(cp.Minimize(fit + mu / 2 * apart), [cp.norm(a, norm) <= beta for a in models])
     task.solve(solver=cp.CLARABEL)
     return task.value, np.array([a.value for a in models])
 
@@ -195,7 +195,7 @@ def test_limits_of_mu():
     common = cp.Variable(N)
     d = W.sum(axis=1)
     fit = sum(d[k] * c[k] * cp.log_sum_exp(-A[k] @ common) for k in range(K))
-    together = cp.Problem(cp.Minimize(fit), [cp.norm1(common) <= BETA], intercept=False).solve(solver=cp.CLARABEL)
+    together = cp.Problem(cp.Minimize(fit), [cp.norm1(common) <= BETA]).solve(solver=cp.CLARABEL)
     assert tight.certificate.primal == pytest.approx(together, rel=0.05)
 
 
@@ -204,9 +204,7 @@ def test_global_is_adaboost_on_all_rows():
     result = co.solve(problem(), tables, split="users", method="global", tol=1e-5, max_rounds=3000)
     A = np.concatenate(matrices(tables, problem())[0])
     model = cp.Variable(N)
-    pooled = cp.Problem(cp.Minimize(cp.log_sum_exp(-A @ model)), [cp.norm1(model) <= BETA], intercept=False).solve(
-        solver=cp.CLARABEL
-    )
+    pooled = cp.Problem(cp.Minimize(cp.log_sum_exp(-A @ model)), [cp.norm1(model) <= BETA]).solve(solver=cp.CLARABEL)
     assert result.status == "optimal"
     assert -1e-6 <= result.certificate.primal - pooled <= result.certificate.gap + 1e-6
     assert co.verify(result.certificate, result.model, tables).holds

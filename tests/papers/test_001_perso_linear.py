@@ -93,9 +93,7 @@ def test_optimum_gap_and_proof(beta):
     A, rows = signed(users), np.array([table.n for table in users])
     theta = cp.Variable((K, D))
     inside = [cp.norm2(theta[k]) <= beta for k in range(K)]
-    optimum = cp.Problem(cp.Minimize(value(A, rows / rows.max(), W, theta)), inside, intercept=False).solve(
-        solver=cp.CLARABEL
-    )
+    optimum = cp.Problem(cp.Minimize(value(A, rows / rows.max(), W, theta)), inside).solve(solver=cp.CLARABEL)
     theta.value = result.model.coef_.toarray()
     found = value(A, rows / rows.max(), W, theta).value
     assert result.status == "optimal"

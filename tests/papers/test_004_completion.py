@@ -116,7 +116,7 @@ def test_the_last_stage_is_the_best_of_its_ball(result):
     matrix = A @ Z @ B + a @ np.ones((1, 7)) + np.ones((9, 1)) @ b
     entries = cp.hstack([matrix[row, column] for row, column in PAIRS.tolist()])
     loss = 0.5 * cp.sum_squares(entries - Y) / len(Y)
-    least = cp.Problem(cp.Minimize(loss), [cp.normNuc(Z) <= 6.0], intercept=False).solve(solver="CLARABEL")
+    least = cp.Problem(cp.Minimize(loss), [cp.normNuc(Z) <= 6.0]).solve(solver="CLARABEL")
     assert str(result.status) == "optimal"
     assert result.certificate.dual - 1e-8 <= least <= result.certificate.primal + 1e-8
     assert "last of 3 stages" in result.certificate.proves

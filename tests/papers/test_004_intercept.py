@@ -49,7 +49,7 @@ def least_value(task):
     else:
         H = LABELS[:, None] == np.unique(LABELS)
         loss = s @ (cp.log_sum_exp(scores, axis=1) - cp.sum(cp.multiply(H, scores), axis=1))
-    return cp.Problem(cp.Minimize(loss), [cp.normNuc(W) <= MU], intercept=False).solve(solver="CLARABEL")
+    return cp.Problem(cp.Minimize(loss), [cp.normNuc(W) <= MU]).solve(solver="CLARABEL")
 
 
 @pytest.mark.parametrize("task", ["squared", "multinomial"])
@@ -94,7 +94,7 @@ def test_rows_and_columns_of_a_completed_matrix_have_the_best_numbers_beside_it(
     whole = W + a @ np.ones((1, 9)) + np.ones((12, 1)) @ b
     entries = cp.hstack([whole[row, column] for row, column in zip(i.tolist(), j.tolist(), strict=True)])
     loss = 0.5 * cp.sum(cp.multiply(s / s.sum(), cp.square(entries - ENTRIES)))
-    least = cp.Problem(cp.Minimize(loss), [cp.normNuc(W) <= MU], intercept=False).solve(solver="CLARABEL")
+    least = cp.Problem(cp.Minimize(loss), [cp.normNuc(W) <= MU]).solve(solver="CLARABEL")
     result = solve("completion")
     assert result.certificate.primal == pytest.approx(least, rel=1e-6)
     assert result.certificate.relative_gap <= 1e-8

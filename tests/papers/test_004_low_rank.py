@@ -366,7 +366,7 @@ def pooled_optimum(task):
         loss = cp.sum(cp.log_sum_exp(X @ W, axis=1)) - cp.sum(cp.multiply(H, X @ W))
     else:
         loss = 0.5 * sum((W[i, j] - y) ** 2 for (i, j), y in zip(PAIRS.tolist(), ENTRIES, strict=True))
-    return cp.Problem(cp.Minimize(loss / N), [cp.normNuc(W) <= MU], intercept=False).solve(solver=cp.SCS, eps=1e-7)
+    return cp.Problem(cp.Minimize(loss / N), [cp.normNuc(W) <= MU]).solve(solver=cp.SCS, eps=1e-7)
 
 
 @by_task
