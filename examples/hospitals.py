@@ -25,7 +25,7 @@ def main() -> None:
     hospitals = [
         co.Table(X[rows], y[rows], name=name) for name, rows in zip(NAMES, np.array_split(by_size, 3), strict=True)
     ]
-    problem = co.Problem(loss="logistic", penalty="l2", strength=1e-2, intercept=True)
+    problem = co.Problem(loss="logistic", penalty="l2", strength=1e-2)
 
     def right(result: co.Result) -> str:
         return f"{np.mean(result.model.predict(X[unseen]) == y[unseen]):.1%} of {len(unseen)} unseen patients right"

@@ -38,7 +38,7 @@ Y = X @ RNG.standard_normal(D) + 0.1 * RNG.standard_normal(N)
 OPTIMUM = np.linalg.solve(SCALE * X.T @ X / N + 2 * STRENGTH * np.eye(D), SCALE * X.T @ Y / N)
 FIT = (
     "fit rows.csv --target y --loss scaled_squared --penalty square --method plain-gradient --engine announced "
-    f"--network wheel --strength {STRENGTH} --option scale={SCALE} --option shorter=1.5"
+    f"--network wheel --no-intercept --strength {STRENGTH} --option scale={SCALE} --option shorter=1.5"
 ).split()
 CHECK = ["verify", "answer/certificate.json", "answer/model.npz", "rows.csv", "--target", "y"]
 

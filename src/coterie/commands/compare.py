@@ -13,8 +13,11 @@ import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.options import Config, Figures, Json, Question, known, question, taking
 from coterie.commands.output import console, print_json, show_model, summary
+from coterie.commands.shell_words import in_shell_words
 from coterie.errors import InvalidProblem
 
+FLAGS = {name: f"--{name}" for name in ("intercept", "loss", "penalty", "method", "network", "split")}
+"""The options that a method's refusal may advise."""
 TIMINGS = "timings.json"
 EXAMPLE = "Example: coterie compare patients.csv --target ill --loss logistic --strength 0.01 -m newton -m proximal-2"
 
@@ -53,7 +56,7 @@ def compare(
         except InvalidProblem as refusal:
             if method:
                 raise
-            refusals[name] = str(refusal)
+            refusals[name] = in_shell_words(str(refusal), FLAGS)
             names.remove(name)
     runs: dict[str, list[co.Result]] = {name: [] for name in names}
     for turn in range(turns):

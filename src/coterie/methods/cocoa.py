@@ -23,7 +23,9 @@ class Cocoa(PrimalDual):
     """CoCoA, equation (5): for strongly convex penalties, ρ = 1/λ and η = σ' without a choice."""
 
     name: ClassVar[str] = "cocoa"
-    summary: ClassVar[str] = "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty"
+    summary: ClassVar[str] = (
+        "CoCoA: exact local problems, no parameter; needs an l2 part in the penalty, and no intercept"
+    )
 
     sigma: Auto = "auto"
     """σ', the subproblem parameter; "auto" is K."""

@@ -68,7 +68,9 @@ class Relay(Method[State]):
 
     name: ClassVar[str] = "relay"
     split: ClassVar[str] = "samples"
-    summary: ClassVar[str] = "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty"
+    summary: ClassVar[str] = (
+        "dual coordinate ascent in turns: many rounds, little work; needs an l2 penalty, and no intercept"
+    )
     first_look: ClassVar[int] = 192
     one_speaker: ClassVar[bool] = True
     disclosure: ClassVar[Disclosure] = Disclosure(
