@@ -76,6 +76,8 @@ class Question:
     correction: str | None = None
     """None: the default."""
     level: float = 0.95
+    second_best: bool = False
+    """Whether clusters are few, and what CR2 needs of them cannot be had."""
 
     @staticmethod
     def of(kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95) -> Question:
@@ -106,7 +108,10 @@ class Question:
         """The same with a correction; `local`: whether what CR2 needs of each cluster can be had."""
         if self.correction == "CR2" and not can_adjust(problem):
             raise InvalidProblem(f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'.")
-        return self if self.correction is not None else replace(self, correction=self._usual(problem, clusters, local))
+        if self.correction is not None:
+            return self
+        second_best = self.kind == "clustered" and clusters < FEW and can_adjust(problem) and not local
+        return replace(self, correction=self._usual(problem, clusters, local), second_best=second_best)
 
     def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
         if self.kind == "model":
@@ -208,7 +213,7 @@ def summarised(
         correction=asked.correction or "",
         degrees=degrees,
         notes=tuple(_notes(model, asked, totals, n)),
-        warnings=tuple(_warnings(asked, totals, clusters, degrees, len(asking.shared))),
+        warnings=tuple(_warnings(asked, totals, clusters, degrees)),
         fitted=fitted if prepared is not None and prepared.standardised else None,
         bill=outcome.bill,
     )
@@ -487,7 +492,7 @@ _MEANINGS = {
 }
 
 
-def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None, shared: int) -> list[str]:
+def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None) -> list[str]:
     """Why the numbers may be less reliable than they look."""
     found = []
     if asked.weights == "frequency" and totals.fractional:
@@ -501,9 +506,12 @@ def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArra
             least, most = degrees.min(), degrees.max()
             span = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
             used = f"{asked.correction}, t with {span} degrees of freedom"
-        text = f"there are only {clusters} clusters ({used}): intervals are wide, and may still be too short."
-        if asked.correction == "CR1" and shared:
-            text += " Clusters within one party each would allow CR2, which is more reliable."
+        text = f"there are only {clusters} clusters ({used}). Intervals may still be too short."
+        if asked.second_best:
+            text += (
+                " CR2 is more reliable. It needs each cluster within one party, and between organisations budgets with "
+                "room for its sums."
+            )
         found.append(text)
     return found
 
