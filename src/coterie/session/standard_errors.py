@@ -60,6 +60,8 @@ from coterie.session.tables import gather_prepared, prepare_tables
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
+NOTHING, ALMOST_NOTHING = 1e-6, 1e-2
+"""Clustered errors below this share of those of independent rows are rounding; the second is for rough fits."""
 FEW = 30
 """Clusters below this number are few: z and uncorrected standard errors then promise too much."""
 STATA = "n/(n − 1)"
@@ -183,10 +185,13 @@ def summarised(
     n = outcome.facts.total if asked.counted else totals.rows
     covariance, dispersion, adjusted = _covariance(problem, totals, names, asked, n, clusters)
     estimates = fitted if asking.units is None else asking.units @ fitted
-    errors = np.sqrt(np.diag(covariance))
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    steps = np.abs(totals.step())
+    if kind == "clustered":
+        _refuse_exhausted(names, errors, totals.usual_errors(), steps)
     if not (np.isfinite(errors).all() and (errors > 0).all()):
         raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
-    distance = float((np.abs(totals.step()) / errors).max())
+    distance = float((steps / errors).max())
     _refuse_unfinished(tolerance, distance)
     degrees = _degrees(problem, asked, n, len(names), clusters, adjusted)
     law = stats.norm() if degrees is None else stats.t(degrees)
@@ -280,6 +285,19 @@ def refuse_fractional(weights: str | None, fractional: int) -> None:
             f"{fractional} of the rows have weights that are no whole numbers, so the weights are no counts. Say what "
             "they are: weights='sampling' (inverse probabilities of selection), weights='precision' (inverse "
             "variances), or weights='frequency'."
+        )
+
+
+def _refuse_exhausted(names: tuple[str, ...], errors: FloatArray, usual: FloatArray, steps: FloatArray) -> None:
+    """Refuse coefficients that fit every cluster exactly; `usual`: the errors of independent rows."""
+    rough = steps > CLOSE * errors
+    nothing = errors < np.where(rough, ALMOST_NOTHING, NOTHING) * usual
+    if nothing.any():
+        involved = ", ".join(name for name, gone in zip(names, nothing, strict=True) if gone)
+        raise InvalidData(
+            f"the clusters cannot tell how uncertain the coefficients of {involved} are: every cluster is fitted "
+            "exactly, because as many columns are constant within clusters as there are clusters. Leave columns out, "
+            "or use kind='robust'."
         )
 
 
