@@ -463,8 +463,8 @@ class Totals:
         half = direction(self._heard, self.k)[1]
         assert half is not None
         spread = self.residuals / self.facts.total or 1.0
-        lengths: FloatArray = np.linalg.norm(self.plain @ half, axis=1)
-        return np.sqrt(spread) * lengths
+        errors: FloatArray = np.sqrt(spread) * np.linalg.norm(self.plain @ half, axis=1)
+        return errors
 
     def sandwich(self, half: FloatArray) -> FloatArray:
         """J⁻¹ G J⁻¹, without a correction."""
