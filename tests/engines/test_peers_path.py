@@ -274,7 +274,7 @@ def test_a_study_says_what_weights_mean(tmp_path):
     local = co.solve(co.Problem(**PLAIN), tables, tol=1e-8, secure_sums=True)
     known = local.inference("robust", weights="sampling")
     found = co.Inference.load(tmp_path / "ada" / "result" / "inference.json")
-    assert (found.kind, found.weights, found.correction) == ("robust", "sampling", "n/(n − 1)")
+    assert (found.kind, found.weights, found.correction) == ("robust", "sampling", "HC0 · n/(n − 1)")
     np.testing.assert_allclose(found.covariance, known.covariance, rtol=1e-9)
 
 

@@ -64,7 +64,7 @@ NOTHING, ALMOST_NOTHING = 1e-6, 1e-2
 """Clustered errors below this share of those of independent rows are rounding; the second is for rough fits."""
 FEW = 30
 """Clusters below this number are few: z and uncorrected standard errors then promise too much."""
-STATA = "n/(n − 1)"
+STATA = "HC0 · n/(n − 1)"
 """The correction of Stata's robust errors for all models but least squares."""
 
 
