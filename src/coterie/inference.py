@@ -57,7 +57,7 @@ class Inference:
     weights: str = ""
     """What the weights of the rows mean: one of `WEIGHTS`; "" without weights."""
     correction: str = ""
-    """The correction of small samples: one of `CORRECTIONS`, "n/(n − 1)", or "" for none."""
+    """The correction of small samples: one of `CORRECTIONS`, "HC0 · n/(n − 1)", or "" for none."""
     degrees: FloatArray | None = None
     """The degrees of freedom of t, one per coefficient; None for z."""
     notes: tuple[str, ...] = ()

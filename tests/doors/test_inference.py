@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import statsmodels.api as sm
@@ -97,17 +98,6 @@ def test_a_weight_counts_as_that_many_rows(loss, kind):
     np.testing.assert_allclose(weighted.covariance, repeated.covariance, rtol=1e-6, atol=1e-12)
 
 
-def test_a_cluster_for_each_row_takes_weights_as_sampling_weights():
-    s, y = np.arange(N) % 3 + 0.5, LABELS["poisson"]
-    found = solved("poisson", (X, y, s)).inference("clustered", np.arange(N))
-    Z = sm.add_constant(X, prepend=False)
-    means = np.exp(Z @ found.estimates)
-    inverse = np.linalg.inv(Z.T @ (Z * (s * means)[:, None]))
-    middle = Z.T @ (Z * ((s * (means - y)) ** 2)[:, None])
-    correction = N / (N - 1) * (s.sum() - 1) / (s.sum() - 4)
-    np.testing.assert_allclose(found.covariance, correction * inverse @ middle @ inverse, rtol=1e-6)
-
-
 def test_clusters_at_one_party_and_at_several_are_the_same_clusters():
     order = np.argsort(CLUSTERS, kind="stable")
     at_one = np.split(order, [len(order[CLUSTERS[order] < 10]), len(order[CLUSTERS[order] < 20])])
@@ -118,8 +108,9 @@ def test_clusters_at_one_party_and_at_several_are_the_same_clusters():
     np.testing.assert_allclose(there.covariance, mixed.covariance, rtol=1e-6)
     # Four parties have rows of all 30 clusters: of each, 4 scores are told; in order, only products are.
     numbers = [found.bill.per_purpose["rounds"].scalars for found in (there, mixed)]
-    triangle = 10
-    assert numbers == [2 * 3 * (2 * triangle + 4 + 1 + 2), 2 * 4 * (2 * triangle + 4 + 1 + 2 + 30 * 4)]
+    triangle, counts = 10, 3
+    each = 2 * triangle + 4 + 1 + 2 + counts
+    assert numbers == [2 * 3 * each, 2 * 4 * (each + 30 * 4)]
 
 
 def test_without_an_intercept_sparse_and_in_single_precision():
@@ -141,6 +132,109 @@ def test_processes_find_the_same_bits(secure):
     assert here.bill.table() == there.bill.table()
 
 
+# -- what the table is about -------------------------------------------------------------------------------------------
+
+
+def test_the_table_says_which_class_is_modelled_and_how_many_events_there_are(fits):
+    shown = str(fits["logistic"].inference())
+    assert "modelled class: yes (reference: no)" in shown
+    assert f"events: {(LABELS['logistic'] == 'yes').sum()} of 240" in shown
+    assert "change of the log odds per unit of the column" in shown
+    case = np.where(LABELS["logistic"] == "yes", "case", "control")
+    found = co.LinearClassifier("logistic", penalty="none", agents=2).fit(X, case).result_.inference()
+    assert "modelled class: control (reference: case)" in str(found)
+    assert f"events: {(case == 'control').sum()} of 240" in str(found)
+    several = str(fits["multinomial"].inference())
+    assert "modelled classes: b, c (reference: a)" in several
+    counts = [f"{label} {(LABELS['multinomial'] == label).sum()}" for label in "abc"]
+    assert f"rows per class: {', '.join(counts)}" in several
+    assert "logarithm of the mean" in str(fits["poisson"].inference())
+    assert "in units of the label" in str(fits["squared"].inference())
+
+
+def test_counts_of_events_are_of_rows_or_of_their_frequencies():
+    s = np.arange(N) % 3 + 1.0
+    fit = solved("logistic", (X, LABELS["logistic"], s))
+    yes = LABELS["logistic"] == "yes"
+    assert f"events: {s[yes].sum():g} of {s.sum():g}" in str(fit.inference(weights="frequency"))
+    assert f"events: {yes.sum()} of 240" in str(fit.inference(weights="sampling"))
+
+
+RECIPES = {
+    "standardise": 1,
+    "min-max": 1,
+    "polynomial(2), standardise": 2,
+    "standardise, polynomial(3)": 3,
+    "impute(0), standardise": 1,
+}
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_prepared_columns_have_coefficients_in_raw_units(recipe):
+    Z = (X[:, 1:] + [0.0, 3.0]) / [20.0, 1.0] + [0.3, 0.2]
+    powers = [column**power for column in Z.T for power in range(1, RECIPES[recipe] + 1)]
+    raw = sm.add_constant(np.column_stack(powers), prepend=False)
+    for loss, known in (
+        ("squared", sm.OLS(LABELS["squared"], raw)),
+        ("poisson", sm.GLM(LABELS["poisson"], raw, family=FAMILIES["poisson"])),
+    ):
+        fit = solved(loss, (Z, LABELS[loss]), prepare=recipe)
+        for kind, clusters in (("model", None), ("robust", None), ("clustered", CLUSTERS)):
+            found, expected = fit.inference(kind, clusters), known.fit(**OPTIONS[kind])
+            np.testing.assert_allclose(found.estimates, expected.params, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(found.standard_errors, expected.bse, rtol=1e-5)
+            np.testing.assert_allclose(found.p_values, expected.pvalues, rtol=1e-3, atol=1e-9)
+        assert "in raw units" in str(found)
+
+
+def test_classes_of_prepared_columns_have_coefficients_in_raw_units(fits):
+    found, known = (
+        solved("multinomial", prepare="standardise").inference("robust"),
+        fits["multinomial"].inference("robust"),
+    )
+    np.testing.assert_allclose(found.estimates, known.estimates, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.covariance, known.covariance, rtol=1e-4, atol=1e-9)
+
+
+def test_degrees_of_freedom_are_those_of_raw_units():
+    few = CLUSTERS % 7
+    problem, y = co.Problem("squared", "none", intercept=True), LABELS["squared"]
+    fits = [co.solve(problem, (X, y), agents=2, tol=1e-12, **more) for more in ({}, {"prepare": "standardise"})]
+    with pytest.warns(UserWarning, match="only 7 clusters"):
+        raw, prepared = (fit.inference("clustered", few) for fit in fits)
+    np.testing.assert_allclose(prepared.degrees, raw.degrees, rtol=1e-6)
+    np.testing.assert_allclose(prepared.covariance, raw.covariance, rtol=1e-6)
+
+
+def test_coefficients_per_standard_deviation_are_a_column_on_request(tmp_path):
+    problem, y = co.Problem("poisson", "none", intercept=True), LABELS["poisson"]
+    fit = co.solve(problem, (X, y), agents=2, prepare="standardise", tol=1e-10)
+    plain, found = fit.inference(), fit.inference(per_sd=True)
+    assert "per SD" not in plain.table()[0]
+    per_sd = [row["per SD"] for row in found.table()]
+    np.testing.assert_allclose(per_sd[:3], found.estimates[:3] * X.std(axis=0), rtol=1e-9)
+    assert "per SD" in str(found)
+    assert co.Inference.load(plain.save(tmp_path / "inference.json")).with_per_sd().table() == found.table()
+    with pytest.raises(InvalidProblem, match="prepare='standardise'"):
+        co.solve(problem, (X, y), agents=2).inference(per_sd=True)
+
+
+def test_reference_levels_are_named():
+    frame = pd.DataFrame({"age": X[:, 0], "ward": np.array(["north", "south", "west"])[CLUSTERS % 3]})
+    problem = co.Problem("squared", "none", intercept=True)
+    fit = co.solve(problem, (frame, LABELS["squared"]), prepare=["standardise", "one-hot(5, drop-first)"], agents=2)
+    assert "reference levels: ward = north" in str(fit.inference())
+
+
+def test_without_an_intercept_the_constant_of_centred_columns_is_named():
+    problem = co.Problem("squared", "none", intercept=False)
+    fit = co.solve(problem, (X, LABELS["squared"]), prepare="standardise", agents=2)
+    found = fit.inference()
+    constant = -float(found.estimates @ X.mean(axis=0))
+    assert f"constant: {constant:.5g} (fixed" in str(found)
+    np.testing.assert_allclose(X[:5] @ found.estimates + constant, fit.model.predict(X[:5]))
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -148,7 +242,7 @@ def test_problems_without_a_likelihood_are_refused():
     y = LABELS["squared"]
     for problem, reason in (
         (co.Problem("squared", "l2", 0.1, intercept=False), "the l2 penalty biases the coefficients"),
-        (co.Problem("huber", "none", intercept=False), "the huber loss is no likelihood"),
+        (co.Problem("huber", "none", intercept=False), "the huber loss is no likelihood.* Use kind='robust'"),
     ):
         with pytest.raises(InvalidProblem, match=reason):
             co.solve(problem, (X, y), max_rounds=3).inference()
@@ -301,6 +395,49 @@ def test_fit_refuses_before_it_begins(patients, tmp_path):
         assert isinstance(ran.exception, InvalidInput), ran.output
         assert reason in str(ran.exception)
         assert not (tmp_path / "fit").exists()
+
+
+def test_fit_takes_the_meaning_of_weights_and_corrections(patients, tmp_path):
+    rows = [line.split(",") for line in patients.read_text().splitlines()]
+    weights = np.linspace(0.5, 3.0, N)
+    rows = [[*rows[0], "share"], *([*row, repr(s)] for row, s in zip(rows[1:], weights.tolist(), strict=True))]
+    file = tmp_path / "weighted.csv"
+    file.write_text("\n".join(map(",".join, rows)) + "\n")
+    fit = ["fit", str(file), *FIT, "--weight", "share", "-o", str(tmp_path / "fit")]
+    known = solved("logistic", (X[:, :2], LABELS["logistic"], weights))
+    ran = SHELL.invoke(app, [*fit, "--inference", "robust", "--weights", "sampling", "--json"])
+    assert ran.exit_code == 0, ran.output
+    told = json.loads(ran.stdout)
+    errors = [row["std err"] for row in told["inference"]]
+    np.testing.assert_allclose(errors, known.inference("robust", weights="sampling").standard_errors, rtol=1e-4)
+    assert "modelled class: yes (reference: no)" in told["inference_notes"]
+    few = ["--inference", "clustered", "--cluster", "ward", "--correction", "CR1", "--weights", "precision"]
+    shown = SHELL.invoke(app, [*fit, *few])
+    assert "clustered standard errors (CR1) by 30 clusters, n = 240" in shown.stdout
+    assert "weights: precision" in shown.stdout
+    for flags, reason in (
+        (["--inference", "robust"], "weights='sampling'"),
+        (["--inference", "robust", "--weights", "sampel"], "Did you mean 'sampling'"),
+        (["--weights", "sampling"], "--weights is for standard errors"),
+        (["--inference", "robust", "--weights", "sampling", "--correction", "CR2"], "is not for kind='robust'"),
+        (["--inference", "robust", "--weights", "sampling", "--per-sd"], "--per-sd is for standardised columns"),
+    ):
+        ran = SHELL.invoke(app, [*fit, *flags])
+        assert isinstance(ran.exception, InvalidInput), ran.output
+        assert reason in str(ran.exception)
+
+
+def test_fit_warns_of_few_clusters_and_shows_coefficients_per_standard_deviation(patients, tmp_path):
+    rows = [line.split(",") for line in patients.read_text().splitlines()]
+    rows = [rows[0], *([*row[:3], f"w{k % 7}", row[4]] for k, row in enumerate(rows[1:]))]
+    file = tmp_path / "few.csv"
+    file.write_text("\n".join(map(",".join, rows)) + "\n")
+    fit = ["fit", str(file), *FIT, "-o", str(tmp_path / "fit"), "--prepare", "standardise", "--per-sd"]
+    ran = SHELL.invoke(app, [*fit, "--inference", "clustered", "--cluster", "ward"])
+    assert ran.exit_code == 0, ran.output
+    assert "warning: there are only 7 clusters (CR2" in ran.stdout
+    assert "per SD" in ran.stdout
+    assert "there are only 7 clusters" in (tmp_path / "fit" / "report.html").read_text()
 
 
 def test_a_fit_without_standard_errors_is_written_all_the_same(patients, tmp_path):

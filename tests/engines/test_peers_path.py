@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -206,7 +207,7 @@ def test_standard_errors_are_those_of_one_process(tmp_path, kind):
     results = together(tmp_path, given)
     assert all(result.status.success for result in results), results
     local = co.solve(co.Problem(**PLAIN), tables, tol=1e-8, secure_sums=True)
-    known = local.inference(kind, clusters if kind == "clustered" else None)
+    known = inferred(local, kind, clusters if kind == "clustered" else None)
     exactly = {"rtol": 1e-9} if kind == "clustered" else {"rtol": 0.0}
     for name, result in zip(NAMES, results, strict=True):
         found = co.Inference.load(tmp_path / name / "result" / "inference.json")
@@ -216,6 +217,65 @@ def test_standard_errors_are_those_of_one_process(tmp_path, kind):
         billed = json.loads((tmp_path / name / "result" / "bill.json").read_text())["inference"]
         assert billed["total"] == vars(known.bill.total)
     assert all(one.holds for one in together(tmp_path, given, work=verify_together))
+
+
+def inferred(result, kind, clusters=None, **settings):
+    """Standard errors; few clusters are warned of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return result.inference(kind, clusters, **settings)
+
+
+@pytest.mark.parametrize("correction", [None, "CR1"])
+def test_few_clusters_within_parties_have_cr2_between_organisations(tmp_path, correction):
+    tables = data("samples", n=150, d=2, seed=4)
+    clusters = [np.array([f"{name} {j % 4}" for j in range(50)]) for name in NAMES]
+    given = [replace(table, ids=own) for table, own in zip(tables, clusters, strict=True)]
+    settings = {} if correction is None else {"correction": correction}
+    problem = {"loss": "squared", "penalty": "none", "intercept": True}
+    policy = ANYTHING + '\ncluster = "ward"'
+    write_study(tmp_path, problem=problem, split="samples", inference="clustered", tol=1e-8, policy=policy, **settings)
+    together(tmp_path, given)
+    local = co.solve(co.Problem(**problem), tables, tol=1e-8, secure_sums=True)
+    known = inferred(local, "clustered", clusters, **settings)
+    found = co.Inference.load(tmp_path / NAMES[0] / "result" / "inference.json")
+    assert found.correction == known.correction == (correction or "CR2")
+    np.testing.assert_allclose(found.covariance, known.covariance, rtol=1e-9)
+    np.testing.assert_allclose(found.degrees, known.degrees, rtol=1e-9)
+    assert "only 12 clusters" in str(found)
+
+
+def test_cr2_is_refused_where_parties_share_clusters(tmp_path):
+    tables = data("samples", n=90, d=2, seed=4)
+    given = [replace(table, ids=np.array([f"ward {j % 6}" for j in range(30)])) for table in tables]
+    policy = ANYTHING + '\ncluster = "ward"'
+    problem = {"loss": "squared", "penalty": "none", "intercept": True}
+    write_study(
+        tmp_path, problem=problem, split="samples", inference="clustered", correction="CR2", tol=1e-6, policy=policy
+    )
+    for end in together(tmp_path, given):
+        assert isinstance(end, InvalidData)
+        assert 'Write correction = "CR1" into the study' in str(end)
+
+
+def test_a_study_says_what_weights_mean(tmp_path):
+    tables = data("samples", classification=True, n=150, d=3, seed=2)
+    flipped = np.random.default_rng(5).random(50) < 0.3
+    weights = np.random.default_rng(6).uniform(0.5, 2.0, 50)
+    tables = [replace(table, y=np.where(flipped, -table.y, table.y), weights=weights) for table in tables]
+    policy = ANYTHING + '\nweight = "share"'
+    write_study(tmp_path, problem=PLAIN, split="samples", inference="model", policy=policy)
+    with pytest.raises(InvalidInput, match='weights = "frequency", "sampling" or "precision" into the study'):
+        load_party(tmp_path / "ada" / "party.toml")
+    write_study(
+        tmp_path, problem=PLAIN, split="samples", inference="model", weights="sampling", tol=1e-8, policy=policy
+    )
+    together(tmp_path, tables)
+    local = co.solve(co.Problem(**PLAIN), tables, tol=1e-8, secure_sums=True)
+    known = local.inference("robust", weights="sampling")
+    found = co.Inference.load(tmp_path / "ada" / "result" / "inference.json")
+    assert (found.kind, found.weights, found.correction) == ("robust", "sampling", "HC0 · n/(n − 1)")
+    np.testing.assert_allclose(found.covariance, known.covariance, rtol=1e-9)
 
 
 def test_a_fit_without_standard_errors_is_written_with_the_reason(tmp_path):
@@ -231,6 +291,13 @@ def test_a_fit_without_standard_errors_is_written_with_the_reason(tmp_path):
 def test_what_cannot_be_inferred_is_refused_where_it_is_read(tmp_path):
     with pytest.raises(InvalidInput, match="penalty biases"):
         write_study(tmp_path, problem=LASSO | {"strength": 0.1}, split="samples", inference="model")
+    huber = {"loss": "huber", "penalty": "none", "intercept": True}
+    with pytest.raises(InvalidInput, match='Use inference = "robust"'):
+        write_study(tmp_path, problem=huber, split="samples", inference="model")
+    with pytest.raises(InvalidInput, match='correction = "CR1" is not for inference = "robust"'):
+        write_study(tmp_path, problem=PLAIN, split="samples", inference="robust", correction="CR1")
+    with pytest.raises(InvalidInput, match="weights is for standard errors"):
+        write_study(tmp_path, problem=PLAIN, split="samples", weights="sampling")
     write_study(tmp_path, problem=PLAIN, split="samples", inference="clustered")
     with pytest.raises(InvalidInput, match="cluster names the column"):
         load_party(tmp_path / "ada" / "party.toml")

@@ -279,8 +279,11 @@ class Column(msgspec.Struct, frozen=True):
                 A, o = _after(first, np.full(len(first), o[0] if isinstance(step, Filled) else 0.0), A, o, len(names))
             else:
                 slope, constant, degrees = A[0, 0], o[0], range(1, step.degree + 1)
-                powers = [[math.comb(k, j) * slope**j * constant ** (k - j) for j in degrees] for k in degrees]
-                A, o = _after(np.array(powers), np.array([constant**k for k in degrees]), A, o, len(names))
+                powers = np.zeros((step.degree, step.degree))
+                for k in degrees:
+                    for j in range(1, k + 1):
+                        powers[k - 1, j - 1] = math.comb(k, j) * slope**j * constant ** (k - j)
+                A, o = _after(powers, np.array([constant**k for k in degrees]), A, o, len(names))
         return A, o
 
     def far(self, cells: Cells) -> int:

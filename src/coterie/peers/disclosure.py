@@ -230,7 +230,7 @@ def _inference(study: Study) -> list[str]:
             lines += [
                 '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
                 "matrix of products of its clusters' Hessians, added up over its clusters. Of a single cluster here, "
-                "it is a function of that cluster's Hessian"
+                "it is a function of that cluster's Hessian. Before that, to all parties, whether its budget has room"
             ]
     return lines
 

@@ -458,6 +458,14 @@ class Totals:
         assert half is not None
         return half
 
+    def usual_errors(self) -> FloatArray:
+        """Standard errors as if rows were independent and equally uncertain: a scale to compare others with."""
+        half = direction(self._heard, self.k)[1]
+        assert half is not None
+        spread = self.residuals / self.facts.total or 1.0
+        errors: FloatArray = np.sqrt(spread) * np.linalg.norm(self.plain @ half, axis=1)
+        return errors
+
     def sandwich(self, half: FloatArray) -> FloatArray:
         """J⁻¹ G J⁻¹, without a correction."""
         apart = self._parts["apart"].reshape(-1, self.k)

@@ -61,9 +61,11 @@ from coterie.session.tables import gather_prepared, prepare_tables
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
+NOTHING, ALMOST_NOTHING = 1e-6, 1e-2
+"""Clustered errors below this share of those of independent rows are rounding; the second is for rough fits."""
 FEW = 30
 """Clusters below this number are few: z and uncorrected standard errors then promise too much."""
-STATA = "n/(n − 1)"
+STATA = "HC0 · n/(n − 1)"
 """The correction of Stata's robust errors for all models but least squares."""
 
 
@@ -77,6 +79,8 @@ class Question:
     correction: str | None = None
     """None: the default."""
     level: float = 0.95
+    second_best: bool = False
+    """Whether clusters are few, and what CR2 needs of them cannot be had."""
 
     @staticmethod
     def of(kind: str, weights: str | None = None, correction: str | None = None, level: float = 0.95) -> Question:
@@ -107,7 +111,10 @@ class Question:
         """The same with a correction; `local`: whether what CR2 needs of each cluster can be had."""
         if self.correction == "CR2" and not can_adjust(problem):
             raise InvalidProblem(f"correction='CR2' is not for {problem.loss.name}. Use correction='CR1'.")
-        return self if self.correction is not None else replace(self, correction=self._usual(problem, clusters, local))
+        if self.correction is not None:
+            return self
+        second_best = self.kind == "clustered" and clusters < FEW and can_adjust(problem) and not local
+        return replace(self, correction=self._usual(problem, clusters, local), second_best=second_best)
 
     def _usual(self, problem: Problem, clusters: int, local: bool) -> str:
         if self.kind == "model":
@@ -179,10 +186,13 @@ def summarised(
     n = outcome.facts.total if asked.counted else totals.rows
     covariance, dispersion, adjusted = _covariance(problem, totals, names, asked, n, clusters)
     estimates = fitted if asking.units is None else asking.units @ fitted
-    errors = np.sqrt(np.diag(covariance))
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    steps = np.abs(totals.step())
+    if kind == "clustered":
+        _refuse_exhausted(names, errors, totals.usual_errors(), steps)
     if not (np.isfinite(errors).all() and (errors > 0).all()):
         raise InvalidData("the model fits every row exactly: nothing is left to tell how uncertain it is.")
-    distance = float((np.abs(totals.step()) / errors).max())
+    distance = float((steps / errors).max())
     _refuse_unfinished(tolerance, distance)
     degrees = _degrees(problem, asked, n, len(names), clusters, adjusted)
     law = stats.norm() if degrees is None else stats.t(degrees)
@@ -209,7 +219,7 @@ def summarised(
         correction=asked.correction or "",
         degrees=degrees,
         notes=tuple(_notes(model, asked, totals, n, outcome.bill.network.agents)),
-        warnings=tuple(_warnings(asked, totals, clusters, degrees, len(asking.shared))),
+        warnings=tuple(_warnings(asked, totals, clusters, degrees)),
         fitted=fitted if prepared is not None and prepared.standardised else None,
         bill=outcome.bill,
     )
@@ -276,6 +286,19 @@ def refuse_fractional(weights: str | None, fractional: int) -> None:
             f"{fractional} of the rows have weights that are no whole numbers, so the weights are no counts. Say what "
             "they are: weights='sampling' (inverse probabilities of selection), weights='precision' (inverse "
             "variances), or weights='frequency'."
+        )
+
+
+def _refuse_exhausted(names: tuple[str, ...], errors: FloatArray, usual: FloatArray, steps: FloatArray) -> None:
+    """Refuse coefficients that fit every cluster exactly; `usual`: the errors of independent rows."""
+    rough = steps > CLOSE * errors
+    nothing = errors < np.where(rough, ALMOST_NOTHING, NOTHING) * usual
+    if nothing.any():
+        involved = ", ".join(name for name, gone in zip(names, nothing, strict=True) if gone)
+        raise InvalidData(
+            f"the clusters cannot tell how uncertain the coefficients of {involved} are: every cluster is fitted "
+            "exactly, because as many columns are constant within clusters as there are clusters. Leave columns out, "
+            "or use kind='robust'."
         )
 
 
@@ -486,7 +509,7 @@ _MEANINGS = {
 }
 
 
-def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None, shared: int) -> list[str]:
+def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArray | None) -> list[str]:
     """Why the numbers may be less reliable than they look."""
     found = []
     if asked.weights == "frequency" and totals.fractional:
@@ -500,8 +523,11 @@ def _warnings(asked: Question, totals: Totals, clusters: int, degrees: FloatArra
             least, most = degrees.min(), degrees.max()
             span = f"{least:.3g}" if f"{least:.3g}" == f"{most:.3g}" else f"{least:.3g} to {most:.3g}"
             used = f"{asked.correction}, t with {span} degrees of freedom"
-        text = f"there are only {clusters} clusters ({used}): intervals are wide, and may still be too short."
-        if asked.correction == "CR1" and shared:
-            text += " Clusters within one party each would allow CR2, which is more reliable."
+        text = f"there are only {clusters} clusters ({used}). Intervals may still be too short."
+        if asked.second_best:
+            text += (
+                " CR2 is more reliable. It needs each cluster within one party, and between organisations budgets with "
+                "room for its sums."
+            )
         found.append(text)
     return found
