@@ -87,7 +87,7 @@ def evaluate(
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie evaluate party.toml` at every party.")
-    how = {"split": split, "same_order": paired_by_position(same_order, id, split)}
+    how: dict[str, Any] = {"split": split, "same_order": paired_by_position(same_order, id, split)}
     rows = _tables(fitted, data, split, roles)
     found = co.evaluate(
         fitted, rows, engine=runner, secure_sums=secure_sums, per_party=per_party, minimum=minimum, **how
