@@ -112,9 +112,9 @@ def test_ids_match_rows_in_any_order():
 def test_a_column_at_two_parties_is_refused():
     for other in (SHOP, SHOP.rename(columns={"c": "a", "id": "key"}), SHOP.rename(columns={"d": "y", "id": "key"})):
         twice = next(name for name in other.columns if name in BANK.columns)
+        data = [co.read(BANK, target="y", name="bank"), co.read(other, name="shop")]
         for request in (False, True):
             with pytest.raises(InvalidData, match=rf"column '{twice}' is at party 'bank' and at party 'shop'.*id="):
-                data = [co.read(BANK, target="y", name="bank"), co.read(other, name="shop")]
                 co.solve(RIDGE, data, split="features", same_order=request)
     same = [co.read(BANK, target="y", name="shop"), co.read(SHOP, name="shop")]
     with pytest.raises(InvalidData, match="column 'id' is at party 'shop 0' and at party 'shop 1'"):
