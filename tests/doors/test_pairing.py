@@ -310,3 +310,11 @@ def test_a_party_at_a_worker_is_warned_of_its_own_columns():
         tables, _ = remote_tables(sources, Local(), prepare, "samples", False)
     assert len(warned) == 1
     assert len(tables[0].notes) == 1
+
+
+def test_of_many_parties_only_some_are_named():
+    parts = [(np.column_stack([X, IDS]), Y) for _ in range(9)]
+    with pytest.warns(DataWarning) as warned:
+        result = co.solve(RIDGE, parts, max_rounds=2)
+    assert len(warned) == len(result.warnings) == 6
+    assert result.warnings[-1] == "4 more columns of parties look like keys."
