@@ -31,7 +31,7 @@ LAYERS = [
     {"models", "inference", "evaluation", "description", "result"},
     {"families"},
     {"session"},
-    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe"},
+    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe", "replacing"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},
