@@ -102,6 +102,11 @@ class Checkpoint:
         """The round of the newest whole snapshot, or −1 if there is none; one of another run is refused."""
         return next((header["round"] for header, _ in self._whole()), -1)
 
+    def marks(self, name: str) -> dict[int, str]:
+        """By their rounds, what the transport remembered under that name in the snapshots that can be read, as hex."""
+        found = {header["round"]: arrays.get(f"{MEMORY}{name}") for header, arrays in self._whole()}
+        return {round: "" if mark is None else mark.tobytes().hex() for round, mark in found.items()}
+
     def has(self, round: int) -> bool:
         """Whether there is a whole snapshot of that round."""
         return any(header["round"] == round for header, _ in self._whole())

@@ -28,7 +28,7 @@ LAYERS = [
     {"models", "inference", "evaluation", "description"},
     {"families", "result"},
     {"session"},
-    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe"},
+    {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe", "replacing"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},
     {"cli", "__main__"},

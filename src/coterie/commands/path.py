@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -61,21 +62,22 @@ def path(
         **question.options,
     )
     found = replace(found, results=tuple(map(question.named, found.results)))
+    notes = []
     if question.settings["engine"].speaks:
         from coterie.replacing import kept_note, place_for, why_path_kept
 
         why = why_path_kept(output, found)
         if why is not None:
-            console(stderr=True).print(kept_note(output, why), markup=False, soft_wrap=True)
+            notes.append(kept_note(output, why))
         output = place_for(output, why)
         found.save(output)
         if figures is not None:
             co.report.save_path_figures(found, output / "figures", figures)
-        show_path(found, output, co.report.write_path(found, output / "report.html"), as_json)
+        show_path(found, output, co.report.write_path(found, output / "report.html"), as_json, notes)
     raise typer.Exit(max(result.status.exit_code for result in found.results))
 
 
-def show_path(found: co.Path, output: Path, report: Path, as_json: bool) -> None:
+def show_path(found: co.Path, output: Path, report: Path, as_json: bool, notes: Sequence[str] = ()) -> None:
     """The table of a path, what it cost, and where everything was put."""
     if as_json:
         scored = found.scores is not None
@@ -87,12 +89,15 @@ def show_path(found: co.Path, output: Path, report: Path, as_json: bool) -> None
             "best": found.best_strength if scored else None,
             "rule": found.rule,
             "results": [summary(result) for result in found.results],
+            "warnings": list(dict.fromkeys([*(one for result in found.results for one in result.warnings), *notes])),
             "total": vars(found.total),
         }
         print_json({**told, "output": str(output), "report": str(report)})
         return
     out = console()
     out.print(str(found), markup=False, soft_wrap=True)
+    for note in notes:
+        out.print(note, markup=False, soft_wrap=True)
     sent = co.progress.format_bits(found.total.bits)
     out.print(
         f"[bold]Bill[/bold]  {sent} in total, {co.progress.format_bits(found.validation.bits)} of it for folds and grid"

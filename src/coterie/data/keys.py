@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +27,8 @@ FIRST = 64
 """Rows that rule out most columns."""
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
 """What an index without a name is called by pandas in CSV files, by pandas when it reads them, and in Parquet files."""
+MOST_NOTES = 5
+"""Of many parties, only some are named."""
 FIX = "Leave it out of the columns, or, if it names the rows, name it as their id"
 
 
@@ -47,12 +49,20 @@ def all_noted(tables: Sequence[Table], split: str) -> list[Table]:
     return [replace(table, notes=own) for table, own in zip(tables, told, strict=True)]
 
 
-def warn_caller(note: str) -> None:
+def shortened(notes: Iterable[str]) -> list[str]:
+    """Every note once; of many, the first ones and how many more there are."""
+    every = [*dict.fromkeys(notes)]
+    more = len(every) - MOST_NOTES
+    return every if more <= 0 else [*every[:MOST_NOTES], f"{more} more columns of parties look like keys."]
+
+
+def warn_caller(notes: Iterable[str]) -> None:
     """Warn whoever called the library: a warning names the line of the caller's own program."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("coterie."):
         level, frame = level + 1, frame.f_back
-    warnings.warn(note, DataWarning, stacklevel=level)
+    for note in shortened(notes):
+        warnings.warn(note, DataWarning, stacklevel=level)
 
 
 def _notes(table: Table) -> list[str]:

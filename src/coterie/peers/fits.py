@@ -36,7 +36,7 @@ from coterie.rounds import Limits, Outcome, Watch, run
 from coterie.session.finish import finish
 from coterie.session.setup import set_up, sizes_of, with_offset
 from coterie.statuses import Status
-from coterie.transport.driver import Driver
+from coterie.transport.driver import HEARD, Driver
 from coterie.transport.grpc_mesh import Restarted
 from coterie.transport.links import Stop
 from coterie.words import Sum, Talk
@@ -55,6 +55,10 @@ def said(numbers: FloatArray) -> Talk[FloatArray]:
     """These numbers, added up over all parties."""
     total: FloatArray = yield Sum(numbers)
     return total
+
+
+def _most_common(values: Sequence[str]) -> str:
+    return max(values, key=list(values).count)
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,7 @@ class Fits:
         identity = setup.identity(*(person.digest for person in self.people), own.party, *filter(None, [called]))
         # A folder for each identity: a study that was changed begins again, and one that is changed back continues.
         saved = None if own.checkpoint is None else Checkpoint(own.checkpoint / identity[:16], identity, VERSIONS)
+        self._refuse_other_snapshots(saved)
         transport, limits = self.transport(), setup.limits
         warm = None if before is None else [replace(self.point(agent, before), kept=before.kept)]
         sent = self.sent if not called and study.path is None else None
@@ -163,6 +168,8 @@ class Fits:
             self.say(outcome.change.because)
         if outcome.error is None:
             outcome = self.compared(transport, outcome, saved)
+        elif outcome.status is Status.PROTOCOL_ERROR and saved is not None:
+            saved.forget()
         # Split by features, the coefficients of its own columns and what they add to the intercept.
         model = family_of(problem).model(outcome, [agent], agent.problem, self.classes)
         if study.split == "features":
@@ -170,6 +177,28 @@ class Fits:
         if self.prepared is not None:
             model = replace(model, preparation=self.prepared)
         return finish(setup, outcome, model, [agent], self.people), agent
+
+    def _refuse_other_snapshots(self, saved: Checkpoint | None) -> None:
+        """Go on from snapshots of one run only: parties that heard other sums until then have states of other runs.
+
+        If there are no such snapshots, all parties remove theirs, and begin again.
+        """
+        names, mine = self.session.study.names, {} if saved is None else saved.marks(HEARD)
+        told = self.session.all_gather(mine, "checkpoints", dict[int, str])
+        if not any(told):
+            return
+        common = [round for round in told[0] if all(round in marks for marks in told)]
+        others = {
+            name
+            for round in common
+            for name, marks in zip(names, told, strict=True)
+            if marks[round] != _most_common([one[round] for one in told])
+        }
+        if others:
+            listed = " and ".join(name for name in names if name in others)
+            self.say(f"the checkpoint of {listed} is of another run: all parties begin again")
+        if saved is not None and (others or not common):
+            saved.forget()
 
     def point(self, agent: Agent, result: Result) -> Point:
         """Its own model, or part of it, and its own dual vector."""

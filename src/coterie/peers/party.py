@@ -42,6 +42,7 @@ from coterie.peers.study import PartyFile, Study
 from coterie.replacing import kept_note, place_for, why_kept
 from coterie.result import Result
 from coterie.rounds import Watch
+from coterie.statuses import Status
 from coterie.transport.grpc_mesh import Restarted
 
 RETRY_SECONDS = 1.0
@@ -130,6 +131,8 @@ def fit_together(
         result = answer.result
         if isinstance(result.error, Restarted | ProtocolError):
             raise result.error
+        if result.error is not None and result.status is Status.PROTOCOL_ERROR:
+            raise result.error  # a neighbour heard other sums: the model is worth nothing
         if result.error is None:
             answer = answer.signed(session)
         answer = _placed(session, answer, say)

@@ -73,7 +73,8 @@ def _in_vain(party: str, end: dict[str, Any]) -> dict[str, Any]:
     """How the rehearsal ended for who waited for a party that could not begin."""
     reason = end.get("error", f"exit code {end['exit_code']}")
     status = Status.PARTY_LOST
-    return {"error": f"{party} did not connect: {reason}", "name": str(status), "exit_code": status.exit_code}
+    told = {"error": f"{party} did not connect: {reason}", "lost_party": party}
+    return {**told, "name": str(status), "exit_code": status.exit_code}
 
 
 def _kill_some(running: dict[str, _Process], chaos: Chaos, say: Say) -> None:

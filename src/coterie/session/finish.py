@@ -10,6 +10,7 @@ import numpy as np
 
 from coterie.agent import Agent, Facts
 from coterie.certificate import Bound, Certificate, Participant, Point, certify
+from coterie.data.keys import shortened
 from coterie.families import family_of
 from coterie.result import History, Result
 from coterie.rounds import Outcome, introduced
@@ -35,8 +36,8 @@ def finish(
     graph = family_of(setup.problem).network(model, setup.graph)
     kept = outcome.points[0].kept if outcome.points else None
     history = History(outcome.history)
-    notes = [note for agent in members for note in agent.data.notes or ()]
-    ended = (outcome.error, kept, (*dict.fromkeys(notes), *outcome.warnings))
+    notes = shortened(note for agent in members for note in agent.data.notes or ())
+    ended = (outcome.error, kept, (*notes, *outcome.warnings))
     return Result(outcome.status, model, certificate, outcome.bill, history, graph, setup.explanation, *ended)
 
 

@@ -106,8 +106,8 @@ def remote_tables(
     held = [one.placeholder() for one in known]
     if split == "features":
         held = paired(held, same_order)
-    for note in [note for one in known for note in one.notes or () if warn]:
-        warn_caller(note)
+    if warn:
+        warn_caller(note for one in known for note in one.notes or ())
     tables, classes = prepare(held)
     fetches = [partial(_fetched, source, index, known, prepare, *how) for index, source in enumerate(sources)]
     digests = engine.ask([partial(_digest_of, fetch, index) for index, fetch in enumerate(fetches)])

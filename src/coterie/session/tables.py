@@ -65,10 +65,8 @@ def gather(
 def looked_at(tables: Sequence[Table], split: str) -> list[Table]:
     """The tables with their notes; warns of those that are new."""
     found = all_noted(tables, split)
-    for before, table in zip(tables, found, strict=True):
-        if before.notes is None:
-            for note in table.notes or ():
-                warn_caller(note)
+    fresh = [table for before, table in zip(tables, found, strict=True) if before.notes is None]
+    warn_caller(note for table in fresh for note in table.notes or ())
     return found
 
 
