@@ -177,7 +177,7 @@ def test_columns_at_several_parties(tmp_path):
     told, others = beside_the_shell(
         tmp_path,
         ["predict", tmp_path / "ada" / "party.toml", tmp_path / "ada" / "test.csv", *options, "-o", tmp_path / "a.csv"],
-        lambda own, study: predict_together(own, study, tmp_path / own.party / "test.csv"),
+        lambda own, study: predict_together(own, study, tmp_path / own.party / "test.csv", consent=True),
     )
     assert [one.scores for one in others] == [None, None]
     rows = [int(one[1:]) for one in told["ids"]]
@@ -201,6 +201,7 @@ def test_commands(tmp_path):
     ran = SHELL.invoke(app, ["predict", party, new, "--proba", "--keep", "y", "--json"])
     assert ran.exit_code == 0, ran.output
     assert set(json.loads(ran.output)["columns"]) == {"y", "probability -1.0", "probability 1.0"}
+    (tmp_path / "ada" / "consent.json").unlink()
     refused = SHELL.invoke(app, ["evaluate", party])
     assert "nobody has agreed yet" in str(refused.exception)
     assert SHELL.invoke(app, ["evaluate", party, new, new]).exit_code == 2
