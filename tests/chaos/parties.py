@@ -94,7 +94,12 @@ def write_data(folder, tables):
 
 
 def together(folder, tables=None, names=NAMES, work=fit_together, **more):
-    """What each party comes to, or the error it ends with; a thread each, with real TLS in between."""
+    """What each party comes to, or the error it ends with; a thread each, with real TLS in between.
+
+    All agree to what is sent.
+    """
+    if getattr(work, "__name__", "").endswith("_together"):
+        more = {"consent": True} | more
 
     def one(name):
         own, study = load_party(folder / name / "party.toml")

@@ -34,12 +34,12 @@ def test_predictions_and_a_new_fit_without_a_party(tmp_path):
     def predicted(before, _):
         file = tmp_path / before.party / "party.toml"
         own, study = load_party(file, [NAMES[2]])
-        return predict_without(own, study, before, tmp_path / own.party / "new.csv", [NAMES[2]])
+        return predict_without(own, study, before, tmp_path / own.party / "new.csv", [NAMES[2]], consent=True)
 
     def refitted(before, _):
         own, study = load_party(tmp_path / before.party / "party.toml", [NAMES[2]])
         assert own.output != before.output
-        result = fit_together(own, study)
+        result = fit_together(own, study, consent=True)
         return result, cost_of_refit(before.output, result, [NAMES[2]])
 
     # What is left of the model: the columns that are gone are where they were on average.

@@ -74,7 +74,7 @@ def test_exposures_at_three_organisations(tmp_path, split):
 
 
 def in_its_folder(folder):
-    return lambda own, study: predict_together(own, study, folder / own.party / "data.csv")
+    return lambda own, study: predict_together(own, study, folder / own.party / "data.csv", consent=True)
 
 
 def test_a_party_without_an_exposure_is_named_by_all(tmp_path):

@@ -399,8 +399,8 @@ def test_who_predicts_does_not_meet_who_fits(tmp_path):
 
     def work(own, study, table):
         if own.party == "bea":
-            return predict_together(own, study, tmp_path / "bea" / "new.csv")
-        return fit_together(own, study, table=table)
+            return predict_together(own, study, tmp_path / "bea" / "new.csv", consent=True)
+        return fit_together(own, study, table=table, consent=True)
 
     for error in together(tmp_path, tables[:2], names=NAMES[:2], work=work):
         assert isinstance(error, ProtocolError), error
@@ -725,7 +725,7 @@ def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
 
     def one(name):
         own, study = load_party(tmp_path / name / "party.toml")
-        return predict_together(own, study, new[name])
+        return predict_together(own, study, new[name], consent=True)
 
     with ThreadPoolExecutor(3) as pool:
         answers = list(pool.map(one, NAMES))
@@ -818,7 +818,7 @@ def test_without_keys_there_is_no_run(tmp_path, missing):
     (tmp_path / "ada" / missing).unlink()
     own, study = load_party(tmp_path / "ada" / "party.toml")
     with pytest.raises(InvalidInput, match=f"{missing} cannot be read"):
-        fit_together(own, study, table=data("features")[0])
+        fit_together(own, study, table=data("features")[0], consent=True)
 
 
 def test_the_page_can_be_seen_without_taking_part(tmp_path):

@@ -76,7 +76,7 @@ def test_a_fingerprint_that_was_swapped_at_one_party_is_refused_by_all(tmp_path,
 
     def one(own, study, **given):
         time.sleep(late if own.party == "cyd" else 0.0)
-        return fit_together(own, study, **given)
+        return fit_together(own, study, consent=True, **given)
 
     ends = together(tmp_path, data("features"), work=one)
     assert [end.status for end in ends] == ["protocol_error"] * 3

@@ -200,7 +200,7 @@ def test_rules_that_make_no_sense_are_refused_with_the_place(tmp_path, rules, wo
 @pytest.mark.parametrize("penalty", [{"penalty": "l2", "strength": 0.01}, {"penalty": "traceball", "radius": 3.0}])
 def test_the_budget_knows_several_classes(tmp_path, penalty):
     write_study(tmp_path, problem={"loss": "multinomial", "intercept": False} | penalty, split="samples", policy="")
-    ends = together(tmp_path, data("samples", classification=True, n=300, d=4))
+    ends = together(tmp_path, data("samples", classification=True, n=900, d=4))
     if penalty["penalty"] == "l2":
         assert [end.status for end in ends] == ["optimal"] * 3
     else:

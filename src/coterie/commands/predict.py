@@ -163,10 +163,10 @@ def predict_with_parties(
     cost = None
     if without:
         before, _ = load_party(file)
-        told_by: dict[str, Any] = {"chaos": chaos, "say": saying(own.party)}
+        told_by: dict[str, Any] = {"chaos": chaos, "say": saying(own.party), "consent": True}
         together, cost = predict_without(own, study, before, data, without, **told_by)
     else:
-        together = predict_together(own, study, data, chaos=chaos, say=saying(own.party))
+        together = predict_together(own, study, data, chaos=chaos, say=saying(own.party), consent=True)
     fitted, table, scores = together.model, together.table, together.scores
     ids = [None] * table.n if table.ids is None else table.ids.tolist()
     told: dict[str, Any] = {"party": own.party, "ids": ids if scores is not None or table.ids is not None else []}

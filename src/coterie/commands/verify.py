@@ -111,7 +111,7 @@ def _with_parties(files: list[Path], as_json: bool) -> int:
     from coterie.peers.study import load_party
 
     own, study = load_party(files[0])
-    found = verify_together(own, study, say=saying(own.party))
+    found = verify_together(own, study, say=saying(own.party), consent=True)
     return _shown(found, as_json)
 
 

@@ -21,6 +21,7 @@ from coterie.errors import InvalidInput
 from coterie.evaluate import with_labels
 from coterie.models import load_model
 from coterie.peers.chaos import Chaos
+from coterie.peers.consent import Consent
 from coterie.peers.party import read_new
 from coterie.peers.scores import Predictions, parts_summed, predict_together
 from coterie.peers.session import Say, Session, matched
@@ -47,6 +48,7 @@ def predict_without(
     *,
     chaos: Chaos | None = None,
     say: Say = lambda text: None,
+    consent: Consent = None,
 ) -> tuple[Predictions, str | None]:
     """Predictions without those parties: of the model that was fitted without them, if there is one, or of what is left
     of the old one; and, at the party with the labels, what that costs in objective."""
@@ -70,7 +72,7 @@ def predict_without(
             old = Certificate.load(before.output / "certificate.json")
             costs.append(_compared(gone, objective, old.primal, [old.participants[0].rows, rows]))
 
-    found = predict_together(holder, study, data, chaos=chaos, say=say, before=agree, beside=beside)
+    found = predict_together(holder, study, data, chaos=chaos, say=say, before=agree, beside=beside, consent=consent)
     return found, (costs[0] or None) if costs and found.scores is not None else None
 
 

@@ -15,6 +15,8 @@ from coterie.description import Description
 from coterie.errors import ProtocolError
 from coterie.files import without_nan
 from coterie.peers.chaos import Chaos
+from coterie.peers.consent import Consent, require
+from coterie.peers.disclosure import disclosure
 from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
 from coterie.peers.session import Say, Session, check_totals, in_session, summaries, transport_of
 from coterie.peers.study import PartyFile, Study
@@ -42,10 +44,20 @@ def as_fitted(table: Table, own: PartyFile) -> Table:
 
 
 def describe_together(
-    own: PartyFile, study: Study, *, chaos: Chaos | None = None, say: Say = lambda text: None
+    own: PartyFile,
+    study: Study,
+    *,
+    chaos: Chaos | None = None,
+    say: Say = lambda text: None,
+    consent: Consent = None,
 ) -> Description:
-    """What all parties' rows look like together; split by features or users, only what single parties tell."""
+    """What all parties' rows look like together; split by features or users, only what single parties tell.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to the same page before.
+    """
     table = read_raw(own, study)
+    require(own, study, disclosure(study, own.party, as_fitted(table, own)), consent)
 
     def work(session: Session) -> Description:
         agree_to_begin(session, table.n)

@@ -177,7 +177,8 @@ def _choice(study: Study) -> list[str]:
     return [
         "",
         f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen):",
-        "  - its sums of all columns and of all squares, and how many rows of every class each fold has, added up",
+        "  - its sums of all columns and of all squares, and whether it has enough rows of every class outside each fold, "
+        "added up",
         f"  - all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
         "difference of two of them is about the rows of one fold",
         "  - for each, of the rows that were kept back: the share of right answers and the mean loss, and squares of "
@@ -195,7 +196,7 @@ def _path(study: Study) -> list[str]:
         lines += ["  - for every column its sum weighted by the slope of the best constant, added up"]
     if _has_classes(study):
         alone = "from the label party, whether the folds have all classes"
-        counts = "how many rows of every class each fold has, added up"
+        counts = "whether it has enough rows of every class outside each fold, added up"
         lines += [f"  - {alone if study.split == 'features' else counts}"]
     loss = "the loss of its own rows and their number, added up"
     if study.split == "features":

@@ -26,7 +26,8 @@ from coterie.models import load_model
 from coterie.peers.answer import Answer, run_in, write_failure
 from coterie.peers.chaos import Chaos
 from coterie.peers.choice import choose_together
-from coterie.peers.disclosure import check_labels
+from coterie.peers.consent import Consent, require
+from coterie.peers.disclosure import check_labels, disclosure
 from coterie.peers.fits import Fits
 from coterie.peers.inference import infer_together
 from coterie.peers.path import path_together
@@ -116,12 +117,18 @@ def fit_together(
     say: Say = lambda text: None,
     watch: Watch = lambda t, record: None,
     stop_wished: Callable[[], bool] = lambda: False,
+    consent: Consent = None,
 ) -> Result:
-    """Fit the study's model together with the other parties; writes and returns this party's part of it."""
+    """Fit the study's model together with the other parties; writes and returns this party's part of it.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to the same page before.
+    """
     check_labels(study)
     table = noted(read_own(own, study) if table is None else table)
     for note in table.notes or ():
         say(f"warning: {note}")
+    require(own, study, disclosure(study, own.party, table), consent)
     unwritten: list[Answer] = []
 
     def work(session: Session) -> Answer:

@@ -28,6 +28,8 @@ from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.chaos import Chaos
+from coterie.peers.consent import Consent, require_for_study
+from coterie.peers.disclosure import disclosure
 from coterie.peers.nonce import commitment
 from coterie.peers.party import read_own
 from coterie.peers.preparing import prepare_again
@@ -76,10 +78,14 @@ def verify_together(
     table: Table | None = None,
     chaos: Chaos | None = None,
     say: Say = lambda text: None,
+    consent: Consent = None,
 ) -> Verification:
     """Whether the certificate in the party's output folder holds, found out with the others; the same at all of them.
 
     A file that is not there is refused before anybody is called; one that was changed is an objection that all hear.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to a page of this version of the study before.
     """
     if study.split == "features" and not study.labels_shared:
         raise InvalidInput(
@@ -88,6 +94,7 @@ def verify_together(
         )
     table = read_own(own, study) if table is None else table
     certificate, model, damage = _files(own, say)
+    require_for_study(own, study, lambda: disclosure(study, own.party, table), consent)
 
     def work(session: Session) -> Verification:
         found = _verify(session, table, certificate, model, damage)

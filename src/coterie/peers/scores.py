@@ -23,7 +23,9 @@ from coterie.evaluate import headline_scores, of_model, with_labels
 from coterie.evaluation import Evaluation
 from coterie.models import LinearModel, load_model
 from coterie.peers.chaos import Chaos
-from coterie.peers.party import read_new
+from coterie.peers.consent import Consent, require, require_for_study
+from coterie.peers.disclosure import disclosure
+from coterie.peers.party import read_new, read_own
 from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
 from coterie.peers.study import PartyFile, Study
@@ -60,17 +62,21 @@ def predict_together(
     say: Say = lambda text: None,
     before: Callable[[Session], None] = lambda session: None,
     beside: Callable[[Session], None] = lambda session: None,
+    consent: Consent = None,
 ) -> Predictions:
     """Scores of new rows, from everybody's part of the model: they travel towards the party with the labels only.
 
-    `before` and `beside` are what else all parties do when they have met: before and after they know that their parts
-    are of one run.
+    before    what else all parties do when they have met, before they know that their parts are of one run
+    beside    what else they do after that
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to a page of this version of the study before.
     """
     if study.split != "features":
         raise InvalidInput("split by samples, every party has the whole model, and predicts alone.")
     model, table = _model(own), read_new(own, study, data, labelled=False)
     assert isinstance(model, LinearModel)
     _refuse_others(own, study, model, table, data)
+    require_for_study(own, study, lambda: disclosure(study, own.party, read_own(own, study)), consent)
 
     def work(session: Session) -> Predictions:
         before(session)
@@ -91,14 +97,19 @@ def evaluate_together(
     *,
     chaos: Chaos | None = None,
     say: Say = lambda text: None,
+    consent: Consent = None,
 ) -> Evaluation | None:
     """How well the study's model predicts the rows that the parties held out, `test` in party.toml, or other files.
 
     Split by features, None but at the party with the labels. A party without such rows takes part without any.
+
+    consent   True, or a function that is handed the page that says what is sent and returns whether this party agrees.
+              Not needed where the party agreed to the same page before.
     """
     check_problem(study.make_problem())
     model, table = _model(own), read_new(own, study, data, labelled=True)
     _refuse_others(own, study, model, table, data or own.data)
+    require(own, study, disclosure(study, own.party, read_own(own, study)), consent)
 
     def work(session: Session) -> Evaluation | None:
         agree_to_begin(session, table.n, empty=study.split == "samples")
