@@ -139,6 +139,7 @@ class Result(Generic[M]):
             f"{self.explanation}",
             f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "
             f"{count(self.bill.total.messages, 'message')}.",
+            *self.warnings,
         ]
         return "\n".join(lines)
 
