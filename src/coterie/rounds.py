@@ -37,7 +37,7 @@ from coterie.statuses import Status
 from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
 from coterie.tuning import Tuning, tuned
-from coterie.verdict import Record, next_certificate, verdict, worth_a_look
+from coterie.verdict import Record, limited_by_rounding, next_certificate, verdict, worth_a_look
 from coterie.words import Talk
 
 T = TypeVar("T")
@@ -371,7 +371,8 @@ class RunLoop:
 
         Where rounding alone is too much for the tolerance, no method helps.
         """
-        if self.switching is None or self._rounding_is_too_large():
+        bound = self.best.bound
+        if self.switching is None or bound is None or limited_by_rounding(bound, self.target):
             return False
         change = self.switching.rescued(self.history, self.unit, self.change)
         if change is None:
@@ -379,10 +380,6 @@ class RunLoop:
         self.agents = [agent.made_careful() for agent in self.agents]
         self._change_to(change)
         return True
-
-    def _rounding_is_too_large(self) -> bool:
-        bound = self.best.bound
-        return bound is not None and bound.gap - bound.rounding <= self.target / 2
 
     def _change_to(self, change: Change) -> None:
         assert self.switching is not None
@@ -413,13 +410,24 @@ class RunLoop:
         points = self.best.points
         if not all(is_as_people_know_it(agent, p) for agent, p in zip(self.agents, points, strict=True)):
             points = self._at_data(as_people_know_it, points)
-        told = self.bill, self.history, error, self.warnings
+        warnings = self.warnings
+        if status == Status.STALLED and limited_by_rounding(bound, self.target):
+            warnings = (*warnings, self._reachable(bound))
+        told = self.bill, self.history, error, warnings
         return Outcome(status, points, bound, self.agents[0].known, *told, change=self.change)
 
     def _at_data(self, function: Callable[..., Point], *points: Sequence[Point]) -> list[Point]:
         """What the function makes of every agent and its points, computed where the agent's data is."""
         step = partial(_without_words, function)
         return self.transport.take(step, zip(self.agents, *points, strict=True), "proof")
+
+    def _reachable(self, bound: Bound) -> str:
+        """What a user is told where rounding keeps the gap above the tolerance."""
+        return (
+            f"tol={self.limits.tol:g} is below what rounding allows on this data: a relative gap of "
+            f"{bound.gap / self.unit:.2g} is reached, and {bound.rounding / self.unit:.2g} of it allows for rounding. "
+            "Use a larger tol, or centre and scale the columns."
+        )
 
     def verdict(self) -> Status | None:
         """What the history says, if it says that this is the end."""

@@ -21,6 +21,10 @@ class _Tuning(Tuning):
     )
     still: int = tuned(8, "So many certificates with the same primal and dual, and the run stands still, ...")
     same: float = tuned(1e-14, "... the same up to this share of them.", "rounding: some units in the last place")
+    rest: float = tuned(
+        1.0, "Where rounding alone is more than the target, a run ends when the rest of the gap is this share of it."
+    )
+    falls: float = tuned(0.5, "A gap falls if the newest is at most this share of the least before.", below=1)
     share: float = tuned(
         0.05,
         "Certificates may cost this share of the traffic of the rounds, ...",
@@ -63,7 +67,8 @@ def verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> 
     if not history:
         return None
     last = history[-1]
-    if best.gap - best.rounding <= tol * unit / 2 or _stands_still(history):
+    falls = len(history) < 2 or last.gap < TUNING.falls * min(record.gap for record in history[:-1])
+    if limited_by_rounding(best, tol * unit, falls) or _stands_still(history):
         return Status.STALLED
     # Not the gap: where a claim is about models of bounded norm, it grows with the norm of the model.
     if not math.isfinite(last.gap) or last.primal - best.primal > TUNING.lost * max(unit, best.gap):
@@ -74,6 +79,18 @@ def verdict(history: Sequence[Record], best: Bound, unit: float, tol: float) -> 
         if _least(history, last.round / 2, last.round) > TUNING.same_gap * before:
             return Status.STALLED
     return None
+
+
+def limited_by_rounding(best: Bound, target: float, falls: bool = False) -> bool:
+    """Whether the target is out of reach because of rounding: no further round, and no other method, helps.
+
+    Either the rest of the gap is small enough, or rounding alone is more than the target and most of the gap, and the
+    gap no longer falls: where losses go to 0, so does their rounding.
+    """
+    if best.gap <= target:
+        return False
+    rest = best.gap - best.rounding
+    return rest <= target / 2 or (not falls and best.rounding > target and rest <= TUNING.rest * best.rounding)
 
 
 def _stands_still(history: Sequence[Record]) -> bool:

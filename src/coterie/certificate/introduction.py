@@ -247,10 +247,15 @@ def _squares(agent: Agent, constant: float) -> float:
 
 
 def _unit(agent: Agent, null: float, saturated: float, constant: float) -> float:
-    """The null deviance over n, with a floor where all labels are one."""
+    """The null deviance over n, with a floor where all labels are one and the deviance is rounding."""
     unit, loss = null - saturated, agent.problem.loss
     if not agent.moves_labels:
-        return unit if unit > 0 else 1.0
+        if unit > SAME * (abs(null) + abs(saturated)):
+            return unit
+        # A mean that is off by the share δ is a score that is off by δ, and loses ½ δ² ℓ''.
+        score = np.array([constant])
+        bend = loss.curvature(score, loss.response(score)) if loss.steep else np.zeros(1)
+        return 0.5 * FLOOR**2 * float(bend[0]) or 1.0
     rounding, floor = (float(loss.each(np.array([share * abs(constant)]), np.zeros(1))[0]) for share in (SAME, FLOOR))
     return unit if unit > rounding else floor or 1.0
 

@@ -47,13 +47,14 @@ from coterie.arrays import FloatArray, host, shared_result
 from coterie.backends import backend
 from coterie.certificate.bound import Bound, Point
 from coterie.certificate.intercepts import EXACT, best_intercept, taken_apart
+from coterie.certificate.introduction import FLOOR, SAME
 from coterie.certificate.linear import EPSILON, FEW, RADIUS, ROOM, SAFE
 from coterie.certificate.multiclass import PAIRWISE
 from coterie.data import Table
 from coterie.factors import apart, orthonormal, trace_norm
 from coterie.here import weighted_norm
 from coterie.penalties.penalty import FEASIBILITY_TOLERANCE
-from coterie.tasks import Information, Means
+from coterie.tasks import Information, Means, Task
 from coterie.tasks.multinomial import NEVER
 from coterie.tasks.weighted import Weighted, Weights
 from coterie.words import Sum, Talk
@@ -105,7 +106,15 @@ def introduce(agent: Agent) -> Talk[Facts]:
         means = Means(left, task.mean(sums.astype(float), total, left))
         losses = yield Sum(np.array([sum(part.loss() for part in _parts(agent, means))]))
         constant = agent.problem.primal(float(losses[0]), total, 0.0)
-    return Facts(total, constant, 0.0, 0.0, gap_unit=constant or 1.0, primal_at_zero=at_zero, means=means)
+    return Facts(
+        total, constant, 0.0, 0.0, gap_unit=_unit(task, constant, at_zero), primal_at_zero=at_zero, means=means
+    )
+
+
+def _unit(task: Task, constant: float, at_zero: float) -> float:
+    """What the best constant loses, with a floor where that is rounding because all labels are one."""
+    rounding, floor = (SAME**2, FLOOR**2) if task.quadratic else (SAME, 1.0)
+    return constant if constant > rounding * at_zero else floor * at_zero or 1.0
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = None) -> Talk[Bound]:

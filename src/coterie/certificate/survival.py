@@ -28,7 +28,7 @@ import numpy as np
 from coterie.agent import Agent, Facts, remembered
 from coterie.arrays import FloatArray, is_sparse, shared_result
 from coterie.certificate.bound import ANY, Bound, Point
-from coterie.certificate.introduction import lengths_of_start, sum_of_inverses
+from coterie.certificate.introduction import SAME, lengths_of_start, sum_of_inverses
 from coterie.certificate.linear import EPSILON, FEW, SAFE, bound_of_samples, slope_with_error
 from coterie.errors import InvalidData
 from coterie.kernels.entropy import divergence, divergences
@@ -64,7 +64,9 @@ def _facts(agent: Agent, said: FloatArray) -> Facts:
     slope_squared = max(float(slope @ slope), 1e-4 * float(lengths.sum()) * squares)
     known = lengths_of_start(agent, total, losses - saturated, squares, slope_squared, sum_of_inverses(lengths))
     unit = (losses - saturated) / total
-    return replace(known, gap_unit=unit if unit > 0 else 1.0, primal_at_zero=losses / total, lengths=lengths)
+    if unit <= SAME * (abs(losses) + abs(saturated)) / total:
+        unit = 1.0  # at every event nobody else is at risk: what is left is rounding
+    return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths)
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:

@@ -208,7 +208,7 @@ def put_together(outcomes: Sequence[Outcome], spec: RunSpec) -> Outcome:
         for agent, point in zip(spec.agents_of(process), outcome.points, strict=True)
     }
     points = [by_agent[agent] for agent in range(len(spec.process_of))]
-    warnings = tuple(warning for outcome in outcomes for warning in outcome.warnings)
+    warnings = tuple(dict.fromkeys(warning for outcome in outcomes for warning in outcome.warnings))
     # Agents are numbered process by process.
     answers = [answer for outcome in outcomes for answer in outcome.answers]
     return replace(outcomes[spec.process_of[0]], points=points, warnings=warnings, answers=answers)

@@ -37,6 +37,12 @@ FACE = 1e-9
 """Coefficients below this share of the largest are 0, where a penalty ties coefficients together."""
 DEPENDENT = 1e-12
 """Squared pivots below this, for a diagonal of 1, are those of columns that depend on others."""
+ROUNDINGS = 1e-15
+"""The share of a diagonal that is lost in solving equations, for each of them."""
+TURNS, WORK = 6, 1e10
+"""Faces that are looked at for every coefficient, and operations for all of them."""
+SATISFIED = 1e-12
+"""A coefficient stays where it is if it pulls less than this share of the largest slope."""
 LEAST = 1e-30
 """Where a loss and its slope are both 0 there is no secant."""
 
@@ -85,15 +91,16 @@ def target(agent: Agent, w: FloatArray, here: Here, bend: FloatArray) -> Talk[Fo
     total = yield Sum(moment_message(design, agent.weighted(bend), False, adjoint, losses))
     width, n = design.shape[1], agent.total
 
-    def aimed() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
+    def aimed() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, float]:
         M = unpacked(total, width) / n
         T = _plain(agent, design)
         H, slope = T.T @ M @ T, T.T @ (total[-width - 1 : -1] / n)
         z = minimiser(agent, H, slope, w)[0]
-        return sealed(z), M, H, sealed(slope), float(total[-1])
+        z, moved = _walked(agent, design, M, total[-width - 1 : -1] / n, w, z, T @ (z - w))
+        return sealed(z), moved, M, H, sealed(slope), float(total[-1])
 
-    z, M, H, slope, losses_here = shared_result(total, aimed)
-    v = slopes + bend * design.forward(_plain(agent, design) @ (z - w))
+    z, moved, M, H, slope, losses_here = shared_result(total, aimed)
+    v = slopes + bend * design.forward(moved)
     for _ in range(PASSES):
         message = yield Sum(design.adjoint(agent.weighted(v)))
         z, missing = shared_result(message, _missing, agent, design, M, message / n, z)
@@ -150,6 +157,83 @@ def _missing(
     return (sealed(moved) if _same_face(agent, z, moved) else z), nothing
 
 
+def _walked(
+    agent: Agent, design: Design, M: FloatArray, slope: FloatArray, w: FloatArray, z: FloatArray, moved: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """z at the minimum of the quadratic, from face to face of a penalty that falls apart into coordinates.
+
+    `moved` is z − w in the coordinates of the design, and is returned unrounded. Every step ends at the minimum of a
+    face, or where a coefficient meets 0 or a bound, which it then keeps; at a minimum the coefficient is let go that
+    pulls most. Where columns have large means, descent by coordinates would need too many steps.
+    """
+    problem = agent.problem
+    pieces, width, d = problem.penalty.pieces, len(z), len(z) - problem.free()
+    if pieces is None or not pieces.separable or not pieces.kinds:
+        return z, moved
+    T, z, moved = _plain(agent, design), z.copy(), moved.copy()
+    low, high, threshold, ridge = (np.zeros(width) for _ in range(4))
+    low[:d], high[:d], threshold[:d], ridge[:d] = pieces.lower, pieces.upper, pieces.threshold, pieces.ridge
+    low[d:], high[d:] = -np.inf, np.inf
+    lengths = np.sqrt(np.maximum(np.einsum("ij,ik,kj->j", T, M, T), 0.0)) + np.sqrt(ridge)
+    sign = np.sign(z) * (threshold > 0)
+    free = ((z != 0) | (threshold == 0)) & (z > low) & (z < high) & (lengths > 0)
+    scale = np.divide(1.0, lengths, out=np.zeros(width), where=lengths > 0)
+    steepest = float((np.abs(T.T @ slope) * scale).max(initial=0.0)) + float((threshold * scale).max(initial=0.0))
+    for _ in range(min(TURNS * width, int(WORK / width**3) + 2)):
+        if agent.should_stop():
+            break
+        pull = -(slope + M @ moved)
+        places = np.flatnonzero(free)
+        if places.size:
+            found = _on_face(agent, design, M, pull, places, ridge, ridge * z + threshold * sign)
+            way = found[:width]
+            end_low, end_high = (
+                np.where(sign > 0, np.maximum(low, 0.0), low),
+                np.where(sign < 0, np.minimum(high, 0.0), high),
+            )
+            end = np.where(way > 0, end_high, end_low)
+            shares = np.divide(end - z, way, out=np.full(width, np.inf), where=(way != 0) & free)
+            share = min(1.0, max(float(shares.min()), 0.0))
+            moved += share * found
+            met = (shares <= share) & free
+            z = np.where(met, end, z + share * way)
+            if share < 1.0:
+                free &= ~met
+                continue
+            pull = -(slope + M @ moved)
+        force = T.T @ pull - ridge * z
+        up = np.where((z < high) & ~free, force - np.where(z >= 0, threshold, -threshold), 0.0) * scale
+        down = np.where((z > low) & ~free, -force - np.where(z <= 0, threshold, -threshold), 0.0) * scale
+        best = int(np.argmax(np.maximum(up, down)))
+        if max(up[best], down[best]) <= SATISFIED * steepest:
+            break
+        free[best] = True
+        rising = up[best] >= down[best]
+        if threshold[best] > 0:
+            sign[best] = (1.0 if rising else -1.0) if z[best] == 0 else np.sign(z[best])
+    return z, moved
+
+
+def _on_face(
+    agent: Agent,
+    design: Design,
+    M: FloatArray,
+    pull: FloatArray,
+    free: npt.NDArray[np.intp],
+    ridge: FloatArray,
+    slope: FloatArray,
+) -> FloatArray:
+    """The way to the minimum of the quadratic on that face, in the coordinates of the design."""
+    means = free[:0] if agent.problem.intercept else np.array([design.shape[1] - 1])
+    places = np.append(free, means)
+    A, b = M[np.ix_(places, places)].copy(), pull[places]
+    A[np.arange(len(free)), np.arange(len(free))] += ridge[free]
+    b[: len(free)] -= slope[free]
+    found = np.zeros(design.shape[1])
+    found[places] = _solver(A, _equations(agent, design, free), DEPENDENT)(b)
+    return found
+
+
 class Equations:
     """b ↦ (H + C)⁻¹b for the free coefficients, 0 for the others; M is the moment of that design."""
 
@@ -158,6 +242,8 @@ class Equations:
         self.width, self.coefficients, self.free, self.places = design.shape[1], len(C), free, np.append(free, means)
         A = M[np.ix_(self.places, self.places)].copy()
         A[: len(free), : len(free)] += C[np.ix_(free, free)]
+        # Columns that depend on others have no curvature: this much is below what the equations are known to.
+        A.flat[:: len(A) + 1] *= 1.0 + ROUNDINGS * len(A)
         self._solve = _solver(A, _equations(agent, design, free), 0.0)
 
     def __call__(self, b: FloatArray) -> FloatArray:
