@@ -10,14 +10,18 @@ Every command has `--json` with stable keys, and `--config` (a TOML file) if it 
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import logging
 import os
 import pkgutil
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +29,7 @@ from rich.markup import escape
 from typer.core import TyperGroup
 
 from coterie import __version__, commands
-from coterie.commands.exit_codes import EXIT_CODES, REFUSED, USAGE, VERIFICATION_FAILED
+from coterie.commands.exit_codes import BUG, EXIT_CODES, REFUSED, USAGE, VERIFICATION_FAILED
 from coterie.commands.output import console, print_json
 from coterie.commands.shell_words import in_shell_words
 from coterie.errors import CorruptFile, CoterieError, DataWarning, InvalidInput, MissingExtra, NotRegistered, PartyLost
@@ -93,11 +97,20 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 def main() -> None:
     """Run the command line; errors that name their fix are printed without a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    pressed = _watch_ctrl_c()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", DataWarning)
             warnings.showwarning = _shown_once(warnings.showwarning)
             sys.exit(_guarded(_usage_as_json if "--json" in sys.argv else app))
+    except BaseException as ended:
+        if not pressed.is_set() or (isinstance(ended, SystemExit) and ended.code in _ENDINGS):
+            raise
+        # Whatever was interrupted, e.g. an import, may have ended in another exception, and may be half done.
+        code = _complain("stopped by hand before the end", Status.INTERRUPTED.exit_code)
+        _flush()
+        sys.stderr.flush()
+        os._exit(code)
     finally:
         _flush()
 
@@ -115,6 +128,30 @@ def _shown_once(otherwise: Callable[..., None]) -> Callable[..., None]:
             console(stderr=True).print(f"[yellow]warning:[/yellow] {escape(text)}", soft_wrap=True)
 
     return show
+
+
+_ENDINGS = {code for code, _, _ in EXIT_CODES} - {BUG}
+"""How a command ends by itself."""
+
+
+def _watch_ctrl_c() -> threading.Event:
+    """Let Ctrl-C raise KeyboardInterrupt as usual, and remember it; one that was swallowed is raised again."""
+    pressed = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def tell(unraisable: Any, usual: Any = sys.unraisablehook) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            _thread.interrupt_main()
+        else:
+            usual(unraisable)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupt)
+        sys.unraisablehook = tell
+    return pressed
 
 
 def _flush() -> None:
@@ -151,7 +188,7 @@ def _guarded(command: Callable[[], Any]) -> Any:
     except MemoryError as error:
         return _complain(f"memory is out ({error}). Parquet and Arrow files stay on disk with on_disk=True.", REFUSED)
     except KeyboardInterrupt:
-        return _complain("stopped before the end of the first round", Status.INTERRUPTED.exit_code)
+        return _complain("stopped by hand before the end", Status.INTERRUPTED.exit_code)
 
 
 def _complain(error: object, code: int) -> int:

@@ -22,7 +22,8 @@ can be used, and that probably holds a mistake.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from coterie.installation import extra_command
 from coterie.statuses import Status
@@ -147,6 +148,33 @@ class NumericalError(CoterieError):
     """An agent tried to send something that is not a finite number."""
 
     status = Status.NUMERICAL_ERROR
+
+
+def as_numerical(error: BaseException) -> NumericalError | None:
+    """What numpy, scipy or Python says of numbers that left their range, as a `NumericalError`; None for the rest."""
+    if isinstance(error, NumericalError):
+        return error
+    told = str(error)
+    algebra = isinstance(error, ValueError) and (
+        type(error).__name__ == "LinAlgError" or "infs or NaNs" in told or "NaN to integer" in told
+    )
+    if isinstance(error, CoterieError) or not (algebra or isinstance(error, ArithmeticError)):
+        return None
+    return NumericalError(
+        f"the computation left the range of numbers ({type(error).__name__}: {told}). Scale the columns, e.g. with "
+        "prepare='standardise', or add a penalty."
+    )
+
+
+@contextmanager
+def arithmetic() -> Iterator[None]:
+    """Let numbers that left their range end in a `NumericalError`."""
+    try:
+        yield
+    except (ArithmeticError, ValueError) as error:
+        if (found := as_numerical(error)) is None:
+            raise
+        raise found from error
 
 
 class PartyLost(CoterieError):

@@ -32,7 +32,7 @@ from coterie.certificate import (
 )
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.crowd import Crowds, crowds_of
-from coterie.errors import NumericalError, PartyLost
+from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
 from coterie.statuses import Status
 from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
@@ -103,6 +103,7 @@ class Conversation:
     """What the bill says it is for."""
     asynchronous: ClassVar[bool] = False
 
+    @arithmetic()
     def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
         """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
         answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
@@ -114,6 +115,7 @@ class Conversation:
         return Outcome(Status.OPTIMAL, points, nothing, facts, transport.bill, answers=answers)
 
 
+@arithmetic()
 def run(
     agents: Sequence[Agent],
     steps: AnySteps,
@@ -159,10 +161,11 @@ def run(
         if not status.success:
             loop.end()
             status = loop.verdict() or status
-    except (NumericalError, PartyLost) as trouble:
-        if loop.best.bound is None:
+    except (NumericalError, PartyLost, ArithmeticError, ValueError) as trouble:
+        error = trouble if isinstance(trouble, PartyLost) else as_numerical(trouble)
+        if error is None or loop.best.bound is None:
             raise
-        error, status = trouble, trouble.status
+        status = error.status
     return loop.outcome(status, error)
 
 

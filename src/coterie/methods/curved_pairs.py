@@ -135,6 +135,12 @@ def aimed(agent: Agent, state: State) -> FloatArray:
         first = -slope / (state.base + ridge)
         return -float(slope @ first) / (state.along + float(first @ (ridge * first)) or 1.0) * first
     A = state.memory.SY + (S * ridge) @ S.T
+    # Steps along which nothing bends, up to rounding, say nothing.
+    known = (A.diagonal() > 0) & np.isfinite(A).all(axis=0)
+    if not known.all():
+        S, Y, A = S[known], Y[known], A[np.ix_(known, known)]
+    if not len(S):
+        return -slope / D
     unit = 1.0 / np.sqrt(A.diagonal())
     # In units in which the diagonal of A is 1.
     S, A = S * unit[:, None], A * unit[:, None] * unit

@@ -65,7 +65,7 @@ from coterie.methods.chambolle_pock import (
 )
 from coterie.methods.costs import Sizes
 from coterie.methods.disclosure import SAME, Disclosure
-from coterie.methods.graph_cp_paper import PaperState, paper_round, paper_start
+from coterie.methods.graph_cp_paper import PaperState, paper_round, paper_start, steepness
 from coterie.methods.method import Method
 from coterie.networks import Network
 from coterie.problem import Problem
@@ -173,6 +173,11 @@ class GraphCP(Method[State | PaperState]):
             raise InvalidProblem(
                 "graph-cp talks along the edges of a graph, but these agents talk to a server only. "
                 "Use method='tree', or a network with edges: star(agents) with agent 0 as hub, ring, ..."
+            )
+        if self.variant == "paper" and not math.isfinite(steepness(problem.loss)):
+            raise InvalidProblem(
+                f"graph-cp: the step sizes of variant='paper' need a loss whose slope is bounded by the loss, and that "
+                f"of {problem.loss.name} is not. Use variant='improved', which needs no bound."
             )
 
     @property

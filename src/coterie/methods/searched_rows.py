@@ -18,6 +18,8 @@ from coterie.words import Sum, Talk
 
 TRIALS = 2.0 ** np.arange(3, -14, -1)
 """Steps at whose values to look."""
+HOPELESS, SHORTEST = 1e20, 1e-20
+"""Losses of a step that leaves the range of numbers, at least; and the shortest step that is tried."""
 SUFFICIENT, ROUNDING = 1e-4, 1e-13
 """The share of the linear decrease that a full step needs, and the share of P below which decreases are rounding."""
 
@@ -69,13 +71,18 @@ def searched(
     along = look(way.p)
     down, rounding = way.steep + way.chord, ROUNDING * abs(state.value)
     step, heard, looked = 1.0, NOTHING, not (boldly or len(way.memory.S))
+    hopeless = _hopeless(agent, state)
     if not looked:
-        heard = yield Sum(along.at(1.0))
+        heard = yield Sum(_looked_at(along, 1.0, hopeless))
         value = _primal(agent, float(heard[-1]), state.w + way.p)
         looked = not value - state.value <= SUFFICIENT * down + rounding
     if looked:
         trials = steps[steps <= 1.0] if way.chord or has_threshold(agent) else steps
-        losses = yield Sum(along.values(trials))
+        losses = yield Sum(_losses(along, trials, hopeless))
+        while down < -rounding and trials[-1] > SHORTEST and not _falls(agent, state, way, trials, losses):
+            # Far from a quadratic even the shortest of these may lead uphill.
+            trials = trials[-1] * trials
+            losses = yield Sum(_losses(along, trials, hopeless))
         step = shared_result(losses, _best_step, agent, state, way, trials, losses)
         heard = yield Sum(along.at(step))
 
@@ -116,9 +123,41 @@ def _primal(agent: Agent, losses: float, w: FloatArray) -> float:
     return agent.problem.primal(losses, agent.total, agent.problem.penalty.value(agent.problem.coefficients(w)))
 
 
+def _hopeless(agent: Agent, state: State) -> float:
+    """What is said of the losses after a step that leaves the range of numbers: more than all others lose."""
+    return HOPELESS * max(1.0, abs(state.value) * agent.total)
+
+
+def _looked_at(along: Along, step: float, hopeless: float) -> FloatArray:
+    """X̃ᵀ(s∘ℓ') and Σ s ℓ after such a step, as finite numbers."""
+    seen = along.at(step)
+    finite = np.isfinite(seen).all(axis=-1, keepdims=True)
+    if finite.all():
+        return seen
+    lost = np.zeros_like(seen)
+    lost[..., -1] = hopeless
+    return np.where(finite, seen, lost)
+
+
+def _losses(along: Along, steps: FloatArray, hopeless: float) -> FloatArray:
+    """Σ s ℓ after each of these steps, as finite numbers."""
+    losses = along.values(steps)
+    return np.where(np.isfinite(losses), losses, hopeless)
+
+
+def _values(agent: Agent, state: State, way: Way, trials: FloatArray, losses: FloatArray) -> FloatArray:
+    """P after each of these steps."""
+    return np.array([_primal(agent, float(f), state.w + t * way.p) for t, f in zip(trials, losses, strict=True)])
+
+
+def _falls(agent: Agent, state: State, way: Way, trials: FloatArray, losses: FloatArray) -> bool:
+    """Whether one of these steps leads downhill."""
+    return bool((_values(agent, state, way, trials, losses) < state.value).any())
+
+
 def _best_step(agent: Agent, state: State, way: Way, trials: FloatArray, losses: FloatArray) -> float:
     """The best of the trial steps, or the least of the parabola around it."""
-    values = np.array([_primal(agent, float(f), state.w + t * way.p) for t, f in zip(trials, losses, strict=True)])
+    values = _values(agent, state, way, trials, losses)
     k = int(np.argmin(values))
     if not values[k] < state.value:
         return float(trials[-1])

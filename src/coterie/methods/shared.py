@@ -20,7 +20,7 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.certificate import Point
-from coterie.errors import InvalidProblem
+from coterie.errors import InvalidProblem, NumericalError
 from coterie.losses import Loss
 from coterie.methods import lbfgs, searched_rows
 from coterie.methods.costs import Sizes
@@ -134,17 +134,26 @@ class _Along:
         self.agent, self.own = agent, state.own
         self.scores, self.image = agent.centred.forward(state.common.w), agent.centred.forward(p)
 
-    def _at(self, step: float) -> Own:
-        return deviation(self.agent, self.scores + step * self.image, self.own)
+    def _at(self, step: float) -> Own | None:
+        """Its own part at its best; None after a step so long that it cannot be found."""
+        try:
+            return deviation(self.agent, self.scores + step * self.image, self.own)
+        except NumericalError:
+            return None
 
     def at(self, step: float) -> FloatArray:
         here = self._at(step)
-        self.own = here.own
+        if here is None:
+            return np.full((*self.scores.shape[:-1], self.agent.design.shape[1] + 1), np.inf)
         adjoint = self.agent.centred.adjoint(self.agent.weighted(here.slopes))
-        return np.concatenate([adjoint, np.array([here.value]).T], axis=-1)
+        seen = np.concatenate([adjoint, np.array([here.value]).T], axis=-1)
+        if np.isfinite(seen).all():
+            self.own = here.own
+        return seen
 
     def values(self, steps: FloatArray) -> FloatArray:
-        return np.array([self._at(step).value for step in steps]).T
+        nothing = np.full(self.scores.shape[:-1], np.inf)
+        return np.array([nothing if (here := self._at(step)) is None else here.value for step in steps]).T
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,8 +177,8 @@ def _choice(study: Study) -> list[str]:
     return [
         "",
         f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen):",
-        "  - its sums of all columns and of all squares, and whether it has enough rows of every class outside each fold, "
-        "added up",
+        "  - its sums of all columns and of all squares, and whether it has enough rows of every class outside each "
+        "fold, added up",
         f"  - all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
         "difference of two of them is about the rows of one fold",
         "  - for each, of the rows that were kept back: the share of right answers and the mean loss, and squares of "
