@@ -109,7 +109,7 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
 
     def predict(self, X: Any, offset: Any = None) -> FloatArray:
         """X·coef_ + intercept_ + offset, or its exponential, the mean, for "poisson" and "gamma"."""
-        scores = self._with_offset(product(self._checked(X), self.coef_) + self.intercept_, offset)
+        scores = self._with_offset(product(self._checked(X), self.coef_) + np.float64(self.intercept_), offset)
         return self._problem().loss.response(scores)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, offset: Any = None) -> float:
@@ -179,7 +179,7 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         self.coef_ = np.vstack([model.coef_ for model in models])
-        self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
+        self.intercept_ = np.hstack([model.intercept_ for model in models])
 
     def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
         """The scores: one number per row for two classes (positive: the second), else one per row and class."""
