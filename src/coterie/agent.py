@@ -10,7 +10,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor
+from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, is_tensor, precision_of
 from coterie.data import Table
 from coterie.data.remote import Elsewhere, RemoteTable
 from coterie.here import LEAST, Cohort, Here, SoftmaxHere, TensorHere, weighted_norm
@@ -237,15 +237,15 @@ class Agent:
 
     @cached_property
     def labels(self) -> FloatArray:
-        """This agent's labels, lowered by the shift once introduced; an empty array where it has none."""
-        if self.data.y is None:
-            return np.empty(0, self.design.dtype)
-        lowered = self.moves_labels and (self._shift or self.data.offset is not None)
-        return self.exact_labels.astype(self.data.y.dtype) if lowered else self.data.y
+        """The `exact_labels` in the precision of X, in which some methods work: never part of a proof."""
+        return self.exact_labels.astype(precision_of(self.data.X), copy=False)
 
     @cached_property
     def exact_labels(self) -> FloatArray:
-        """The same in double precision, for proofs. ℓ(u + o; y) = ℓ(u; y − o) where a loss moves with labels."""
+        """Its labels, lowered by the shift once introduced; an empty array where it has none.
+
+        They are in double precision. ℓ(u + o; y) = ℓ(u; y − o) where a loss moves with labels.
+        """
         if self.data.y is None:
             return np.empty(0)
         exact = self.data.y.astype(float, copy=False)
@@ -415,8 +415,8 @@ class Agent:
         return self.facts
 
     def weighted(self, v: FloatArray) -> FloatArray:
-        """s∘v: one number per sample times its weight."""
-        return v if self.data.weights is None else v * self.data.weights
+        """s∘v: one number per sample times its weight, in the precision of v."""
+        return v if self.data.weights is None else (v * self.data.weights).astype(v.dtype, copy=False)
 
     def summed(self, values: FloatArray) -> Any:
         """Σ s v, of one number per sample, in double precision."""

@@ -278,7 +278,7 @@ def _ranges(table: Table) -> tuple[FloatArray, FloatArray]:
 def margins(agent: Agent) -> FloatArray:
     """A_k."""
     assert isinstance(agent.problem, Personal)
-    return np.ascontiguousarray(agent.labels.astype(float)[:, None] * agent.problem.base.values(agent.data.X))
+    return np.ascontiguousarray(agent.exact_labels[:, None] * agent.problem.base.values(agent.data.X))
 
 
 @remembered

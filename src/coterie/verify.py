@@ -29,6 +29,14 @@ from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
 """Which share of the unit another machine, or an older version, may round a dual into its domain by."""
+OLDER_DIGESTS = [
+    (False, ()),
+    (True, ("y", "weights")),
+    (True, ("weights",)),
+    (False, ("y", "weights")),
+    (False, ("weights",)),
+]
+"""How older versions computed the digest of a table: see `Table.digest`."""
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
 NEAR, ALIKE = 1e-6, 4.0
@@ -115,8 +123,9 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
 
     objections = []
     held = participants(agents)
-    if digest(*(p.digest for p in held)) != certificate.data_digest:
-        held = participants(agents, leaves=False)
+    for leaves, rounded in OLDER_DIGESTS:
+        if digest(*(p.digest for p in held)) != certificate.data_digest:
+            held = participants(agents, leaves, rounded)
     if digest(*(p.digest for p in held)) != certificate.data_digest:
         changed = [p.name for p, was in zip(held, certificate.participants, strict=False) if p.digest != was.digest]
         objections.append(

@@ -256,10 +256,13 @@ class Murder:
 
 
 if __name__ == "__main__":
+    from tests.engines.worker_cases import CLUSTER, told
+
     from coterie.engines.mpi import Mpi
 
     results = {name: summary(fit(name, "mpi")) for name in sys.argv[2:]}
     results |= {split: summary(loaded_fit(split, "mpi")) for split in LOADERS}
+    results |= {case.id: told(case, case.fit("mpi", secure_sums=False)) for case in CLUSTER}
     try:
         co.solve(LINEAR, [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]], engine="mpi")
     except co.CoterieError as error:

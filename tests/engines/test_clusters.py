@@ -25,6 +25,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from tests.engines import cluster_cases
 from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_fit, names, summary
+from tests.engines.worker_cases import CLUSTER, told
 
 import coterie as co
 from coterie.data.remote import table_of
@@ -225,6 +226,52 @@ def test_loaders_are_called_at_their_rank(on_mpi):
     for split in LOADERS:
         assert_loaded_alike(on_mpi[split], split)
     assert REFUSAL.search(on_mpi["refusal"])
+
+
+@functools.cache
+def told_here(case):
+    with one_blas_thread():
+        return told(case, case.fit("local"))
+
+
+def assert_told_alike(found, case):
+    """The same names and counts, and the same predictions."""
+    expected = told_here(case)
+    assert found[0] == expected[0]
+    for own, other in zip(found[1], expected[1], strict=True):
+        assert own.dtype == other.dtype
+        if own.dtype.kind == "f":
+            np.testing.assert_allclose(own, other, atol=1e-9)
+        else:
+            np.testing.assert_array_equal(own, other)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [CLUSTER[0], *(pytest.param(case, marks=pytest.mark.slow) for case in CLUSTER[1:])],
+    ids=lambda case: case.id,
+)
+@pytest.mark.parametrize(
+    "engine", [pytest.param("ray", marks=needs("ray")), pytest.param("spark", marks=needs("spark"))]
+)
+def test_a_model_of_tables_at_workers_is_the_model(engine, case, request):
+    found = case.fit(request.getfixturevalue(f"on_{engine}"), secure_sums=False)
+    assert_told_alike(told(case, found), case)
+
+
+@needs("mpi")
+@pytest.mark.parametrize("case", CLUSTER, ids=lambda case: case.id)
+def test_a_model_of_tables_at_ranks_is_the_model(case, on_mpi):
+    assert_told_alike(on_mpi[case.id], case)
+
+
+@needs("spark")
+@pytest.mark.slow
+def test_a_model_of_columns_that_every_job_reads_again_is_the_model(on_spark):
+    case = CLUSTER[0]
+    found = case.fit(replace(on_spark, barrier=False), max_rounds=2)
+    expected = case.fit("local", max_rounds=2)
+    np.testing.assert_allclose(case.predictions(found.model), case.predictions(expected.model), atol=1e-9)
 
 
 REFUSAL = re.compile(r"party 'party 0': column 2 has 1 value that is not finite \(first at row 3\)")

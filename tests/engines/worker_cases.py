@@ -179,8 +179,13 @@ CLUSTER = [
 """For engines on which a run takes a second."""
 
 
+def told(case: Case, result: co.Result) -> tuple[Any, list[Any]]:
+    """What a test compares of a result: settings, names and counts; and what the model says of all rows."""
+    return plain(result), case.predictions(result.model)
+
+
 def plain(result: co.Result) -> Any:
-    """All of a result that must be the same on every engine."""
+    """All of a result that must be the same on every engine, without the numbers of the model."""
     model, certificate = result.model, result.certificate
     return {
         "status": str(result.status),

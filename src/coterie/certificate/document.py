@@ -219,12 +219,12 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
     return v
 
 
-def participants(agents: Sequence[Agent], leaves: bool = True) -> tuple[Participant, ...]:
-    """Who takes part, from the agents' data; see `Table.digest` for leaves."""
+def participants(agents: Sequence[Agent], leaves: bool = True, rounded: Sequence[str] = ()) -> tuple[Participant, ...]:
+    """Who takes part, from the agents' data; see `Table.digest` for leaves and rounded."""
     rows = sum(agent.data.n for agent in agents)
 
     def hashed(agent: Agent) -> str:
-        return agent.data.digest(leaves)
+        return agent.data.digest(leaves, rounded)
 
     digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
     return tuple(Participant(a.data.name, a.data.n, a.data.d, own) for a, own in zip(agents, digests, strict=True))

@@ -37,7 +37,7 @@ PAIRWISE = 32
 def introduce(agent: Agent) -> Talk[Facts]:
     """How much data there is, of which classes, and how large its columns are."""
     classes, ones = agent.problem.outputs, agent.weighted(np.ones(agent.data.n))
-    counts = np.bincount(agent.labels.astype(np.intp), ones, classes)
+    counts = np.bincount(agent.exact_labels.astype(np.intp), ones, classes)
     sums = agent.data.X.T @ ones if agent.problem.intercept else np.empty(0)
     said = yield Sum(np.concatenate([counts, agent.column_squares, sums]))
     return shared_result(said, _facts, agent, said)

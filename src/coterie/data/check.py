@@ -37,7 +37,7 @@ ROOM = 10.0
 
 
 def validated(table: Table, *, classification: bool | None) -> Table:
-    """The table with float X, y, weights and offset, or an `InvalidData`.
+    """The table with float X, y, weights and offset, or an `InvalidData`; all but X are in double precision.
 
     `classification=True` leaves the labels as they are, for `encode_labels`; `False` wants one number per row; `None`
     takes any labels, also several per row. A party without rows or without columns is allowed.
@@ -95,7 +95,7 @@ def validated_all(tables: Sequence[Table], *, split: str, classification: bool |
 
 
 def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[Table], npt.NDArray[Any] | None]:
-    """Labels as −1 and +1 in X's dtype, and the two classes they stand for, sorted; (−1, +1) stay themselves.
+    """Labels as −1.0 and +1.0, and the two classes they stand for, sorted; (−1, +1) stay themselves.
 
     The two classes are those of all parties together; one party may know only one of them. For a regression the tables
     are returned as they are, with None.
@@ -123,10 +123,9 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
         )
     encoded = list(tables)
     for k, table in enumerate(tables):
-        kind = precision_of(table.X)
-        if table.y is not None and not (table.y.dtype == kind and classes.tolist() == [-1.0, 1.0]):
+        if table.y is not None and not (table.y.dtype == np.float64 and classes.tolist() == [-1.0, 1.0]):
             positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
-            encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0).astype(kind))
+            encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0))
     return encoded, classes
 
 
@@ -294,7 +293,7 @@ def _labels(table: Table, classification: bool | None) -> FloatArray | None:
         raise party_error(table.name, f"{are(y.size, 'label')} text, e.g. {str(y[:1].squeeze())!r}. {fix}")
     if classification or is_text(y):
         return y
-    return _as_precise_as(table, y, "label")
+    return _in_double_precision(table, y, "label")
 
 
 def _weights(table: Table) -> FloatArray | None:
@@ -303,7 +302,7 @@ def _weights(table: Table) -> FloatArray | None:
     weights = plain(table.weights, table.name, "weight")
     if weights.ndim != 1 or is_text(weights):
         raise party_error(table.name, f"the weights have shape {weights.shape} and type {weights.dtype}. Give numbers.")
-    weights = _as_precise_as(table, weights, "weight")
+    weights = _in_double_precision(table, weights, "weight")
     bad = np.flatnonzero(weights <= 0)
     if bad.size:
         raise party_error(
@@ -325,14 +324,14 @@ def valid_offset(offset: object, party: str, rows: int) -> FloatArray:
     return numbers.astype(float, copy=False)
 
 
-def _as_precise_as(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:
+def _in_double_precision(table: Table, values: npt.NDArray[Any], noun: str) -> FloatArray:
+    """The numbers in double precision, whatever that of X is; refused where methods that go by X's cannot hold them."""
+    precision = np.dtype(np.float64) if is_tensor(table.X) else table.X.dtype
     with np.errstate(over="ignore"):
-        precision = np.dtype(np.float64) if is_tensor(table.X) else table.X.dtype
-        floats: FloatArray = values.astype(precision, copy=False)
-    too_large = int(np.count_nonzero(~np.isfinite(floats)))
+        too_large = int(np.count_nonzero(~np.isfinite(values.astype(precision, copy=False))))
     if too_large:
         raise party_error(table.name, f"{are(too_large, noun)} too large for {table.X.dtype}. Give X as float64.")
-    return floats
+    return values.astype(np.float64, copy=False)
 
 
 # -- all parties -------------------------------------------------------------------------------------------------------

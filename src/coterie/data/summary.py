@@ -99,7 +99,7 @@ def in_common_shape(table: Table, shape: tuple[int, int], split: str) -> Table:
     if table.open_ended and table.d < columns:
         X = table.X
         table = replace(table, X=sp.csr_array((X.data, X.indices, X.indptr), shape=(table.n, columns)))
-    return table if table.y is not None or table.n else replace(table, y=np.empty(0, table.X.dtype))
+    return table if table.y is not None or table.n else replace(table, y=np.empty(0))
 
 
 def refuse_unequal_rows(names: Sequence[str], rows: Sequence[int]) -> None:

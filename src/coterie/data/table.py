@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
+from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse, precision_of
 from coterie.data.leaves import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.errors import InvalidData
@@ -35,9 +35,9 @@ class Table:
     X: Matrix
     """Samples in rows: dense (C or Fortran order) or scipy.sparse CSR; float64, or float32 kept."""
     y: FloatArray | None = None
-    """Labels, where this party has them (any two values, also text, until `encode_labels`)."""
+    """Labels, where this party has them (any two values, also text, until `encode_labels`); then float64."""
     weights: FloatArray | None = None
-    """Positive sample weights, one per row, only where labels are."""
+    """Positive sample weights, one per row, only where labels are; float64 once they are checked."""
     ids: npt.NDArray[Any] | None = None
     """Row ids, integers or text."""
     columns: tuple[str, ...] | None = None
@@ -104,14 +104,19 @@ class Table:
         """Column j as errors call it: "column 'age'", or "column 3" where there are no names."""
         return f"column {j}" if self.columns is None else f"column {self.columns[j]!r}"
 
-    def digest(self, leaves: bool = True) -> str:
+    def digest(self, leaves: bool = True, rounded: Sequence[str] = ()) -> str:
         """SHA-256 over values, labels and what stands beside them in their order, whatever the memory layout.
 
         Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
-        Without leaves it is what certificates of large tables named before version 0.2.
+        Without leaves it is what certificates of large tables named before version 0.2. They also had fields
+        `rounded` to the precision of X, y and weights.
         """
         rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
-        return digest(fingerprint(self.X) if leaves else host(self.X), self.y, self.weights, *rest)
+        held = {"y": self.y, "weights": self.weights}
+        for field in rounded:
+            values = held[field]
+            held[field] = None if values is None else values.astype(precision_of(self.X))
+        return digest(fingerprint(self.X) if leaves else host(self.X), held["y"], held["weights"], *rest)
 
     def take_rows(self, rows: Indices, **changes: Any) -> Table:
         """Those rows in that order, with other fields changed; a contiguous block shares memory with this table."""

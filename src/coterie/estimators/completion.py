@@ -83,7 +83,7 @@ class MatrixCompleter(RegressorMixin, Distributed):  # type: ignore[misc]
         check_consistent_length(pairs[0], values)
         weights = None
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, values, dtype=values.dtype, ensure_non_negative=True)
+            weights = _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
             kept = weights > 0
             pairs, values, weights = (pairs[0][kept], pairs[1][kept]), values[kept], weights[kept]
         matrix = NamedMatrix.of([pairs])

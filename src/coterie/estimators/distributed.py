@@ -176,7 +176,7 @@ class Distributed(CallbackSupport, BaseEstimator):  # type: ignore[misc]
         self, X: Matrix, y: npt.NDArray[Any], weights: FloatArray | None
     ) -> tuple[list[npt.NDArray[Any]], FloatArray | None]:
         """The labels of each problem that is to be solved, and the weights of the rows."""
-        return [y.astype(X.dtype, copy=False)], weights
+        return [y], weights
 
     def _classes(self, y: npt.NDArray[Any], weights: FloatArray | None) -> tuple[npt.NDArray[np.intp], Any]:
         """Remember the classes, of which there are two at least; the place of every label among them, and weights."""
@@ -353,7 +353,7 @@ def _positive_weights(X: Matrix, sample_weight: Any) -> tuple[npt.NDArray[np.boo
     """Which rows have a weight above zero, and the weights of those; every row, and None, if there are no weights."""
     if sample_weight is None:
         return slice(None), None
-    weights = _check_sample_weight(sample_weight, X, dtype=X.dtype, ensure_non_negative=True)
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     kept: npt.NDArray[np.bool_] = weights > 0
     if not kept.any():
         raise InvalidData("all sample weights are zero. Give some rows a positive weight.")

@@ -128,7 +128,7 @@ class LinearRegressor(RegressorMixin, Linear):  # type: ignore[misc]
         return explained_deviance(loss, np.asarray(self._scores(X, offset), float), labels, weights, offsets)
 
     def _scores(self, X: Any, offset: Any) -> FloatArray:
-        return self._with_offset(product(self._checked(X), self.coef_) + self.intercept_, offset)
+        return self._with_offset(product(self._checked(X), self.coef_) + np.float64(self.intercept_), offset)
 
 
 def _has_probabilities(estimator: LinearClassifier) -> bool:
@@ -193,7 +193,7 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         self.coef_ = np.vstack([model.coef_ for model in models])
-        self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
+        self.intercept_ = np.hstack([model.intercept_ for model in models])
 
     def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
         """The scores: one number per row for two classes (positive: the second), else one per row and class."""

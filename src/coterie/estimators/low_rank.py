@@ -50,7 +50,7 @@ class LowRank(Distributed):
         self._left, self._right = (model.U * model.s).astype(dtype), model.V.astype(dtype)
         self.singular_values_, self.rank_ = model.s.astype(dtype), model.rank_
         self.coef_ = self._right @ self._left.T
-        self.intercept_: Any = np.zeros(len(model.V), dtype) if model.b is None else model.b.astype(dtype)
+        self.intercept_: Any = np.zeros(len(model.V), dtype) if model.b is None else model.b.astype(float)
 
     def _scores(self, X: Any) -> FloatArray:
         scores: FloatArray = product(self._checked(X), self._left) @ self._right.T + np.atleast_1d(self.intercept_)

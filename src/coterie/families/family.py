@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray, host, is_tensor, precision_of
+from coterie.arrays import FloatArray, host, is_tensor
 from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_labels, validated_all
 from coterie.data.table import party_error
@@ -92,7 +92,7 @@ class Family(ABC):
         checked = validated_all(tables, split=split, classification=classes_wanted)
         for table in checked:
             self.check_labels(table, problem)
-        valid, classes = encode_labels([beside_tensors(table) for table in checked], classes_wanted)
+        valid, classes = encode_labels(checked, classes_wanted)
         return in_one_precision(valid if split == "features" else [by_rows(table) for table in valid]), classes
 
     def check_labels(self, table: Table, problem: Problem) -> None:  # noqa: B027
@@ -247,26 +247,11 @@ def can_stay(tables: Sequence[Table]) -> bool:
 
 
 def in_one_precision(tables: list[Table]) -> list[Table]:
-    """Float32 where all parties have it, float64 as soon as one has that: messages of both kinds cannot be added."""
+    """X in float32 where all parties have it, in float64 as soon as one has that: messages of both cannot be added."""
     if any(is_tensor(table.X) for table in tables):
         return tables
     finest = np.result_type(*(table.X.dtype for table in tables))
-    return [
-        table
-        if table.X.dtype == finest
-        else replace(table, X=table.X.astype(finest), y=None if table.y is None else table.y.astype(finest))
-        for table in tables
-    ]
-
-
-def beside_tensors(table: Table) -> Table:
-    """Labels and weights as precise as a tensor's rows, as those of arrays are: only low-rank tasks want them finer."""
-    if not is_tensor(table.X):
-        return table
-    beside = {field: getattr(table, field) for field in ("y", "weights")}
-    kind = precision_of(table.X)
-    numbers = {field: x for field, x in beside.items() if x is not None and x.dtype.kind == "f"}
-    return replace(table, **{field: x.astype(kind, copy=False) for field, x in numbers.items()})
+    return [table if table.X.dtype == finest else replace(table, X=table.X.astype(finest)) for table in tables]
 
 
 def by_rows(table: Table) -> Table:

@@ -74,7 +74,7 @@ class SurvivalFamily(LinearFamily):
         """A party without rows has labels of no rows."""
         if table.n or table.y is None or table.y.ndim == 2:
             return table
-        return replace(table, y=np.empty((0, 2), table.X.dtype))
+        return replace(table, y=np.empty((0, 2)))
 
     def check_labels(self, table: Table, problem: Problem) -> None:
         """Refuse, say, a negative time, and tell where it is."""

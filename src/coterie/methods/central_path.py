@@ -63,7 +63,7 @@ class Kinks(NamedTuple):
 def kinks_of(agent: Agent) -> Kinks:
     """Those of its own samples, made once."""
     if "kinks" not in agent.scratch:
-        y = agent.labels.astype(float)
+        y = agent.exact_labels
         # An offset moves the kink: ℓ(u + o; y) is a function of r = u − (y − o).
         kinks_at = y if agent.offset is None else y - agent.offset
         lower, upper = (side.astype(float, copy=False) for side in agent.problem.loss.domain(y))

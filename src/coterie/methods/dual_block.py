@@ -170,7 +170,7 @@ def improve(
 @remembered
 def _rows(agent: Agent) -> tuple[Any, ...]:
     """What the compiled code wants to know of its own rows: its first arguments."""
-    design, X, labels, loss = agent.centred, agent.design.X, agent.labels, agent.problem.loss
+    design, X, labels, loss = agent.centred, agent.design.X, agent.exact_labels, agent.problem.loss
     sparse, (centre, unit) = is_sparse(X), _centre(design)
     length: Any = squared_norms
     squares = length(X.data, X.indptr) if sparse else np.einsum("ij,ij->i", X, X, dtype=float)
@@ -186,7 +186,7 @@ def _rows(agent: Agent) -> tuple[Any, ...]:
         not sparse,
         tilts,
         constant,
-        labels.astype(float, copy=False),
+        labels,
         np.empty(0) if agent.offset is None else agent.offset,
         *(bound.astype(float, copy=False) for bound in loss.domain(labels)),
         loss.conjugate_curvature or 0.0,
@@ -234,7 +234,7 @@ def _solved(A: FloatArray, b: FloatArray) -> FloatArray:
 
 def _by_newton(agent: Agent, centre: FloatArray, z: FloatArray, c: float, tolerance: float) -> FloatArray:
     """ℓ'(X̃z) at the least Σ s ℓ(X̃z) + ‖z − centre‖²/2c, by damped Newton steps from that z."""
-    design, loss, y, weights = agent.centred, agent.loss, agent.labels, agent.data.weights
+    design, loss, y, weights = agent.centred, agent.loss, agent.exact_labels, agent.data.weights
     tall = agent.design.shape[0] > agent.design.shape[1]
     centre, z = centre.astype(float), z.astype(float)
     scores, first = design.forward(z).astype(float), 0.0

@@ -90,12 +90,12 @@ class Gram(Method[State]):
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
         design, n = agent.centred, agent.total
         if not state.letter.size:
-            border = design.adjoint(agent.weighted(agent.labels.astype(float)))
+            border = design.adjoint(agent.weighted(agent.exact_labels))
             message = yield Sum(packed(second_moment(design, agent.data.weights), border))
             return State(_solved(agent, message, state.w), message)
         if t == 1:
             return state  # it was warmed
-        slopes = design.forward(state.w) - agent.labels
+        slopes = design.forward(state.w) - agent.exact_labels
         total = yield Sum(design.adjoint(agent.weighted(slopes)))
         H = _normal(agent, state.letter)[0]
         w = shared_result(total, lambda: minimiser(agent, H, total / n, state.w)[0], key=agent.problem)

@@ -55,8 +55,8 @@ def solved(agent: Agent, columns: FloatArray, groups: FloatArray) -> tuple[Float
     `groups` are those of everybody's columns, where the penalty has groups.
     """
     own = agent.design.dense(slice(None))[:, : agent.data.d].astype(columns.dtype)
-    y, offset = agent.exact_labels.astype(columns.dtype), agent.offset
-    table = Table(np.hstack([own, columns]), y, agent.data.weights, offset=offset)
+    offset = agent.offset
+    table = Table(np.hstack([own, columns]), agent.exact_labels, agent.data.weights, offset=offset)
     problem = _joined(agent.problem, groups).changed(offset=offset is not None)
     whole = Agent(0, 1, table, problem, "samples", should_stop=agent.should_stop)
     whole = replace(whole, facts=alone(introduce(whole)))

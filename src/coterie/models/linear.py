@@ -53,7 +53,8 @@ class LinearModel(Model):
             raise InvalidData(
                 f"the model has {len(self.coef_)} columns, but the data has {X.shape[1]}. Give the columns of the fit."
             )
-        return self.with_offset(product(X, self.coef_) + self.intercept_, offset)
+        # In double precision: an intercept may be far larger than what the columns add to it.
+        return self.with_offset(product(X, self.coef_) + np.float64(self.intercept_), offset)
 
     def with_offset(self, scores: FloatArray, offset: Any) -> FloatArray:
         """The scores with the offsets added, if the model was fitted with some."""

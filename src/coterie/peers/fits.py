@@ -203,7 +203,7 @@ class Fits:
     def point(self, agent: Agent, result: Result) -> Point:
         """Its own model, or part of it, and its own dual vector."""
         witness = result.certificate.witness[self.session.me]
-        return points_of(result.model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
+        return points_of(result.model, [agent], [witness] if agent.labelled or len(witness) else None)[0]
 
     def compared(self, transport: Driver, outcome: Outcome, saved: Checkpoint | None) -> Outcome:
         """The outcome, once all know that they heard the same; who is lost now does not cost the others theirs."""

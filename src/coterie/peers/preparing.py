@@ -82,8 +82,6 @@ def prepare_again(
 def _applied(prepared: Prepared, table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
     """The prepared table, and what is known of everybody's: prepared columns are dense, and all have the same."""
     table = by_rows(prepared.apply(table))
-    if table.y is not None and table.y.dtype == np.float32:
-        table = replace(table, y=table.y.astype(np.float64))
     wide = [
         msgspec.structs.replace(part, columns=table.d, nonzeros=part.rows * table.d, single=False) for part in parts
     ]

@@ -220,7 +220,7 @@ def _apart(names: Sequence[str], claims: Sequence[Claim]) -> Iterator[str]:
 
 def _point(agent: Agent, model: Any, witness: FloatArray) -> Point:
     """Its own model, or part of it, and its own dual vector."""
-    return points_of(model, [agent], [witness] if len(agent.labels) or len(witness) else None)[0]
+    return points_of(model, [agent], [witness] if agent.labelled or len(witness) else None)[0]
 
 
 def _computed(session: Session, agent: Agent, point: Point, radius: float | None) -> tuple[Bound, Facts]:

@@ -192,10 +192,7 @@ def prepare_table(
     classes = family.classes(problem, {label for part in parts for label in part.classes})
     table = family.encode(in_common_shape(table, common_shape(parts), split), problem, classes)
     finest = np.float32 if all(part.single for part in parts) else np.float64
-    X, y = table.X.astype(finest, copy=False), table.y
-    if y is not None and y.dtype.kind == "f":
-        y = y.astype(finest, copy=False)
-    table = replace(table, X=X, y=y)
+    table = replace(table, X=table.X.astype(finest, copy=False))
     return table if split == "features" else by_rows(table), parts, classes
 
 

@@ -109,7 +109,7 @@ def _size_of_matrix(agent: Agent) -> Talk[FloatArray]:
 def _constants(agent: Agent) -> Talk[Any]:
     ones = agent.weighted(np.ones(agent.data.n))
     if agent.problem.family == "multiclass":
-        counts = yield Sum(np.bincount(agent.labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
+        counts = yield Sum(np.bincount(agent.exact_labels.astype(np.intp), ones, agent.problem.outputs).astype(float))
         return np.log(counts / agent.total)
     labels = yield Sum(np.array([float(ones @ agent.exact_labels)]))
     return (yield from best_constant(agent, agent.total, float(labels[0]) / agent.total))

@@ -79,9 +79,8 @@ class _LeastSquares(OnBackend):
         X, Y = table.X, table.y
         assert Y is not None
         super().__init__(X, means)
-        Y = self.backend.here(Y)
-        if means is not None:
-            Y = Y - self.backend.here(means.right)
+        # In double precision: labels far from 0 have their digits beside their means.
+        Y = self.backend.here(Y if means is None else Y - means.right)
         if table.weights is not None:
             roots = self.backend.here(np.sqrt(table.weights))
             X, Y = self.backend.scaled_rows(X, roots), self.backend.scaled_rows(Y, roots)
