@@ -142,6 +142,22 @@ def columns_of(tables: Sequence[Table]) -> list[Indices]:
     ]
 
 
+def in_order(table: Table, names: Sequence[str] | None, split: str) -> Table:
+    """The table with its columns in the order of these names, which are of all parties if split by features.
+
+    Columns beside them are left out: a proof is about the columns of the model. One that is missing is left to the
+    comparison.
+    """
+    if names is None or table.columns is None:
+        return table
+    own = [name for name in names if name in table.columns] if split == "features" else list(names)
+    if own == list(table.columns) or not set(own) <= set(table.columns) or len(set(own)) < len(own):
+        return table
+    if split == "features" and len(own) < len(table.columns):
+        return table
+    return table.take_columns(np.array([table.columns.index(name) for name in own], np.intp))
+
+
 def party_error(name: str, text: str) -> InvalidData:
     """The error that says which party is meant."""
     return InvalidData(f"party {name!r}: {text}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -117,6 +117,11 @@ class LinearFamily(Family):
         known = [name for own in names if own is not None for name in own]
         columns = None if None in names else tuple(known[j] for j in np.argsort(places))
         return LinearModel(placed, sum(a.design.offset(p.w) for a, p in held), problem, classes, columns)
+
+    def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
+        """An intercept that the problem does not have would be added to every score."""
+        if not model.problem.intercept and np.any(model.intercept_):
+            yield "the model has an intercept, but its problem has none"
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The largest coefficients."""

@@ -17,7 +17,7 @@ from coterie.data.prepared import Prepared, cells_of, column_names
 from coterie.data.recipes import Preparation
 from coterie.data.remote import RemoteTable, Source
 from coterie.data.summary import TableSummary, check_together
-from coterie.data.table import columns_of, party_error
+from coterie.data.table import columns_of, in_order, party_error
 from coterie.engines import Engine, Run
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.families import family_of
@@ -136,6 +136,7 @@ def _prepare(
 def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> bool:
     """Whether these recipes give those numbers for the data, up to rounding."""
     tables = gather(data, split, None if isinstance(data, list) else 1, prepare=prepared)
+    tables = [in_order(table, prepared.raw, split) for table in tables]
     network = make_network(None, split, len(tables), 0)
     return _prepare(tables, Preparation.from_settings(recipes), split, network, False).prepared.like(prepared)
 

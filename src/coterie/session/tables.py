@@ -55,7 +55,7 @@ def gather(
             table if table.name != "data" else replace(table, name=f"party {index}")
             for index, table in enumerate(tables)
         ]
-    whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
+    whole, parts = in_one_piece(data, split, agents, pieces, prepare)
     return split_table(whole, split, parts, seed=seed)
 
 
@@ -89,7 +89,7 @@ def _with_offset(data: Any, offset: Any, name: str | None, prepare: Preparation 
     return replace(table, offset=values_of(offset, table.name, "offset"))
 
 
-def _in_one_piece(
+def in_one_piece(
     data: Any,
     split: str,
     agents: int | Sequence[Any] | None,
@@ -120,7 +120,7 @@ def split_and_prepare(
     family = family_of(problem)
     if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
         return prepare_tables(gather(data, split, agents, seed, family.pieces), problem, split, tensors)
-    whole, parts = _in_one_piece(data, split, agents, family.pieces)
+    whole, parts = in_one_piece(data, split, agents, family.pieces)
     valid, classes = prepare_tables([whole], problem, split, tensors)
     return split_table(valid[0], split, parts, seed=seed), classes
 
@@ -136,7 +136,7 @@ def gather_prepared(
         return gather(data, split, agents)
     if isinstance(data, list):
         return prepared.apply_to_all(gather(data, split, agents, prepare=prepared), split)
-    whole, parts = _in_one_piece(data, split, agents, Family.pieces, prepared)
+    whole, parts = in_one_piece(data, split, agents, Family.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 
 
