@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coterie.agent import Facts, numbers_held
-from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
 from coterie.certificate.bound import lower_bound
+from coterie.comparison import Compared, compare, compare_model, plain
+from coterie.data import Table
+from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
+from coterie.data.table import in_order
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, NumericalError
 from coterie.families import family_of, points_of
-from coterie.methods import METHODS
 from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.session.finish import proven_again
 from coterie.session.preparing import follows_from
 from coterie.session.setup import check_offset, make_agents
-from coterie.session.tables import attach_offset, gather_prepared, prepare_tables
+from coterie.session.tables import attach_offset, gather, gather_prepared, in_one_piece, prepare_tables
 from coterie.threads import cores
 from coterie.transport.in_process import InProcess
 
 MACHINES = 1e-12
-"""Which share of the unit another machine, or an older version, may round a dual into its domain by."""
-OLDER_DIGESTS = [
-    (False, ()),
-    (True, ("y", "weights")),
-    (True, ("weights",)),
-    (False, ("y", "weights")),
-    (False, ("weights",)),
-]
-"""How older versions computed the digest of a table: see `Table.digest`."""
+"""Which share of the unit another machine may round a dual into its domain by."""
 AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
 NEAR, ALIKE = 1e-6, 4.0
@@ -59,6 +52,10 @@ class Verification:
     """Which problem it is that was computed: loss, penalty, intercept, and the size of the data."""
     proves: str = ""
     """What the numbers found here mean."""
+    compared: tuple[str, ...] = ()
+    """What was compared with the data, beside the numbers."""
+    unchecked: tuple[str, ...] = ()
+    """What nobody can see from the data, and no proof rests on."""
     signed_by: tuple[str, ...] = ()
     """Between organisations: whose signatures under the certificate were checked."""
 
@@ -70,7 +67,7 @@ class Verification:
     @staticmethod
     def of(objections: Sequence[str], certificate: Certificate, bound: Bound, facts: Facts, about: str) -> Verification:
         """What was found, and in words what it proves, if there are no objections."""
-        relative = bound.gap / unit_of(certificate, facts)
+        relative = bound.gap / facts.gap_unit
         proves = sentence(bound.primal, bound.gap, relative, bound.radius, certificate.settings)
         return Verification(
             tuple(objections),
@@ -91,11 +88,17 @@ def verify(
     """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which they were fitted),
     and compare everything.
 
-    The digests of the certificate say which rows each party had, in which order: rows that are paired otherwise are
-    refused. `same_order` is accepted as in `solve`, and changes nothing.
-    What is said of the run must agree with the model and with itself. That the stated method and seed were really used
-    cannot be seen from data and model, and the proof does not rest on it.
+    Names are compared with the data, too: classes, columns, users and parties. Columns are found by their names, in
+    whatever order they are now. That the stated method and seed were really used cannot be seen from data and model,
+    and the proof does not rest on it (`unchecked`). The digests of the certificate say which rows each party had, in
+    which order: rows that are paired otherwise are refused. `same_order` is accepted as in `solve`, and changes
+    nothing.
     """
+    if "parts" in certificate.settings:
+        raise InvalidInput(
+            "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
+            "`coterie verify party.toml` at every party."
+        )
     try:
         prepared = getattr(model, "preparation", None)
         with cores(None):
@@ -111,53 +114,69 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     split = settings["split"]
     family = family_of(model.problem)
     problem = family.problem_of(model, settings["problem"])
-    sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
-    parts = None if isinstance(data, list) else settings["partition"] or sizes
-    tables = gather_prepared(data, split, parts, getattr(model, "preparation", None), same_order=True)
-    tables, _ = prepare_tables(tables, problem, split, tensors=True)
+    prepared, in_pieces = model.preparation, isinstance(data, list)
+    tables = _gathered(certificate, model, data)
+    tables, classes = prepare_tables(tables, problem, split, tensors=True)
     check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)
-    graph = family.proof_network(model, network)
     secure = settings.get("secure_sums") is True
-    agents = make_agents(tables, problem, split, graph, 0, secure)
-
-    objections = []
-    held = participants(agents)
-    for leaves, rounded in OLDER_DIGESTS:
-        if digest(*(p.digest for p in held)) != certificate.data_digest:
-            held = participants(agents, leaves, rounded)
-    if digest(*(p.digest for p in held)) != certificate.data_digest:
-        changed = [p.name for p, was in zip(held, certificate.participants, strict=False) if p.digest != was.digest]
-        objections.append(
-            f"the data is not the data that was certified (it differs at: {', '.join(changed) or 'number'})"
-        )
+    held = participants(make_agents(tables, problem, split, network, 0, secure))
+    found = compare(certificate, model, tables, classes, held, in_pieces)
     if model.digest() != certificate.model_digest:
-        objections.append("the model is not the model that was certified")
-    classes = getattr(model, "classes_", None)
-    objections += contradictions(certificate, model.problem, None if classes is None else classes.tolist())
-    objections += _wrong_preparation(settings.get("prepare"), getattr(model, "preparation", None), data, split)
-    if objections:
-        return Verification(tuple(objections))
+        found.objections.append("the model is not the model that was certified")
+    if (part := getattr(model, "part", None)) is not None:
+        found.objections.append(f"the model is a part: that of {part}")
+    _compare_preparation(found, settings.get("prepare"), prepared, data, split)
+    if found.objections:
+        return Verification(tuple(found.objections))
 
+    agents = make_agents(tables, problem, split, family.proof_network(model, network), 0, secure)
     try:
         points = points_of(model, agents, certificate.witness)
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
+    compare_model(found, certificate, model, agents)
     transport = InProcess(network, Bill(network), secure_sums=secure, numbers=numbers_held(agents))
     bound, facts = proven_again(agents, points, transport, certificate.radius)
-    objections = list(differences(certificate, bound, facts))
-    return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
+    found.objections += differences(certificate, bound, facts)
+    about = described(problem, split, held)
+    known = Verification.of(found.objections, certificate, bound, facts, about)
+    return replace(known, compared=tuple(found.compared), unchecked=tuple(found.unchecked))
 
 
-def _wrong_preparation(
-    recipes: dict[str, Any] | None, prepared: Prepared | None, data: Any, split: str
-) -> Iterator[str]:
+def _gathered(certificate: Certificate, model: AnyModel, data: Any) -> list[Table]:
+    """One table per party, with the columns of the model in its order, wherever they have names."""
+    settings, prepared = certificate.settings, model.preparation
+    split = settings["split"]
+    sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
+    parts = None if isinstance(data, list) else settings["partition"] or sizes
+    if prepared is not None:
+        return gather_prepared(data, split, parts, prepared, same_order=True)
+    if isinstance(data, list):
+        return [
+            in_order(table, model.columns, split) for table in gather(data, split, None, same_order=True, warn=False)
+        ]
+    whole, parts = in_one_piece(data, split, parts, family_of(model.problem).pieces)
+    return split_table(in_order(whole, model.columns, "samples"), split, parts)
+
+
+def _compare_preparation(
+    found: Compared, recipes: dict[str, Any] | None, prepared: Prepared | None, data: Any, split: str
+) -> None:
     """Whether the model's preparation is what the recipes of the certificate give for the data."""
+    if recipes is None and prepared is None:
+        return
     if recipes is None or prepared is None:
-        if recipes is not None or prepared is not None:
-            yield "the certificate and the model disagree on whether columns were prepared"
-    elif not recipes.get("numbers_given") and not follows_from(prepared, recipes, data, split):
-        yield "the numbers of the preparation do not follow from the data"
+        found.objections.append("the certificate and the model disagree on whether columns were prepared")
+    elif recipes.get("numbers_given"):
+        same = plain(prepared.settings()) == plain(recipes)
+        found.that(
+            same, "the recipes of the preparation", "the model is prepared by other recipes than the certificate says"
+        )
+    else:
+        follows = follows_from(prepared, recipes, data, split)
+        objection = "the numbers of the preparation do not follow from the data"
+        found.that(follows, "the numbers of the preparation", objection)
 
 
 def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterator[str]:
@@ -169,7 +188,7 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
     said = certificate
     if not bound.gap - rounding_of(bound, facts) <= said.gap:
         yield _differs("gap", bound.gap, said.gap)
-    unit = unit_of(said, facts)
+    unit = facts.gap_unit
     for name, written, found, rounding in (
         ("primal", said.primal, bound.primal, bound.primal_rounding),
         ("unit", said.unit, unit, 0.0),
@@ -180,10 +199,7 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
             yield _differs(name, found, written)
     if not _follows(said, bound):
         yield _differs("dual", lower_bound(said.primal, said.gap, bound.primal_rounding), said.dual)
-    limits = [("radius", said.radius, bound.radius)]
-    if not _is_old(said):
-        limits.append(("room", said.room, bound.room))
-    for name, claimed, known in limits:
+    for name, claimed, known in (("radius", said.radius, bound.radius), ("room", said.room, bound.room)):
         if (claimed is None) != (known is None) or (
             claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
         ):
@@ -211,42 +227,9 @@ def _differs(name: str, found: object, written: object) -> str:
     return f"{name} is {found!r} when computed from the data, but the certificate says {written!r}"
 
 
-def unit_of(certificate: Certificate, facts: Facts) -> float:
-    """What its relative gap is a share of."""
-    return (facts.primal_at_zero or 1.0) if _is_old(certificate) else facts.gap_unit
-
-
-def _is_old(certificate: Certificate) -> bool:
-    return certificate.settings.get("unit") == "zeros"
-
-
 def described(problem: Problem, split: str, people: Sequence[Participant]) -> str:
     """Which problem it is, on which data: what a certificate is about, in words."""
     rows = people[0].rows if split == "features" else sum(p.rows for p in people)
     columns = sum(p.columns for p in people) if split == "features" else people[0].columns
     where = f"{rows} rows, {columns} columns, {len(people)} parties, split by {split}"
     return f"{family_of(problem).described(problem.settings())}; {where}"
-
-
-def contradictions(certificate: Certificate, problem: Problem, classes: list[Any] | None) -> Iterator[str]:
-    """What the certificate says of the run that cannot be, or that the model says otherwise."""
-    settings = certificate.settings
-    if _plain(settings["problem"]) != _plain(problem.settings()):
-        yield "the certificate is about another problem than the model's"
-    if settings["limits"]["tol"] != certificate.tolerance:
-        yield f"the tolerance is {certificate.tolerance!r}, but the run was asked for {settings['limits']['tol']!r}"
-    if _plain(settings["classes"]) != _plain(classes):
-        yield "the certificate names other classes than the model"
-    try:
-        method = METHODS[settings["method"]["name"]]
-    except UnknownName as error:
-        raise NotRegistered(error) from None
-    if method.split != settings["split"]:
-        yield f"there is no method {method.name!r} for data split by {settings['split']}"
-    if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
-        yield f"{settings['seed']!r} is not a seed"
-
-
-def _plain(value: Any) -> str:
-    """The value as a certificate's file has it."""
-    return json.dumps(value, sort_keys=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,23 +115,3 @@ def test_personal_files_with_the_old_words_still_hold(tmp_path):
     assert model.problem.norm == "l2"
     assert co.verify(certificate, model, RUNS["personal-l2"][1]).holds
     assert not co.verify(certificate, result.model, RUNS["personal-l2"][1]).holds
-
-
-OLD = Path(__file__).parent / "kind_1"
-"""Results from before certificates had a unit of their own (kind 1)."""
-OLD_DATA = {"linear": (X, Y + 2000), "features": (X, SIGNS), "low-rank": (X, USERS), "personal": (X, SIGNS, USERS)}
-
-
-@pytest.mark.parametrize("name", OLD_DATA)
-def test_certificates_of_the_first_kind_still_load_and_hold(name):
-    result = co.Result.load(OLD / name)
-    assert json.loads((OLD / name / "certificate.json").read_text())["coterie_certificate"] == 1
-    assert co.verify(result.certificate, result.model, OLD_DATA[name]).objections == ()
-    assert result.certificate.unit == result.certificate.primal_at_zero
-    # They may not claim more than the data proves, either.
-    bold = replace(result.certificate, gap=0.0, relative_gap=0.0, dual=result.certificate.primal)
-    if name != "linear":  # whose gap is all rounding
-        assert co.verify(bold, result.model, OLD_DATA[name]).objections
-    moved = np.array(OLD_DATA[name][0])
-    moved[0, 0] += 1
-    assert co.verify(result.certificate, result.model, (moved, *OLD_DATA[name][1:])).objections

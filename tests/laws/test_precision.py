@@ -4,7 +4,6 @@ them."""
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,17 +135,3 @@ def test_estimators_predict_labels_that_were_given():
 def test_labels_that_methods_in_single_precision_cannot_hold_are_refused():
     with pytest.raises(co.CoterieError, match="too large for float32"):
         co.solve(co.Problem("squared", "l2", 1e-3, intercept=True), (X, 1e39 * SCORES))
-
-
-def test_a_certificate_of_rounded_labels_still_verifies():
-    """Older versions had the digest of labels and weights in the precision of X."""
-    y, weights = np.round(SCORES), np.round(WEIGHTS + 1)
-    data = (X, y, weights)
-    result = co.solve(co.Problem("squared", "l2", 1e-3, intercept=True), data, agents=1)
-    (person,) = result.certificate.participants
-    (agent,) = result.rerun[1].agents
-    older = replace(person, digest=agent.data.digest(rounded=("y", "weights")))
-    certificate = replace(result.certificate, participants=(older,))
-    assert older.digest != person.digest
-    assert co.verify(certificate, result.model, data).holds
-    assert not co.verify(certificate, result.model, (X, y + (np.arange(N) == 5), weights)).holds

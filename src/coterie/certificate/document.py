@@ -24,7 +24,7 @@ ROUNDING = 1e-14
 """A gap below this share of the objective says that both are known no better than that."""
 
 KIND = 2
-"""Of the file: kind 1 has no unit, room or signatures."""
+"""Of the file. Files of another kind are refused: who could claim an older one could leave out what it lacks."""
 
 VERSION = version("coterie")
 """Read once: the file with it is slow to parse."""
@@ -151,16 +151,15 @@ class Certificate:
         with readable(path, "certificate.json"):
             content = json.loads(text)
             seal = content.pop("seal")
-            if content["coterie_certificate"] not in (1, KIND):
-                raise CorruptFile(f"{path} was written by a newer version; update coterie to read it.")
+            if content["coterie_certificate"] != KIND:
+                raise CorruptFile(
+                    f"{path} has format {content['coterie_certificate']!r}, but this version reads format {KIND} only. "
+                    "Fit again, or read it with the version that wrote it."
+                )
             if seal != _seal(content):
                 raise CorruptFile(f"{path} was changed after it was written: its seal does not match its content.")
-            old = content.pop("coterie_certificate") == 1
+            content.pop("coterie_certificate")
             claimed, proves = content.pop("digests"), content.pop("proves")
-            if old:
-                # Then, gaps were told as shares of the objective at w = 0.
-                content["unit"] = content["primal_at_zero"] or 1.0
-                content["settings"] = {**content["settings"], "unit": "zeros"}
             certificate = Certificate(
                 **{
                     **content,
@@ -169,9 +168,8 @@ class Certificate:
                 },
                 model_digest=claimed["model"],
             )
-            consistent = certificate.data_digest == claimed["data"] and (
-                old or (certificate.proves == proves and _seal(certificate.settings) == claimed["settings"])
-            )
+            written = {"data": certificate.data_digest, "settings": _seal(certificate.settings)}
+            consistent = certificate.proves == proves and {**written, "model": claimed["model"]} == claimed
         if not consistent:
             raise CorruptFile(f"{path} contradicts itself: its digests do not belong to its content.")
         return certificate
@@ -192,9 +190,8 @@ def sentence(primal: float, gap: float, relative_gap: float, radius: float | Non
 
 
 def unit_of(settings: Mapping[str, Any]) -> str:
-    """What a relative gap is a share of: the best constant's loss with an intercept, unless the certificate is old."""
-    constant = settings["problem"].get("intercept") and settings.get("unit") != "zeros"
-    return "what the best constant loses" if constant else "its value at w = 0"
+    """What a relative gap is a share of: the best constant's loss, if there is an intercept."""
+    return "what the best constant loses" if settings["problem"].get("intercept") else "its value at w = 0"
 
 
 def _seal(content: Mapping[str, Any]) -> str:
@@ -219,12 +216,12 @@ def _decode(coded: Mapping[str, Any]) -> FloatArray:
     return v
 
 
-def participants(agents: Sequence[Agent], leaves: bool = True, rounded: Sequence[str] = ()) -> tuple[Participant, ...]:
-    """Who takes part, from the agents' data; see `Table.digest` for leaves and rounded."""
+def participants(agents: Sequence[Agent]) -> tuple[Participant, ...]:
+    """Who takes part, from the agents' data."""
     rows = sum(agent.data.n for agent in agents)
 
     def hashed(agent: Agent) -> str:
-        return agent.data.digest(leaves, rounded)
+        return agent.data.digest()
 
     digests = spread(counting(hashed, "hashing", len(agents), rows), agents, numbers_held(agents))
     return tuple(Participant(a.data.name, a.data.n, a.data.d, own) for a, own in zip(agents, digests, strict=True))

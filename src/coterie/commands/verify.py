@@ -126,6 +126,9 @@ def _shown(found: Verification, as_json: bool) -> int:
         console().print(
             f"  Computed   objective {found.primal:.8g}, gap {found.gap:.3g} (rounding {found.rounding:.1g}){limits}"
         )
+        console().print(f"  Compared   {escape('; '.join(found.compared))}")
+        if found.unchecked:
+            console().print(f"  Unchecked  {escape('; '.join(found.unchecked))}")
         if found.signed_by:
             console().print(f"  Signed by  {escape(', '.join(found.signed_by))}")
     else:

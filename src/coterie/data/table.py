@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse, precision_of
+from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
 from coterie.data.leaves import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
 from coterie.errors import InvalidData
@@ -104,19 +104,13 @@ class Table:
         """Column j as errors call it: "column 'age'", or "column 3" where there are no names."""
         return f"column {j}" if self.columns is None else f"column {self.columns[j]!r}"
 
-    def digest(self, leaves: bool = True, rounded: Sequence[str] = ()) -> str:
+    def digest(self) -> str:
         """SHA-256 over values, labels and what stands beside them in their order, whatever the memory layout.
 
         Names are not part of it: a proof is about numbers, and the model's own digest has the names of its columns.
-        Without leaves it is what certificates of large tables named before version 0.2. They also had fields
-        `rounded` to the precision of X, y and weights.
         """
         rest = [part for field, values in self.beside.items() if field != "weights" for part in (field, values)]
-        held = {"y": self.y, "weights": self.weights}
-        for field in rounded:
-            values = held[field]
-            held[field] = None if values is None else values.astype(precision_of(self.X))
-        return digest(fingerprint(self.X) if leaves else host(self.X), held["y"], held["weights"], *rest)
+        return digest(fingerprint(self.X), self.y, self.weights, *rest)
 
     def take_rows(self, rows: Indices, **changes: Any) -> Table:
         """Those rows in that order, with other fields changed; a contiguous block shares memory with this table."""
@@ -150,6 +144,22 @@ def columns_of(tables: Sequence[Table]) -> list[Indices]:
         np.arange(end - table.d, end) if table.cols is None else table.cols
         for table, end in zip(tables, ends, strict=True)
     ]
+
+
+def in_order(table: Table, names: Sequence[str] | None, split: str) -> Table:
+    """The table with its columns in the order of these names, which are of all parties if split by features.
+
+    Columns beside them are left out: a proof is about the columns of the model. One that is missing is left to the
+    comparison.
+    """
+    if names is None or table.columns is None:
+        return table
+    own = [name for name in names if name in table.columns] if split == "features" else list(names)
+    if own == list(table.columns) or not set(own) <= set(table.columns) or len(set(own)) < len(own):
+        return table
+    if split == "features" and len(own) < len(table.columns):
+        return table
+    return table.take_columns(np.array([table.columns.index(name) for name in own], np.intp))
 
 
 def party_error(name: str, text: str) -> InvalidData:

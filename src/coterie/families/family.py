@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, host, is_tensor
@@ -226,6 +227,14 @@ class Family(ABC):
     def problem_of(self, model: Any, settings: dict[str, Any]) -> Problem:
         """The problem that a certificate's settings describe."""
         return Problem.from_settings(settings)
+
+    def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
+        """What is wrong with those parts of a model that no proof looks at, because the problem has no use for them."""
+        yield from ()
+
+    def proven_network(self, model: Any, settings: Mapping[str, Any], agents: int) -> Network:
+        """Where the network says who is alike: the one that a proof used."""
+        return Network(sp.csr_array((agents, agents)))
 
 
 DEVICES = ("cpu", "cuda")

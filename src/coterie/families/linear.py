@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -125,6 +125,11 @@ class LinearFamily(Family):
         columns = None if None in names else tuple(known[j] for j in np.argsort(places))
         intercept = sum(point.own or 0.0 for point in outcome.points)
         return LinearModel(placed, intercept, problem, classes, columns)
+
+    def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
+        """An intercept that the problem does not have would be added to every score."""
+        if not model.problem.intercept and np.any(model.intercept_):
+            yield "the model has an intercept, but its problem has none"
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The largest coefficients."""

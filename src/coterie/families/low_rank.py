@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,9 @@ from coterie.models import LowRankModel
 from coterie.networks import Network
 from coterie.problem import Problem
 from coterie.rounds import Outcome
+
+ORTHOGONAL = 1e-6
+"""How far singular vectors may be from orthonormal; those of data in single precision are less exact."""
 
 
 class LowRankFamily(LinearFamily):
@@ -89,6 +92,16 @@ class LowRankFamily(LinearFamily):
         U, V, s = (part.copy() for part in np.split(w, [d, d + m]))
         model = LowRankModel(U, s[0], V, problem, classes, first.columns)
         return model if b is None else replace(model, a=a, b=b.copy())
+
+    def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
+        """Singular values and vectors that are none, of which only the product is proven."""
+        yield from super().unproven(model, members)
+        if model.a is not None and (model.problem.task.kind != "entries" or not model.problem.intercept):
+            yield "the model has an intercept of rows, but its problem has none"
+        off = [np.abs(side.T @ side - np.eye(len(model.s))).max(initial=0.0) for side in (model.U, model.V)]
+        falling = bool((model.s > 0).all() and (np.diff(model.s) <= ORTHOGONAL * model.s[:1].sum()).all())
+        if not falling or max(off) > ORTHOGONAL:
+            yield "what the model calls singular values and vectors are none of its matrix"
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The singular values."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,15 @@ from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.families.family import SHOWN, Ask, Classes, Family, Shown, said_of_intercept, spelt
+from coterie.methods import METHODS
 from coterie.models import PersonalModel
 from coterie.networks import Network
-from coterie.personal import LEARNED, Personal
+from coterie.personal import LEARNED, Personal, user_loss
 from coterie.problem import Problem
 from coterie.rounds import Outcome
+
+LOSSES = 1e-9
+"""How closely the losses of users agree with those of their rows."""
 
 
 class PersonalFamily(Family):
@@ -161,6 +165,26 @@ class PersonalFamily(Family):
     def proof_network(self, model: Any, network: Network) -> Network:
         """The graph, if it was given; the witness has one that was learned."""
         return network if model.problem.learned else self.network(model, network)
+
+    def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
+        """What was computed of each user's rows beside its model."""
+        first = members[0].data
+        if model.width not in (None, first.d):
+            yield f"the model is of {model.width} columns, but the data has {first.d}"
+        rows = np.array([agent.data.n for agent in members], float)
+        everybody = len(members) == members[0].count
+        if everybody and not np.array_equal(model.confidence, rows / max(rows.max(), 1.0)):
+            yield "the model's shares of rows are not those of its users"
+        losses = np.array([user_loss(agent, model.coef_[[k]].toarray()[0]) for k, agent in enumerate(members)])
+        if not np.allclose(model.losses, losses, rtol=LOSSES, atol=LOSSES):
+            yield "the model's losses are not those of its users"
+        if (model.weights != model.weights.T).nnz:
+            yield "the graph of who is alike is not symmetric"
+
+    def proven_network(self, model: Any, settings: Mapping[str, Any], agents: int) -> Network:
+        """What was given; of a graph that was learned, the settings know nothing but that."""
+        unknown = model.problem.learned or not METHODS[settings["method"]["name"]].uses_network
+        return super().proven_network(model, settings, agents) if unknown else self.network(model, model.network)
 
     def problem_of(self, model: Any, settings: dict[str, Any]) -> Problem:
         """That of the model: predictors that are functions are in no file."""

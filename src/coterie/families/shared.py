@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,12 @@ class SharedFamily(LinearFamily):
         users = tuple(agent.data.name for agent in members)
         deviations = np.ascontiguousarray(own[:, :d])
         return SharedModel(common[:d].copy(), intercept, deviations, offsets, users, problem, classes, first.columns)
+
+    def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
+        """Also an intercept of a single user."""
+        yield from super().unproven(model, members)
+        if not model.problem.intercept and np.any(model.offsets):
+            yield "users have intercepts of their own, but the problem has none"
 
     def shown(self, model: Any, people: Sequence[Participant]) -> Shown:
         """The users that deviate most."""

@@ -21,8 +21,10 @@ import numpy.typing as npt
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point
+from coterie.comparison import Compared, compare_classes, compare_columns, contradictions, plain
 from coterie.data import Table
 from coterie.data.summary import TableSummary
+from coterie.data.table import in_order
 from coterie.errors import CorruptFile, InvalidInput, ProtocolError
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
@@ -40,7 +42,7 @@ from coterie.session.finish import proven_again
 from coterie.session.setup import no_network, with_offset
 from coterie.session.strengths import knob
 from coterie.transport.edge import printable
-from coterie.verify import Verification, contradictions, described, differences
+from coterie.verify import Verification, described, differences
 
 LONGEST = 300
 """The maximum number of characters in an objection."""
@@ -123,7 +125,10 @@ def _verify(
 ) -> Verification:
     names = session.study.names
     prepared, problem = getattr(model, "preparation", None), session.study.make_problem()
-    table, parts, classes = prepare_again(session, matched(session, table), problem, prepared)
+    table = matched(session, table)
+    if model is not None and prepared is None:
+        table = in_order(table, model.columns, "samples")
+    table, parts, classes = prepare_again(session, table, problem, prepared)
     claim, brought = Claim(damage), None
     if certificate is not None and model is not None:
         try:
@@ -167,18 +172,38 @@ def _brought(
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
     agent = member(session, table, parts, problem, graph)
-    objections = _objections(session, certificate, model, table)
-    objections += contradictions(certificate, problem, None if classes is None else classes.tolist())
-    objections = [text[:LONGEST] for text in objections]
+    found = Compared(_objections(session, certificate, model, table, parts))
+    found.objections += contradictions(certificate, problem)
+    _compare(found, session, certificate, model, agent, classes)
+    objections = [text[:LONGEST] for text in found.objections]
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
-    # Before relative gaps had a unit of their own, nobody signed.
-    unsigned = [] if certificate.settings.get("unit") == "zeros" else check_signatures(session, certificate)[1]
+    unsigned = check_signatures(session, certificate)[1]
     claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
     return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
 
 
-def _objections(session: Session, certificate: Certificate, model: Any, table: Table) -> list[str]:
+def _compare(
+    found: Compared, session: Session, certificate: Certificate, model: Any, agent: Agent, classes: Any
+) -> None:
+    """Compare what this party's model and certificate say with its own data and the study."""
+    study, table = session.study, agent.data
+    compare_classes(found, certificate.settings, model, classes)
+    compare_columns(found, model, [replace(table, cols=None)], "samples" if study.split == "users" else study.split)
+    if study.split == "users" and tuple(model.users) != (session.own.party,):
+        found.objections.append(f"its model is that of {', '.join(model.users)}")
+    if plain(model.problem.settings()) != plain(agent.problem.settings()):
+        found.objections.append("its model is of another problem than its certificate")
+    if model.kind != agent.family:
+        found.objections.append(f"its model is a {model.kind} one, of another kind than the study's problem")
+    if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
+        found.objections.append(f"its model is the part of {model.part}")
+    found.objections += family_of(model.problem).unproven(model, [agent])
+
+
+def _objections(
+    session: Session, certificate: Certificate, model: Any, table: Table, parts: Sequence[TableSummary]
+) -> list[str]:
     """What a party can see alone: whether certificate, model and data belong together."""
     study, me, held = session.study, session.me, certificate.settings.get("parts")
     if [person.name for person in certificate.participants] != study.names or certificate.settings[
@@ -194,9 +219,13 @@ def _objections(session: Session, certificate: Certificate, model: Any, table: T
     penalty = certificate.settings["problem"]["penalty"]
     if tried is not None and penalty[knob(penalty)] not in tried:
         objections.append(f"its certificate is about a {knob(penalty)} that is not in [path]")
-    # Files of earlier versions hold the plain digest of the data.
-    if certificate.participants[me].digest not in (commitment(session.own, study, table), table.digest()):
+    if certificate.participants[me].digest != commitment(session.own, study, table):
         objections.append("its data is not the data that was certified")
+    for person, part in zip(certificate.participants, parts, strict=True):
+        said, here = (person.rows, person.columns), (part.rows, part.columns)
+        if said != here:
+            counted = "{} has {} rows and {} columns".format(person.name, *here)
+            objections.append(f"{counted}, but its certificate says {said[0]} and {said[1]}")
     if not model.digest() == held[session.own.party] == certificate.model_digest:
         objections.append("its model.npz is not the one that was certified")
     if study.split == "samples" and len(set(held.values())) > 1:

@@ -19,7 +19,7 @@ from coterie.data.read import read_party
 from coterie.data.recipes import Preparation
 from coterie.data.remote import RemoteTable, Source
 from coterie.data.summary import TableSummary, check_together
-from coterie.data.table import Indices, columns_of, party_error
+from coterie.data.table import Indices, columns_of, in_order, party_error
 from coterie.engines import Engine, Run
 from coterie.errors import InvalidProblem, UnknownName
 from coterie.families import family_of
@@ -140,6 +140,7 @@ def follows_from(prepared: Prepared, recipes: Any, data: Any, split: str) -> boo
     """Whether these recipes give those numbers for the data, up to rounding."""
     # Whoever calls has paired the rows.
     tables = gather(data, split, None if isinstance(data, list) else 1, prepare=prepared, same_order=True, warn=False)
+    tables = [in_order(table, prepared.raw, split) for table in tables]
     network = make_network(None, split, len(tables), 0)
     return _prepare(tables, Preparation.from_settings(recipes), split, network, False).prepared.like(prepared)
 

@@ -57,7 +57,7 @@ def gather(
         if split == "features":
             tables = paired(tables, same_order)
         return looked_at(tables, split) if warn else tables
-    whole, parts = _in_one_piece(data, split, agents, pieces, prepare)
+    whole, parts = in_one_piece(data, split, agents, pieces, prepare)
     whole = looked_at([whole], split)[0] if warn else whole
     return split_table(whole, split, parts, seed=seed)
 
@@ -100,7 +100,7 @@ def _with_offset(data: Any, offset: Any, name: str | None, prepare: Preparation 
     return replace(table, offset=values_of(offset, table.name, "offset"))
 
 
-def _in_one_piece(
+def in_one_piece(
     data: Any,
     split: str,
     agents: int | Sequence[Any] | None,
@@ -138,7 +138,7 @@ def split_and_prepare(
     if isinstance(data, list) or split not in SPLITS or not family.labels_alone:
         tables = gather(data, split, agents, seed, family.pieces, same_order=same_order)
         return prepare_tables(tables, problem, split, tensors)
-    whole, parts = _in_one_piece(data, split, agents, family.pieces)
+    whole, parts = in_one_piece(data, split, agents, family.pieces)
     whole = looked_at([whole], split)[0]
     valid, classes = prepare_tables([whole], problem, split, tensors)
     return split_table(valid[0], split, parts, seed=seed), classes
@@ -156,7 +156,7 @@ def gather_prepared(
         return gather(data, split, agents, **how)
     if isinstance(data, list):
         return prepared.apply_to_all(gather(data, split, agents, **how), split)
-    whole, parts = _in_one_piece(data, split, agents, Family.pieces, prepared)
+    whole, parts = in_one_piece(data, split, agents, Family.pieces, prepared)
     return split_table(prepared.apply(whole), split, parts)
 
 

@@ -1,0 +1,232 @@
+"""Compare what a certificate and a model say with the data: names, counts and orders, which no gap depends on.
+
+A proof is about numbers. Whoever swaps the names of two classes, columns or users changes what a model predicts, and
+leaves its gap as it is. So everything in either file is compared with the data or computed again; `Compared` says what
+was, and what nobody can see from the data: how the model was found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from coterie.agent import Agent
+from coterie.certificate import Certificate, Participant
+from coterie.data import Table
+from coterie.data.table import columns_of
+from coterie.errors import CoterieError, NotRegistered, UnknownName
+from coterie.families import Classes, family_of
+from coterie.methods import METHODS
+from coterie.networks import Network
+from coterie.networks import network as find_network
+from coterie.problem import Problem
+
+HOW = ("method", "acceleration", "seed", "limits", "changed", "secure_sums", "proved_by", "inference")
+"""Settings that say how a model was found: nothing that is proven rests on them."""
+KNOWN = (*HOW, "problem", "split", "partition", "network", "network_digest", "classes", "prepare", "parts")
+NAMELESS = re.compile(r"(data|(agent|party) \d+|.+/\d+)\Z")
+"""Names that were given to data without one."""
+FEW = 6
+"""So many names are shown."""
+
+
+@dataclass
+class Compared:
+    """What was compared with the data, what was found wrong, and what cannot be seen from it."""
+
+    objections: list[str] = field(default_factory=list)
+    compared: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    def that(self, holds: bool, what: str, objection: str) -> None:
+        """Note one comparison."""
+        if holds:
+            self.compared.append(what)
+        else:
+            self.objections.append(objection)
+
+
+def compare(
+    certificate: Certificate,
+    model: Any,
+    tables: Sequence[Table],
+    classes: Classes,
+    people: Sequence[Participant],
+    in_pieces: bool,
+) -> Compared:
+    """Compare all that a certificate and a model say of the data with the tables; `people` is who holds them."""
+    found, settings = Compared(), certificate.settings
+    found.objections += contradictions(certificate, model.problem)
+    _compare_people(found, certificate, people, settings, in_pieces)
+    compare_classes(found, settings, model, classes)
+    compare_columns(found, model, tables, settings["split"])
+    if settings["split"] == "users":
+        users, named = tuple(model.users), tuple(table.name for table in tables)
+        found.that(users == named, f"the {len(users)} users", _says("the model is of the users", users, named))
+    compare_how(found, certificate)
+    return found
+
+
+def compare_model(found: Compared, certificate: Certificate, model: Any, agents: Sequence[Agent]) -> None:
+    """Compare what of a model no proof looks at, and yet is shown, or changes predictions."""
+    family = family_of(model.problem)
+    found.that(
+        model.kind == family.name,
+        f"the kind of the model, {model.kind}",
+        f"a {model.kind} model is of another kind than its problem",
+    )
+    found.objections += family.unproven(model, agents)
+    if family.graph_is_data:
+        _compare_network(found, certificate.settings, model, len(agents))
+
+
+def contradictions(certificate: Certificate, problem: Problem) -> Iterator[str]:
+    """What the certificate says of the run that cannot be, or that the problem says otherwise."""
+    settings = certificate.settings
+    if unknown := sorted(settings.keys() - set(KNOWN)):
+        yield f"the certificate says what this version does not know of a run: {_few(unknown)}"
+    if plain(settings["problem"]) != plain(problem.settings()):
+        yield "the certificate is about another problem than the model's"
+    if settings["limits"]["tol"] != certificate.tolerance:
+        yield f"the tolerance is {certificate.tolerance!r}, but the run was asked for {settings['limits']['tol']!r}"
+    try:
+        method = METHODS[settings["method"]["name"]]
+    except UnknownName as error:
+        raise NotRegistered(error) from None
+    if (method.split, method.family) != (settings["split"], problem.family):
+        yield f"there is no method {method.name!r} for such models and data split by {settings['split']}"
+    if not (isinstance(settings["seed"], int) and settings["seed"] >= 0):
+        yield f"{settings['seed']!r} is not a seed"
+
+
+def compare_classes(found: Compared, settings: Mapping[str, Any], model: Any, classes: Classes) -> None:
+    """The classes, in the order in which the model has them."""
+    here = None if classes is None else classes.tolist()
+    held = None if model.classes_ is None else model.classes_.tolist()
+    for whose, said in (("model", held), ("certificate", settings["classes"])):
+        if not _alike(said, here):
+            found.objections.append(_says(f"the {whose} has the classes", said, here))
+    if here is not None and _alike(held, here):
+        found.compared.append(f"the classes {_few(here)}, in this order")
+
+
+def compare_columns(found: Compared, model: Any, tables: Sequence[Table], split: str) -> None:
+    """The names of the columns, in the order of the coefficients."""
+    named = [table.columns for table in tables if table.d]
+    known = [list(names) for names in named if names is not None]
+    if model.columns is None or len(known) < len(named):
+        if model.columns is not None:
+            found.unchecked.append("names of columns, because the data has none")
+        return
+    names = known[0] if known else []
+    if split == "features":
+        places = np.argsort(np.concatenate(columns_of(tables)))
+        joined = [name for own in known for name in own]
+        names = [joined[k] for k in places.tolist()]
+    same = list(model.columns) == names and (split == "features" or all(own == names for own in known))
+    objection = _says("the model has the columns", model.columns, names)
+    found.that(same, f"the names of {len(names)} columns, in the order of the coefficients", objection)
+
+
+def compare_how(found: Compared, certificate: Certificate) -> None:
+    """Say what is not compared, because no data can tell."""
+    settings = certificate.settings
+    method = settings["method"]["name"]
+    found.unchecked.append(
+        f"how the model was found (method {method}, its seed and limits), which the proof does not rest on"
+    )
+    if settings["split"] != "users":
+        found.unchecked.append("the network that messages travelled on")
+    if (settings.get("prepare") or {}).get("numbers_given"):
+        found.unchecked.append("the numbers of the preparation, which were given and not fitted")
+    if "inference" in settings:
+        found.unchecked.append("standard errors")
+
+
+def plain(value: Any) -> str:
+    """The value as a certificate's file has it."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _compare_people(
+    found: Compared,
+    certificate: Certificate,
+    people: Sequence[Participant],
+    settings: Mapping[str, Any],
+    in_pieces: bool,
+) -> None:
+    said = certificate.participants
+    if len(said) != len(people):
+        found.objections.append(f"the data is of {len(people)} parties, but the certificate names {len(said)}")
+        return
+    before = len(found.objections)
+    nameless = 0
+    changed = [held.name for written, held in zip(said, people, strict=True) if written.digest != held.digest]
+    if changed:
+        where = ", ".join(changed)
+        found.objections.append(f"the data is not the data that was certified (it differs at: {where})")
+    for written, held in zip(said, people, strict=True):
+        for what in ("rows", "columns"):
+            if getattr(written, what) != getattr(held, what):
+                counted = f"{held.name} has {getattr(held, what)} {what}"
+                found.objections.append(f"{counted}, but the certificate says {getattr(written, what)}")
+        if written.name != held.name:
+            if NAMELESS.match(held.name) and settings["split"] != "users":
+                nameless += 1
+            else:
+                found.objections.append(f"a party is called {held.name!r}, but the certificate says {written.name!r}")
+    if nameless:
+        found.unchecked.append("names of parties, because the data has none")
+    partition = settings["partition"]
+    if partition is not None and in_pieces:
+        sizes = [person.columns if settings["split"] == "features" else person.rows for person in people]
+        if [len(part) for part in partition] != sizes:
+            found.objections.append("the certificate deals out other numbers of rows or columns than the parties have")
+    if len(found.objections) == before:
+        rows = people[0].rows if settings["split"] == "features" else sum(person.rows for person in people)
+        found.compared.append(f"the data of {len(people)} parties, {rows} rows, and what the certificate says of each")
+
+
+def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:
+    """Whether the graph of who is alike is what the certificate says it is."""
+    graph = family_of(model.problem).proven_network(model, settings, agents)
+    title = str(settings["network"])
+    name = title.removeprefix("<Network ").split(":")[0]
+    same = settings["network_digest"] == graph.digest and title == repr(Network(graph.weights, name=name))
+    known = _built_in(name, agents, settings["seed"])
+    if known is not None and known != graph.digest:
+        same = False
+    objection = f"the certificate says that the graph of who is alike is {title}, but the model's is another"
+    found.that(same, "the graph of who is alike", objection)
+
+
+def _built_in(name: str, agents: int, seed: int) -> str | None:
+    """The digest of the graph of that name, if it is one that can be made again."""
+    try:
+        return find_network(name, agents, seed=seed, connected=False).digest
+    except (CoterieError, TypeError, OSError):
+        return None
+
+
+def _alike(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    """Whether labels are the same; 1 and 1.0 are."""
+    if one is None or other is None:
+        return one is None and other is None
+    pairs = list(zip(one, other, strict=False))
+    return len(one) == len(other) and all(a == b and isinstance(a, str) == isinstance(b, str) for a, b in pairs)
+
+
+def _says(what: str, said: Sequence[Any] | None, here: Sequence[Any] | None) -> str:
+    return f"{what} {_few(said)}, but the data has {_few(here)}"
+
+
+def _few(names: Sequence[Any] | None) -> str:
+    if names is None:
+        return "none"
+    shown = ", ".join(map(str, names[:FEW]))
+    return f"{shown}, … ({len(names)})" if len(names) > FEW else shown
