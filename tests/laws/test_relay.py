@@ -119,7 +119,7 @@ def test_one_agent_takes_the_steps_of_dual_coordinate_descent():
 @pytest.mark.parametrize(
     ("problem", "words"),
     [
-        (co.Problem("hinge", "l1", 0.1, intercept=False), "l2 penalty.*'l1'.*proximal-2"),
+        (co.Problem("hinge", "l1", 0.1, intercept=False), "l2 penalty.*'l1'.*proximal-1"),
         (co.Problem("hinge", "l2", 0.1, intercept=True), "intercept"),
         (co.Problem("logistic", "elasticnet", 0.1, l1_ratio=0.5, intercept=False), "'elasticnet'"),
     ],
