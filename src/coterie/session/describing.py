@@ -21,7 +21,7 @@ import numpy as np
 from coterie.arrays import FloatArray
 from coterie.data import Table
 from coterie.data.prepared import Cells, cells_of, column_names
-from coterie.description import OTHER, ColumnSummary, Description
+from coterie.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.kernels.bins import first_edges
 from coterie.methods.moments import packed, unpacked
 from coterie.session.preparation import Place, category_counts, side_by_side
@@ -101,8 +101,7 @@ def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
         if at is not None:
             known |= {"mean": float(means[at]), "std": float(deviations[at])}
         if at is not None and found is not None:
-            parts = {"quantiles": found.values, "low": found.low, "high": found.high}
-            known |= {part: tuple(numbers_of[at].tolist()) for part, numbers_of in parts.items()}
+            known |= _quantiles(found, at, float(deviations[at]))
         count = totals.present[k]
         missing = totals.rows - count
         columns.append(ColumnSummary(name, count, missing, categories=categories.get(k), text=totals.text[k], **known))
@@ -116,6 +115,16 @@ def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
         correlation,
         tuple(notes),
     )
+
+
+def _quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tuple[float, ...]]:
+    """The quantiles of one column and their bounds; where these are far apart, there is no number between them."""
+    low, high = found.low[at].tolist(), found.high[at].tolist()
+    values = [
+        math.nan if is_wide(least, most, deviation) else value
+        for value, least, most in zip(found.values[at].tolist(), low, high, strict=True)
+    ]
+    return {"quantiles": tuple(values), "low": tuple(low), "high": tuple(high)}
 
 
 def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish) -> Talk[_Totals]:
