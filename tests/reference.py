@@ -50,6 +50,6 @@ def pooled_optimum(problem: Problem, X, y, weights=None) -> tuple[np.ndarray, fl
         ),
         "l1ball": lambda: (0, [cp.norm1(w) <= penalty.radius]),
     }[penalty.name]()
-    task = cp.Problem(cp.Minimize(s @ each / s.sum() + value), constraints, intercept=False)
+    task = cp.Problem(cp.Minimize(s @ each / s.sum() + value), constraints)
     task.solve(solver=cp.CLARABEL)
     return w.value, float(b.value) if problem.intercept else 0.0, float(task.value)

@@ -112,7 +112,7 @@ def test_rows_of_a_cluster_stay_there():
     problem = co.Problem("cox")
     prepare = partial(prepare_tables, problem=problem, split="samples")
     sources = [partial(getattr, table, "__self__", table) for table in TABLES]
-    tables, _ = remote_tables(sources, Here(), prepare, "samples", False)
+    tables, _ = remote_tables(sources, Here(), prepare, "samples", None)
     for stand_in, table in zip(tables, TABLES, strict=True):
         assert stand_in.known_digest == prepare([table])[0][0].digest()
         np.testing.assert_array_equal(stand_in.fetch().y, table.y)
