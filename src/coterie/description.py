@@ -17,6 +17,9 @@ from coterie.files import read_bytes, readable, with_nan, without_nan, write_ato
 MOST_CORRELATIONS = 20
 """Columns of a matrix that is printed."""
 OTHER = "(other)"
+WIDE = 0.01
+"""A quantile whose bounds are further apart than this share of it, or of the standard deviation, is an interval."""
+WIDE_NOTE = "a to b: the quantile lies between a and b; too few rows, or too few numbers allowed, to know it better."
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class ColumnSummary:
     std: float = math.nan
     """The standard deviation, with n − 1 in the denominator."""
     quantiles: tuple[float, ...] = ()
+    """NaN where a quantile is known only to be between `low` and `high`, and these are far apart (`WIDE`)."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """Each quantile of the pooled values is between these."""
@@ -71,7 +75,11 @@ class Description:
     def __str__(self) -> str:
         wide = max([8, *(len(column.name) for column in self.columns)]) + 2
         heads = ["count", "missing", "mean", "std", *(f"{100 * p:g}%" for p in self.probabilities)]
-        lines = [self.about, " " * wide + "".join(f"{head:>12}" for head in heads)]
+        cells = {column.name: _cells(column) for column in self.columns}
+        widths = [12, 12]
+        for k in range(len(heads) - len(widths)):
+            widths.append(max([12, *(len(row[k]) + 2 for row in cells.values() if k < len(row))]))
+        lines = [self.about, " " * wide + "".join(f"{head:>{w}}" for head, w in zip(heads, widths, strict=True))]
         for column in self.columns:
             start = f"{column.name:<{wide}}{column.count:>12}{column.missing:>12}"
             if column.categories is not None:
@@ -79,13 +87,16 @@ class Description:
             elif column.text:
                 lines.append(f"{start}  text with many different values")
             else:
-                lines.append(start + "".join(f"{_short(x):>12}" for x in (column.mean, column.std, *column.quantiles)))
+                numbers = zip(cells[column.name], widths[2:], strict=False)
+                lines.append(start + "".join(f"{cell:>{w}}" for cell, w in numbers))
         if self.labels is not None:
             lines.append(f"Labels ({self.target}): {_listed(self.labels)}")
         if self.correlation is not None and 1 < len(self.correlated) <= MOST_CORRELATIONS:
             lines += ["Correlation", " " * wide + "".join(f"{name[:11]:>12}" for name in self.correlated)]
             for name, row in zip(self.correlated, self.correlation.tolist(), strict=True):
                 lines.append(f"{name:<{wide}}" + "".join(f"{_short(x, 3):>12}" for x in row))
+        if any(BETWEEN in cell for row in cells.values() for cell in row):
+            lines.append(WIDE_NOTE)
         lines += list(self.notes)
         for party, own in self.parties.items():
             lines += ["", str(replace(own, about=f"{party}: {own.about}"))]
@@ -138,6 +149,37 @@ def _listed(categories: dict[str, int], most: int = 12) -> str:
     shown = [f"{name} {rows}" for name, rows in list(categories.items())[:most]]
     more = [f"and {len(categories) - most} more"] if len(categories) > most else []
     return ", ".join([*shown, *more]) or "–"
+
+
+def is_wide(low: float, high: float, spread: float) -> bool:
+    """Whether bounds on a quantile are too far apart for one number, in a column of that standard deviation."""
+    if not high > low:
+        return False
+    near = max(abs(low), abs(high))
+    near = min(near, spread) if spread > 0 else near
+    return not high - low <= WIDE * near
+
+
+BETWEEN = " to "
+
+
+def _cells(column: ColumnSummary) -> list[str]:
+    """Mean, standard deviation and quantiles of a column of numbers, in words."""
+    if column.categories is not None or column.text:
+        return []
+    cells = [_short(column.mean), _short(column.std)]
+    for value, low, high in zip(column.quantiles, column.low, column.high, strict=True):
+        is_known = math.isfinite(value) and not is_wide(low, high, column.std)
+        cells.append(_short(value) if is_known else _interval(low, high))
+    return cells
+
+
+def _interval(low: float, high: float) -> str:
+    """Between what a quantile is, where it is not known as a number."""
+    if math.isnan(low) or math.isnan(high):
+        return "–"
+    ends = [_short(end) if math.isfinite(end) else str(end) for end in (low, high)]
+    return BETWEEN.join(ends)
 
 
 def _short(value: float, digits: int = 5) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
@@ -244,3 +245,71 @@ def test_the_command_with_a_party(tmp_path):
         ran = SHELL.invoke(app, ["describe", party, "--yes", "--json"])
         assert others[0].result().rows == N
     assert json.loads(ran.stdout.splitlines()[-1])["rows"] == N
+
+
+# -- quantiles of few rows ---------------------------------------------------------------------------------------------
+
+
+def few_rows(seed, n):
+    """Columns with long tails, whole numbers, and numbers far from 0."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "cost": rng.lognormal(7, 1.5, n),
+            "crp": rng.lognormal(1, 1, n),
+            "age": rng.integers(20, 90, n).astype(float),
+            "days": rng.geometric(0.2, n).astype(float),
+            "balance": rng.normal(0, 100, n),
+            "year": rng.integers(1990, 2020, n).astype(float),
+        }
+    )
+
+
+def printed_cells(found, name):
+    """The quantiles of a column as they are printed, each as its two ends."""
+    line = next(line for line in str(found).splitlines() if line.startswith(name))
+    cells = re.findall(r"(-?[\d.e+]+) to (-?[\d.e+]+)|(-?[\d.e+]+)", line.removeprefix(name))
+    ends = [(float(low), float(high)) if low else (float(one), float(one)) for low, high, one in cells]
+    return ends[4:]
+
+
+@pytest.mark.parametrize("n", [30, 60, 300])
+def test_a_quantile_that_is_not_known_well_is_printed_as_an_interval(n):
+    wide = 0
+    for seed in range(2):
+        frame = few_rows(seed, n)
+        found = co.describe([frame[: n // 3], frame[n // 3 :]], minimum=5, correlation=False)
+        for name in frame:
+            exact, column = frame[name].quantile(list(found.probabilities)), found[name]
+            for true, (low, high), value in zip(exact, printed_cells(found, name), column.quantiles, strict=True):
+                near = 1e-4 * max(abs(true), column.std)
+                if low == high:
+                    assert abs(low - true) <= 0.01 * abs(true) + near
+                    assert value == pytest.approx(low, rel=1e-4)
+                else:
+                    wide += 1
+                    assert low - near <= true <= high + near
+                    assert np.isnan(value)
+        assert ("the quantile lies between" in str(found)) == (" to " in str(found).partition("a to b")[0])
+    assert wide
+
+
+def test_intervals_are_the_same_in_text_json_and_files(tmp_path):
+    frame = few_rows(0, 60)
+    found = co.describe([frame], minimum=5)
+    assert " to " in str(found)
+    plain = found.summary()["columns"][0]
+    assert any(math.isnan(value) for value in plain["quantiles"])
+    assert str(co.Description.load(found.save(tmp_path / "description.json"))) == str(found)
+    frame.to_csv(tmp_path / "few.csv", index=False)
+    told = json.loads(SHELL.invoke(app, ["describe", str(tmp_path / "few.csv"), "--minimum", "5", "--json"]).output)
+    column = told["columns"][0]
+    unknown = [k for k, value in enumerate(column["quantiles"]) if value is None]
+    assert unknown
+    assert all(column["low"][k] < column["high"][k] for k in unknown)
+
+
+def test_quantiles_of_many_rows_are_numbers():
+    found = co.describe([few_rows(0, 3000)])
+    assert " to " not in str(found)
+    assert all(np.isfinite(column.quantiles).all() for column in found.columns)

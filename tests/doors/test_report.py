@@ -232,7 +232,7 @@ def test_the_page_has_the_numbers() -> None:
     result = plain_run()
     words = Reader(document(plain_run)).text
     certificate, total = result.certificate, result.bill.total
-    assert f"Within {certificate.relative_gap:.2g} of the best possible model" in words
+    assert f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible one" in words
     assert certificate.proves in words
     assert STATUS_WORDS[result.status] in words
     assert f"Rounds {result.rounds:,}" in words
@@ -273,13 +273,13 @@ def test_a_status_is_said_in_words_and_with_its_advice(status: co.Status) -> Non
 
 def test_a_bound_for_some_models_only_says_so() -> None:
     words = Reader(document(bounded)).text
-    assert "of the best possible model of norm at most 12.5" in words
+    assert "of the smallest possible one of a model of norm at most 12.5" in words
     assert "no model of norm at most 12.5 can get below" in words
     assert "norm at most" not in Reader(document(plain_run)).text
 
 
 def test_a_gap_of_zero_and_no_gap_have_their_own_headline() -> None:
-    assert "No model is better than this one, up to rounding" in Reader(document(zero_gap)).text
+    assert "No model has a smaller objective, up to rounding" in Reader(document(zero_gap)).text
     assert "Nothing is proven about this model yet" in Reader(document(not_finite)).text
 
 

@@ -1,9 +1,9 @@
 """The first conversation about a linear model: how much data there is, where to start, and in which unit gaps are told.
 
-With an intercept, the unit is what the best constant loses and a model that knows every label does not (the null
-deviance over n); without one, what a model of zeros loses. Labels of a regression are lowered by that constant for the
-whole run: labels that are years then cost neither rounds nor digits. With offsets, the best constant is the best one
-beside them, and a loss that does not move with labels has it added to the offsets.
+With an intercept, the unit is what the best constant loses and a model that knows every label does not (of a
+likelihood, half the null deviance over n); without one, what a model of zeros loses. Labels of a regression are lowered
+by that constant for the whole run: labels that are years then cost neither rounds nor digits. With offsets, the best
+constant is the best one beside them, and a loss that does not move with labels has it added to the offsets.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def _squares(agent: Agent, constant: float) -> float:
 
 
 def _unit(agent: Agent, null: float, saturated: float, constant: float) -> float:
-    """The null deviance over n, with a floor where all labels are one and the deviance is rounding."""
+    """Of a likelihood, half the null deviance over n; with a floor where all labels are one and it is rounding."""
     unit, loss = null - saturated, agent.problem.loss
     if not agent.moves_labels:
         if unit > SAME * (abs(null) + abs(saturated)):

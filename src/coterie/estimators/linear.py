@@ -193,7 +193,7 @@ class LinearClassifier(ClassifierMixin, Linear):  # type: ignore[misc]
 
     def _take(self, models: Sequence[Any], dtype: Any, one: bool) -> None:
         self.coef_ = np.vstack([model.coef_ for model in models])
-        self.intercept_ = np.hstack([model.intercept_ for model in models])
+        self.intercept_ = np.hstack([model.intercept_ for model in models]).astype(self.coef_.dtype)
 
     def decision_function(self, X: Any, offset: Any = None) -> FloatArray:
         """The scores: one number per row for two classes (positive: the second), else one per row and class."""

@@ -67,8 +67,9 @@ def _headline(result: Result) -> str:
     if not math.isfinite(certificate.relative_gap):
         return "Nothing is proven about this model yet"
     if certificate.relative_gap < ROUNDING:
-        return f"No model{among} is better than this one, up to rounding"
-    return f"Within {certificate.relative_gap:.2g} of the best possible model{among}"
+        return f"No model{among} has a smaller objective, up to rounding"
+    of_norm = "" if certificate.radius is None else f" of a model{among}"
+    return f"Objective within {certificate.relative_gap:.2g} (relative gap) of the smallest possible one{of_norm}"
 
 
 def status_mark(status: Status) -> str:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray
 from coterie.data import Table
 from coterie.data.prepared import Cells, cells_of, column_names
-from coterie.description import OTHER, ColumnSummary, Description
+from coterie.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.kernels.bins import first_edges
 from coterie.methods.moments import packed, unpacked
 from coterie.session.groups import allowed, without_few
@@ -107,8 +107,7 @@ def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
         if at is not None:
             known |= {"mean": float(means[at]), "std": float(deviations[at])}
         if at is not None and found is not None:
-            parts = {"quantiles": found.values, "low": found.low, "high": found.high}
-            known |= {part: tuple(numbers_of[at].tolist()) for part, numbers_of in parts.items()}
+            known |= _quantiles(found, at, float(deviations[at]))
         count = totals.present[k]
         missing = totals.rows - count
         columns.append(ColumnSummary(name, count, missing, categories=categories.get(k), text=totals.text[k], **known))
@@ -127,6 +126,16 @@ def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
 def _with_enough(cells: Cells, minimum: int) -> Cells:
     """A column in which neither the values nor the missing ones are few."""
     return Cells(np.where(without_few(cells.missing, minimum), np.nan, cells.values), cells.texts)
+
+
+def _quantiles(found: Quantiles, at: int, deviation: float) -> dict[str, tuple[float, ...]]:
+    """The quantiles of one column and their bounds; where these are far apart, there is no number between them."""
+    low, high = found.low[at].tolist(), found.high[at].tolist()
+    values = [
+        math.nan if is_wide(least, most, deviation) else value
+        for value, least, most in zip(found.values[at].tolist(), low, high, strict=True)
+    ]
+    return {"quantiles": tuple(values), "low": tuple(low), "high": tuple(high)}
 
 
 def _totals(rows: int, names: Sequence[str], cells: Sequence[Cells], wish: Wish) -> Talk[_Totals]:

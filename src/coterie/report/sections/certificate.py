@@ -36,8 +36,9 @@ def render(result: Result) -> str:
         "A model is judged by one number, its objective: how badly it fits the data on average, plus the penalty. "
         f"Smaller is better, and this model reaches <b>{number(certificate.primal, 8)}</b>. While the parties looked "
         f"for it, they also computed a lower bound that <em>no</em> model{among} can get below: "
-        f"<b>{number(certificate.dual, 8)}</b>.{aside} The best possible model lies between the two, so this one can "
-        f"be worse by at most the difference, the <em>gap</em>: <b>{number(certificate.gap)}</b>. {size}",
+        f"<b>{number(certificate.dual, 8)}</b>.{aside} The smallest possible objective lies between the two, so that "
+        "of this model is larger by at most the difference, the <em>gap</em>: "
+        f"<b>{number(certificate.gap)}</b>. {size}",
         "You need not trust the method that found the model. Both numbers were computed from the data and the final "
         "model, and whoever has the data can compute them again with <code>coterie verify</code>. The certificate does "
         "not say how well the model predicts new cases; it says how much better any other coefficients could do, at "
