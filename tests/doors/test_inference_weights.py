@@ -238,7 +238,8 @@ def test_settings_that_do_not_exist_are_refused(fits):
 
 def test_huber_has_the_sandwich_of_an_m_estimator():
     y = LABELS["squared"] + np.where(np.arange(N) % 9 == 0, 20.0, 0.0)
-    fit = solved("huber", COUNTS, y=y)
+    problem = co.Problem("huber", "none", intercept=True, threshold=1.0)
+    fit = co.solve(problem, (X, y, COUNTS), agents=3, tol=1e-12)
     found = fit.inference("robust", weights="sampling", correction="HC0")
     residuals = Z @ found.estimates - y
     bread = np.linalg.inv((Z * (COUNTS * (np.abs(residuals) <= 1))[:, None]).T @ Z)
