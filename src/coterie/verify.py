@@ -13,7 +13,15 @@ from coterie.arrays import digest
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
 from coterie.data.prepared import Prepared
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, NotRegistered, NumericalError, UnknownName
+from coterie.errors import (
+    CorruptFile,
+    CoterieError,
+    InvalidData,
+    InvalidInput,
+    NotRegistered,
+    NumericalError,
+    UnknownName,
+)
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import AnyModel
@@ -98,7 +106,11 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     problem = family.problem_of(model, settings["problem"])
     sizes = [p.columns if split == "features" else p.rows for p in certificate.participants]
     parts = None if isinstance(data, list) else settings["partition"] or sizes
-    tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
+    try:
+        tables = gather_prepared(data, split, parts, getattr(model, "preparation", None))
+    except InvalidInput:
+        _refuse_other_size(data, split, sum(sizes), model)
+        raise
     tables, _ = prepare_tables(tables, problem, split, tensors=True)
     check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)
@@ -131,6 +143,19 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     bound, facts = proven_again(agents, points, transport, certificate.radius)
     objections = list(differences(certificate, bound, facts))
     return Verification.of(objections, certificate, bound, facts, described(problem, split, held))
+
+
+def _refuse_other_size(data: Any, split: str, size: int, model: AnyModel) -> None:
+    """Refuse data in one piece that has another number of rows, or of columns, than was certified."""
+    if isinstance(data, list) or split == "users":
+        return
+    (whole,) = gather_prepared(data, split, 1, getattr(model, "preparation", None))
+    noun, found = ("columns", whole.d) if split == "features" else ("rows", whole.n)
+    if found != size:
+        raise InvalidData(
+            f"the certificate covers {size:,} {noun}, and this data has {found:,}. Give all data that was fitted, of "
+            "every party."
+        )
 
 
 def _wrong_preparation(

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
 from coterie.data.leaves import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
+from coterie.data.places import Origin
 from coterie.errors import InvalidData
 
 Indices = npt.NDArray[np.intp]
@@ -55,6 +56,8 @@ class Table:
     """What is added to the score of each row, in double precision: the logarithm of an exposure, say."""
     texts: Mapping[str, tuple[str, ...]] | None = None
     """Columns of text that were read for a `Preparation`: X has places in these lists, NaN for missing cells."""
+    origin: Origin | None = None
+    """The CSV file it was read from, for errors."""
 
     @property
     def n(self) -> int:
@@ -117,6 +120,7 @@ class Table:
             y=None if self.y is None else self.y[where],
             ids=None if self.ids is None else self.ids[where],
             rows=None if self.rows is None else self.rows[where],
+            origin=None if self.origin is None else self.origin.taken(rows),
             **{field: values[where] for field, values in self.beside.items()},
             **changes,
         )

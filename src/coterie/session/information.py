@@ -223,7 +223,7 @@ class Totals:
             involved = [name for name, share in zip(names, shares, strict=True) if share > 1e-3 * shares.max()]
             raise InvalidData(
                 f"the information is singular: {', '.join(involved[:6])}{' ...' if len(involved) > 6 else ''} cannot "
-                "be told apart (collinear or constant columns). Leave one of them out."
+                f"be told apart (collinear or constant columns). {_fix(involved)}"
             )
         if steep and (inverse is None or far):
             raise InvalidData(
@@ -241,3 +241,12 @@ class Totals:
         start += self._triangle
         apart = self.heard[start : start + self.shared * self.k].reshape(self.shared, self.k)
         return G + apart.T @ apart
+
+
+def _fix(involved: list[str]) -> str:
+    """What to do about columns that cannot be told apart: those of one-hot add up to 1."""
+    one_hot = [name.partition("=")[0] for name in involved if "=" in name]
+    if len(one_hot) > 1 and len(set(one_hot)) < len(one_hot):
+        column = max(one_hot, key=one_hot.count)
+        return f"The categories of {column!r} add up to 1: encode it with one-hot(10, drop-first)."
+    return "Leave one of them out; of columns for the categories of one variable, drop the first (one-hot: drop-first)."

@@ -12,6 +12,7 @@ from coterie.arrays import is_tensor
 from coterie.data import Table, read
 from coterie.data import split as split_table
 from coterie.data.leaves import begin_to_compile
+from coterie.data.places import naming_lines
 from coterie.data.prepared import Prepared
 from coterie.data.read import values_of
 from coterie.data.recipes import Preparation
@@ -173,7 +174,8 @@ def prepare_tables(
         tables = on_the_host(tables)
     for table in tables:
         begin_to_compile(table.X)
-    return family.prepare(tables, problem, split)
+    with naming_lines(*tables):
+        return family.prepare(tables, problem, split)
 
 
 def within_reach(tables: list[Table], method: Method, problem: Problem) -> list[Table]:
