@@ -17,7 +17,7 @@ import pkgutil
 import re
 import threading
 import warnings
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -91,9 +91,9 @@ class Entries(Mapping[str, E], Generic[E]):
             pass
         raise self.unknown(name)
 
-    def unknown(self, name: object) -> UnknownName:
-        """The error for a name that is not there."""
-        return UnknownName(self._kind, name, self, REGISTER, " ".join(EXTENSIONS.failures))
+    def unknown(self, name: object, also: Iterable[str] = ()) -> UnknownName:
+        """The error for a name that is not there, nor among these other ones."""
+        return UnknownName(self._kind, name, {*self, *also}, REGISTER, " ".join(EXTENSIONS.failures))
 
     def __contains__(self, name: object) -> bool:
         if name not in self._own and name not in self._added:

@@ -22,42 +22,72 @@ can be used, and that probably holds a mistake.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from coterie.installation import extra_command
 from coterie.statuses import Status
 
-ELSEWHERE = {
-    "admm": "consensus",
-    "alpha": "strength",
-    "columns": "features",
-    "cross_entropy": "logistic",
-    "fit_intercept": "intercept",
-    "horizontal": "samples",
-    "lam": "strength",
-    "lasso": "l1",
-    "log_loss": "logistic",
-    "mae": "absolute",
-    "max_iter": "max_rounds",
-    "mse": "squared",
-    "pinball": "quantile",
-    "random_state": "seed",
-    "ridge": "l2",
-    "rows": "samples",
-    "softmax": "multinomial",
-    "svm": "hinge",
-    "timeout": "max_seconds",
-    "vertical": "features",
-}
-"""What the same thing is called in other places, where no spelling leads from one to the other."""
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "absolute": (
+        "absolute_error", "l1_loss", "lad", "laplace", "least_absolute_deviations", "mae", "mean_absolute_error",
+        "median", "median_regression", "robust_regression",
+    ),
+    "box": ("bounded", "bounds", "constraints"),
+    "consensus": ("admm",),
+    "cox": (
+        "coxnet", "coxph", "coxphfitter", "coxphsurvivalanalysis", "hazard", "partial_likelihood", "ph", "phreg",
+        "proportional_hazards", "stcox", "survival",
+    ),
+    "elasticnet": ("elastic", "elastic_net", "enet", "glmnet", "l1_l2", "l1l2"),
+    "features": ("columns", "vertical"),
+    "gamma": ("gamma_regressor", "gammaregressor"),
+    "group": ("group_l1", "group_lasso", "grouplasso", "l21", "multitask"),
+    "hinge": ("linearsvc", "linear_svc", "max_margin", "perceptron", "svc", "svm"),
+    "huber": ("huberregressor", "huber_regressor", "rlm", "smooth_l1"),
+    "intercept": ("add_constant", "fit_intercept", "noconstant"),
+    "l1": ("lasso", "lars", "sparse"),
+    "l1ball": ("l1_ball", "l1_constraint"),
+    "l2": ("l2_penalty", "ridge", "squared_l2", "tikhonov", "weight_decay"),
+    "logistic": (
+        "bce", "bernoulli", "binary", "binary_cross_entropy", "binary_crossentropy", "binomial", "cross_entropy",
+        "crossentropy", "glm_binomial", "log_loss", "logit", "logloss", "logistic_regression", "logreg", "probit",
+    ),
+    "max_rounds": ("max_iter", "max_iterations", "maxiter", "n_iter"),
+    "max_seconds": ("timeout", "time_limit"),
+    "multinomial": (
+        "categorical", "categorical_crossentropy", "mlogit", "mnlogit", "multiclass", "multilogit", "multinom",
+        "nll_loss", "softmax",
+    ),
+    "none": ("no_penalty", "null", "unpenalised", "unpenalized"),
+    "nonnegative": ("nnls", "non_negative", "positive"),
+    "poisson": ("count", "counts", "poissonregressor", "poisson_regression", "xtpoisson"),
+    "quantile": ("check", "pinball", "qreg", "quantile_regression", "quantreg", "rq"),
+    "samples": ("horizontal", "rows"),
+    "seed": ("random_state", "rng", "set_seed"),
+    "squared": (
+        "aov", "gaussian", "least_squares", "linear", "linear_regression", "lm", "mean_squared_error", "mse", "normal",
+        "ols", "quadratic", "regress", "rmse", "squared_error", "squared_loss",
+    ),
+    "squared_hinge": ("l2svm", "l2_svm", "smooth_hinge"),
+    "strength": ("alpha", "lam", "lambda", "lambda1", "reg", "reg_param", "regparam"),
+    "tol": ("eps", "epsilon", "tolerance"),
+    "traceball": ("low_rank", "lowrank", "nuclear", "nuclear_norm", "trace", "trace_norm"),
+}  # fmt: skip
+"""Names here, and what the same thing is called in R, Stata, scikit-learn, statsmodels, Spark and PyTorch, where no
+spelling leads from one to the other."""
+BOTH = {"l1": "absolute", "l2": "squared", "lasso": "squared", "ridge": "squared", "elasticnet": "squared"}
+"""Names of penalties that stand for a loss where a loss is asked for."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """A question with the known names that are close to this one; empty, if none is."""
     plain = {one.lower(): one for one in sorted(known)}
-    other = ELSEWHERE.get(str(name).lower())
-    near = [other] if other in plain else difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
+    asked = re.sub(r"[\s.-]+", "_", str(name).strip().lower())
+    meant = [here for here, others in ELSEWHERE.items() if asked in others and here in plain]
+    meant = meant or [here for here in (BOTH.get(asked),) if here in plain and asked not in plain]
+    near = meant or difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.6)
     close = [plain[one] for one in near]
     return f"Did you mean {' or '.join(map(repr, close))}?" if close else ""
 

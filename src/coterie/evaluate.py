@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from coterie.arrays import is_sparse, whole_number
 from coterie.data import Table, encode_classes, validated_all
+from coterie.data.places import naming_lines
 from coterie.data.remote import Rows
 from coterie.data.table import columns_of, party_error
 from coterie.data.values import is_text, plain
@@ -120,11 +121,13 @@ def prepare_rows(tables: Sequence[Table], model: Any, split: str) -> tuple[list[
     """Tables checked alone, together and against the model, with labels as the model has them."""
     classification = family_of(model.problem).classification(model.problem)
     given = [_with_columns(table, model) if split == "samples" else table for table in on_the_host(tables)]
-    checked = validated_all(given, split=split, classification=classification)
+    with naming_lines(*given):
+        checked = validated_all(given, split=split, classification=classification)
     check_offset(model.problem, any(table.offset is not None for table in checked))
     if split == "features":
         checked = _in_order(checked, model)
-    return with_labels(checked, model), model.classes_
+    with naming_lines(*checked):
+        return with_labels(checked, model), model.classes_
 
 
 def with_labels(tables: Sequence[Table], model: Any) -> list[Table]:

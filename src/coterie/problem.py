@@ -210,6 +210,8 @@ def _make_loss(given: str | Loss | Task | Cox, parameters: dict[str, Any]) -> Lo
         if TASKS[name].for_vectors:
             return _make_task(given, parameters)
         raise InvalidProblem(f"{name} fits a matrix: give it a penalty on matrices, penalty='traceball' with radius=.")
+    if isinstance(given, str) and given not in LOSSES:
+        raise LOSSES.unknown(given, also=[*TASKS, Cox.name])
     own = [name for name in _parameter_names(LOSSES[given]) if name in parameters]
     return loss(given, **{name: parameters.pop(name) for name in own})
 

@@ -57,7 +57,7 @@ _ADVICE = {
     Status.DIVERGED: "The iterates grew without bound. Leave the step sizes to 'auto', or add a penalty.",
     Status.NUMERICAL_ERROR: "A message was not a finite number. Scale the columns, or leave the step sizes to 'auto'.",
     Status.UNBOUNDED: "The objective has no lower bound. Add a penalty or bounds.",
-    Status.INVALID_DATA: "The data was refused before any message was sent. The error names party, column and fix.",
+    Status.INVALID_DATA: "An extension refused the data with an error of its own. The message says what is wrong.",
     Status.PARTY_LOST: "An agent stopped answering. Restart it, and continue from the checkpoint.",
     Status.PROTOCOL_ERROR: "The agents sent different words. Check that all use the same version and settings.",
     Status.INTERRUPTED: "Stopped by hand. This is the best model so far; continue from the checkpoint.",

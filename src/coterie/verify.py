@@ -16,7 +16,13 @@ from coterie.data import Table
 from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
 from coterie.data.table import in_order
-from coterie.errors import CorruptFile, CoterieError, InvalidInput, NumericalError
+from coterie.errors import (
+    CorruptFile,
+    CoterieError,
+    InvalidData,
+    InvalidInput,
+    NumericalError,
+)
 from coterie.families import family_of, points_of
 from coterie.models import AnyModel
 from coterie.networks import star
@@ -115,7 +121,11 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     family = family_of(model.problem)
     problem = family.problem_of(model, settings["problem"])
     prepared, in_pieces = model.preparation, isinstance(data, list)
-    tables = _gathered(certificate, model, data)
+    try:
+        tables = _gathered(certificate, model, data)
+    except InvalidInput:
+        _refuse_other_size(certificate, model, data)
+        raise
     tables, classes = prepare_tables(tables, problem, split, tensors=True)
     check_offset(problem, any(table.offset is not None for table in tables))
     network = star(len(tables), server=True)
@@ -158,6 +168,22 @@ def _gathered(certificate: Certificate, model: AnyModel, data: Any) -> list[Tabl
         ]
     whole, parts = in_one_piece(data, split, parts, family_of(model.problem).pieces)
     return split_table(in_order(whole, model.columns, "samples"), split, parts)
+
+
+def _refuse_other_size(certificate: Certificate, model: AnyModel, data: Any) -> None:
+    """Refuse data in one piece that has another number of rows, or of columns, than was certified."""
+    split = certificate.settings["split"]
+    if isinstance(data, list) or split == "users":
+        return
+    by_columns = split == "features"
+    size = sum(p.columns if by_columns else p.rows for p in certificate.participants)
+    (whole,) = gather_prepared(data, split, 1, model.preparation, same_order=True)
+    noun, found = ("columns", whole.d) if by_columns else ("rows", whole.n)
+    if found != size:
+        raise InvalidData(
+            f"the certificate covers {size:,} {noun}, and this data has {found:,}. Give all data that was fitted, of "
+            "every party."
+        )
 
 
 def _compare_preparation(

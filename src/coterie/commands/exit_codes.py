@@ -13,7 +13,7 @@ EXIT_CODES = (
     *((0, status.value, status.advice) for status in Status if status.success),
     (BUG, "bug", "An error in Coterie itself. Please report it, with the output."),
     (USAGE, "usage", "The command line is wrong. The message names the flag; --help lists all flags."),
-    (REFUSED, "refused", "The input was refused before anything was sent. The message names the fix."),
+    (REFUSED, "refused", "A file, an option or data cannot be used; nothing was sent. The message names the fix."),
     (
         VERIFICATION_FAILED,
         "verification_failed",

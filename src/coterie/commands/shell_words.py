@@ -8,7 +8,7 @@ from collections.abc import Mapping
 ARGUMENT = r"\b([a-z]\w*)=('[^']*'|\"[^\"]*\"|\.\.\.|\[[^\]]*\]|-?\d[\w.+-]*\w|\d|True|False)?(?![=\w])"
 PHRASES = {
     r"[Gg]ive (it )?\(X, y\), or name the label column with target=": "name the label column with target=",
-    r"\b(?:co\.)?(?:Problem|read|solve|Personal|path)\((?:\.\.\., )?([^()]*)\)": r"\1",
+    r"\b(?:co\.)?(?:Problem|read|solve|Personal|Shared|path|evaluate)\((?:\.\.\., )?([^()]*)\)": r"\1",
     r"(?:text that spells numbers becomes numbers with|Convert with) [Xy]\.astype\(float\)": (
         "write it as plain numbers in the file"
     ),
@@ -31,8 +31,10 @@ def in_shell_words(message: str, flags: Mapping[str, str]) -> str:
 def _flag(found: re.Match[str], flags: Mapping[str, str]) -> str:
     name, value = found[1], (found[2] or "").strip("'\"")
     flag = flags.get(RENAMED.get(name, name))
+    if flag is None and "option" in flags and value:
+        return f"--option {name}={value}"
     if flag is None:
-        return f"--option {name}={value}" if "option" in flags and value else found[0]
+        return f"{name} {value}".rstrip()
     if value == "...":
         value = name.upper()
     if value in ("True", "False"):

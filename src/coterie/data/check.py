@@ -29,6 +29,12 @@ SPLITS = ("features", "samples", "users")
 
 MOST = 10
 """How many classes an error lists, and above how many they may well be numbers."""
+SHARES = (
+    "Labels between 0 and 1 look like shares of rows, and this loss takes one of two classes per row. Give each row "
+    "twice: with label 1 and its share times its count as weight, and with label 0 and the rest as weight. Leave out rows of "
+    "weight 0."
+)
+"""What to do with proportions as labels."""
 _BLOCK = 1 << 20
 FIRST = 8
 """Rows that show of most columns that they are not too small."""
@@ -116,7 +122,9 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
             fix = "A classifier needs two classes: add rows of the other one."
         else:
             fix = "This loss takes two: use loss multinomial, which takes several, or merge some."
-            if len(classes) > MOST and not is_text(classes):
+            if are_shares(classes):
+                fix = SHARES
+            elif len(classes) > MOST and not is_text(classes):
                 fix += " To predict numbers, use a regression loss such as squared."
         raise InvalidData(
             f"the labels ({parties}) have {len(classes)} class{'es' * (len(classes) > 1)}: {listed}. {fix}"
@@ -127,6 +135,13 @@ def encode_labels(tables: Sequence[Table], classification: bool) -> tuple[list[T
             positive = labels[k] == classes[1] if k in labels else np.empty(0, bool)
             encoded[k] = replace(table, y=np.where(positive, 1.0, -1.0))
     return encoded, classes
+
+
+def are_shares(classes: npt.NDArray[Any]) -> bool:
+    """Whether these labels are numbers from 0 to 1, some of them in between."""
+    if is_text(classes):
+        return False
+    return bool(classes.min() >= 0 and classes.max() <= 1 and ((classes > 0) & (classes < 1)).any())
 
 
 def _classes_of(labels: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:

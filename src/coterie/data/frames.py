@@ -148,12 +148,24 @@ def _numbers(series: Series, party: str, column: str) -> npt.NDArray[Any]:
             fix = "Write it as a number, such as the days since a certain date"
         raise party_error(
             party,
-            f"{column} holds {len(series)} values of type {series.dtype}, not numbers. {fix}, or leave it out: name "
-            "the other ones with columns=.",
+            f"{column} holds {len(series)} values of type {series.dtype}, not numbers{_first_text(series)}. {fix}, or "
+            "leave it out: name the other ones with columns=.",
         )
     if isinstance(series.dtype, nw.Decimal):
         series = series.cast(nw.Float64)
     return series.to_numpy()
+
+
+def _first_text(series: Series) -> str:
+    """The first value of a column of text that is no number, and its row."""
+    if series.dtype != nw.String:
+        return ""
+    for row, value in enumerate(series.to_list()):
+        try:
+            float(value)
+        except ValueError:
+            return f" (first at row {row}: {value!r})"
+    return ""
 
 
 def column_values(series: Series, party: str, column: str, noun: str) -> npt.NDArray[Any]:

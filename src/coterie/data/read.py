@@ -25,6 +25,7 @@ import scipy.sparse as sp
 
 from coterie.arrays import host, is_sparse, is_tensor
 from coterie.data.frames import Roles, as_frame, column_values, read_frame
+from coterie.data.places import Origin, encoding_error, naming_lines
 from coterie.data.prepared import Prepared
 from coterie.data.raw import raw_objects
 from coterie.data.recipes import Preparation
@@ -184,8 +185,11 @@ def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
     streamed = bool(kinds & {*ENDINGS})
     try:
         table = read_columns(path) if streamed else _csv_columns(path, dict.fromkeys(names, pa.string()))
+        if not streamed:
+            _refuse_bytes(table, path, party)
     except (pa.ArrowException, OSError) as error:
-        raise unreadable(path, party, path.suffix[1:] if streamed else "CSV", error) from error
+        other = None if streamed else encoding_error(path, party)
+        raise other or unreadable(path, party, path.suffix[1:] if streamed else "CSV", error) from error
     for name in names:
         if name not in table.column_names:
             raise party_error(party, str(UnknownName("column", name, table.column_names)))
@@ -194,12 +198,9 @@ def read_cells(path: str | os.PathLike[str], names: Sequence[str]) -> dict[str, 
 
 def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
     """A CSV file as an Arrow table; one without a comma in its first line may be separated by semicolons or tabs."""
-    import pyarrow as pa
     import pyarrow.csv as csv
 
-    with pa.input_stream(str(path)) as file:
-        first, _, rest = file.read(SNIFFED).decode("utf-8", "replace").partition("\n")
-    separator = next((mark for mark in ";\t" if mark in first and "," not in first), ",")
+    separator, rest = _separator(path)
     # Where fields are separated by semicolons, numbers may have decimal commas.
     decimal = "," if separator == ";" and re.search(r"(^|[;\n])-?\d+,\d+(;|\r?\n|$)", rest) else "."
     return csv.read_csv(
@@ -207,6 +208,27 @@ def _csv_columns(path: Path, types: dict[str, Any], **more: Any) -> Any:
         parse_options=csv.ParseOptions(delimiter=separator),
         convert_options=csv.ConvertOptions(column_types=types, decimal_point=decimal, **more),
     )
+
+
+def _separator(path: Path) -> tuple[str, str]:
+    """What separates the fields of a CSV file, and some of its lines after the first."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path)) as file:
+        first, _, rest = file.read(SNIFFED).decode("utf-8", "replace").partition("\n")
+    return next((mark for mark in ";\t" if mark in first and "," not in first), ","), rest
+
+
+def _refuse_bytes(table: Any, path: Path, party: str) -> None:
+    """Refuse a CSV file that is not UTF-8: names that cannot be read, or columns of text that are only bytes."""
+    import pyarrow as pa
+
+    try:
+        readable = bool(table.column_names) and not any(pa.types.is_binary(kind) for kind in table.schema.types)
+    except UnicodeDecodeError:
+        readable = False
+    if not readable and (error := encoding_error(path, party)) is not None:
+        raise error
 
 
 def _read_csv(path: Path, roles: Roles, party: str) -> Table:
@@ -218,11 +240,15 @@ def _read_csv(path: Path, roles: Roles, party: str) -> Table:
     try:
         table = _csv_columns(path, types, strings_can_be_null=True)
     except (pa.ArrowException, OSError) as error:
-        raise unreadable(path, party, "CSV", error) from error
+        raise encoding_error(path, party) or unreadable(path, party, "CSV", error) from error
+    _refuse_bytes(table, path, party)
     twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
     if twice:
         raise party_error(party, f"{path} has more than one column called {', '.join(twice)}. Rename them.")
-    read_table = read_frame(nw.from_native(table, eager_only=True), roles, party)
+    origin = Origin(path, _separator(path)[0], roles.named)
+    with naming_lines(Table(np.empty((0, 0)), name=party, origin=origin)):
+        read_table = read_frame(nw.from_native(table, eager_only=True), roles, party)
+    read_table = replace(read_table, origin=origin)
     return replace(read_table, ids=None if read_table.ids is None else _integers_if_spelt_so(read_table.ids))
 
 

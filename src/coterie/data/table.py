@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from coterie.arrays import FloatArray, Matrix, digest, host, is_sparse
 from coterie.data.leaves import fingerprint
 from coterie.data.on_disk import copied_rows, is_on_disk
+from coterie.data.places import Origin
 from coterie.errors import InvalidData
 
 Indices = npt.NDArray[np.intp]
@@ -60,6 +61,8 @@ class Table:
     `pairing`. None for arrays, whose rows have nothing but positions."""
     notes: tuple[str, ...] | None = None
     """What its owner is warned of: columns that look like keys, see `keys`. None: nobody has looked yet."""
+    origin: Origin | None = None
+    """The CSV file it was read from, for errors."""
 
     @property
     def n(self) -> int:
@@ -121,6 +124,7 @@ class Table:
             y=None if self.y is None else self.y[where],
             ids=None if self.ids is None else self.ids[where],
             rows=None if self.rows is None else self.rows[where],
+            origin=None if self.origin is None else self.origin.taken(rows),
             **{field: values[where] for field, values in self.beside.items()},
             **changes,
         )

@@ -16,6 +16,7 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray, host, is_tensor
 from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_labels, validated_all
+from coterie.data.check import SHARES, are_shares
 from coterie.data.table import party_error
 from coterie.errors import InvalidData, InvalidInput
 from coterie.networks import Network
@@ -110,7 +111,8 @@ class Family(ABC):
     def _classes(self, problem: Problem, found: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if len(found) != 2:
             shown = ", ".join(map(repr, found[:10].tolist()))
-            raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.")
+            fix = f" {SHARES}" if are_shares(found) else ""
+            raise InvalidData(f"the labels have {len(found)} classes ({shown}); a classification loss needs two.{fix}")
         return found
 
     def encode(self, table: Table, problem: Problem, classes: Classes) -> Table:

@@ -161,7 +161,7 @@ def _best_step(agent: Agent, state: State, way: Way, trials: FloatArray, losses:
     k = int(np.argmin(values))
     if not values[k] < state.value:
         return float(trials[-1])
-    if not 0 < k < len(trials) - 1:
+    if not 0 < k < len(trials) - 1 or losses[k - 1] >= _hopeless(agent, state):
         return float(trials[k])
     a, b, _ = np.polyfit(trials[k - 1 : k + 2], values[k - 1 : k + 2], 2)
     return float(np.clip(-b / (2 * a), trials[k + 1], trials[k - 1])) if a > 0 else float(trials[k])

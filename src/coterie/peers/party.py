@@ -19,6 +19,7 @@ import numpy as np
 from coterie.data import Table, hold_out, read, validated
 from coterie.data.check import valid_offset
 from coterie.data.keys import noted
+from coterie.data.places import naming_lines
 from coterie.data.prepared import Prepared
 from coterie.errors import InvalidData, InvalidInput, NumericalError, PartyLost, ProtocolError
 from coterie.families import family_of
@@ -94,11 +95,12 @@ def _read(
     family = family_of(problem)
     classification = family.classification(problem)
     offset = table.offset if table.y is None else None  # new rows have offsets without labels
-    checked = validated(table if offset is None else replace(table, offset=None), classification=classification)
-    if offset is not None:
-        checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
-    family.check_beside(checked)
-    family.check_labels(checked, problem)
+    with naming_lines(table):
+        checked = validated(table if offset is None else replace(table, offset=None), classification=classification)
+        if offset is not None:
+            checked = replace(checked, offset=valid_offset(offset, own.party, checked.n))
+        family.check_beside(checked)
+        family.check_labels(checked, problem)
     return checked
 
 

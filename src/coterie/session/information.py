@@ -447,7 +447,7 @@ class Totals:
             few = f", or too few rows are {curved}" if curved else ""
             raise InvalidData(
                 f"the information is singular: {', '.join(involved[:6])}{' ...' if len(involved) > 6 else ''} cannot "
-                f"be told apart (collinear or constant columns{few}). Leave one of them out."
+                f"be told apart (collinear or constant columns{few}). {_fix(involved)}"
             )
         if steep and (half is None or far):
             raise InvalidData(
@@ -483,3 +483,12 @@ class Totals:
         for score, hessian in zip(scores, hessians, strict=True):
             sums.add(score, unpacked(hessian, self.k), half, contrasts)
         return half @ sums.middle @ half.T, sums.degrees_of_freedom()
+
+
+def _fix(involved: list[str]) -> str:
+    """What to do about columns that cannot be told apart: those of one-hot add up to 1."""
+    one_hot = [name.partition("=")[0] for name in involved if "=" in name]
+    if len(one_hot) > 1 and len(set(one_hot)) < len(one_hot):
+        column = max(one_hot, key=one_hot.count)
+        return f"The categories of {column!r} add up to 1: encode it with one-hot(10, drop-first)."
+    return "Leave one of them out; of columns for the categories of one variable, drop the first (one-hot: drop-first)."

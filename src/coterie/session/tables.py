@@ -14,6 +14,7 @@ from coterie.data import split as split_table
 from coterie.data.keys import all_noted, warn_caller
 from coterie.data.leaves import begin_to_compile
 from coterie.data.pairing import paired
+from coterie.data.places import naming_lines
 from coterie.data.prepared import Prepared
 from coterie.data.read import read_party, values_of
 from coterie.data.recipes import Preparation
@@ -188,7 +189,8 @@ def prepare_tables(
         tables = on_the_host(tables)
     for table in tables:
         begin_to_compile(table.X)
-    return family.prepare(tables, problem, split)
+    with naming_lines(*tables):
+        return family.prepare(tables, problem, split)
 
 
 def within_reach(tables: list[Table], method: Method, problem: Problem) -> list[Table]:
