@@ -30,7 +30,7 @@ LAYERS = [
     {"methods", "engines"},
     {"models", "inference", "evaluation", "description", "result"},
     {"families"},
-    {"session"},
+    {"session", "comparison"},
     {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},

@@ -39,7 +39,7 @@ def columns(y):
 
 
 def users(y, frame=FRAME):
-    parts = [(user, USERS == user) for user in ("ann", "ben", "cleo", "dan")]
+    parts = [(user, user == USERS) for user in ("ann", "ben", "cleo", "dan")]
     return [co.read((frame[rows], y[rows]), name=user) for user, rows in parts]
 
 
