@@ -128,3 +128,76 @@ class Exact:
             h = mp.mpf(self.problem.loss.threshold)
             return (r, one) if abs(r) <= h else (mp.sign(r) * h, mp.mpf(0))
         return (-2 * y * m, 2 * one) if m > 0 else (mp.mpf(0), mp.mpf(0))
+
+
+class ExactSoftmax:
+    """Several classes on pooled data: P at a point, the coefficients and the intercept of every class."""
+
+    def __init__(self, problem: Problem, X, y, weights=None):
+        self.problem, self.d = problem, X.shape[1]
+        self.rows = [[*numbers(row), mp.mpf(1)] for row in dense(X)]
+        self.classes, places = np.unique(y, return_inverse=True)
+        self.y = places.tolist()
+        self.s = numbers(np.ones(len(self.y)) if weights is None else weights)
+        self.n = mp.fsum(self.s)
+        self.ridge = mp.mpf(problem.penalty.strength) if problem.penalty.name == "l2" else mp.mpf(0)
+
+    def point(self, model) -> list[list[mp.mpf]]:
+        """The model's numbers, exactly."""
+        held = zip(model.coef_, np.broadcast_to(model.intercept_, len(model.coef_)), strict=True)
+        return [[*numbers(coef), mp.mpf(float(b))] for coef, b in held]
+
+    def length(self, point) -> mp.mpf:
+        """The norm of the coefficients."""
+        return mp.norm([v for row in point for v in row[: self.d]])
+
+    def primal(self, point) -> mp.mpf:
+        """P, for no penalty or l2."""
+        losses = mp.mpf(0)
+        for row, y, s in zip(self.rows, self.y, self.s, strict=True):
+            scores = [mp.fdot(row, own) for own in point]
+            most = max(scores)
+            losses += s * (most - scores[y] + mp.log(mp.fsum(mp.exp(u - most) for u in scores)))
+        return losses / self.n + self.ridge * self.length(point) ** 2 / 2
+
+    def polished(self, model, steps: int = 5) -> list[list[mp.mpf]]:
+        """Newton's method in 60 digits from that model."""
+        with mp.workdps(DIGITS):
+            point = self.point(model)
+            best = self.primal(point)
+            for _ in range(steps):
+                step = self._newton_step(point)
+                size = len(self.rows[0])
+                moved = [[v + step[c * size + j] for j, v in enumerate(row)] for c, row in enumerate(point)]
+                value = self.primal(moved)
+                if value >= best:
+                    break
+                point, best = moved, value
+            return point
+
+    def _newton_step(self, point):
+        classes, size = len(point), len(self.rows[0])
+        used = size if self.problem.intercept else size - 1
+        gradient, hessian = mp.matrix(classes * size, 1), mp.matrix(classes * size, classes * size)
+        for row, y, s in zip(self.rows, self.y, self.s, strict=True):
+            scores = [mp.fdot(row, own) for own in point]
+            most = max(scores)
+            shares = [mp.exp(u - most) for u in scores]
+            p = [share / mp.fsum(shares) for share in shares]
+            for c in range(classes):
+                for j in range(used):
+                    gradient[c * size + j] += s * (p[c] - (y == c)) * row[j] / self.n
+                for k in range(classes):
+                    curve = s * p[c] * ((c == k) - p[k]) / self.n
+                    for j in range(used):
+                        for i in range(used):
+                            hessian[c * size + j, k * size + i] += curve * row[j] * row[i]
+        for c in range(classes):
+            for j in range(self.d):
+                gradient[c * size + j] += self.ridge * point[c][j]
+                hessian[c * size + j, c * size + j] += self.ridge
+        # What all classes have in common changes nothing: the smallest curvature is 0.
+        largest = max(hessian[i, i] for i in range(classes * size))
+        for i in range(classes * size):
+            hessian[i, i] += largest * mp.mpf(10) ** -25 + mp.mpf(10) ** -45
+        return mp.lu_solve(hessian, -gradient)

@@ -31,6 +31,8 @@ HOW = ("method", "acceleration", "seed", "limits", "changed", "secure_sums", "pr
 KNOWN = (*HOW, "problem", "split", "partition", "network", "network_digest", "classes", "prepare", "parts")
 NAMELESS = re.compile(r"(data|(agent|party) \d+|.+/\d+)\Z")
 """Names that were given to data without one."""
+NUMBERED = re.compile(r"party \d+\Z")
+"""Those of users, in a list of data."""
 FEW = 6
 """So many names are shown."""
 
@@ -66,8 +68,7 @@ def compare(
     compare_classes(found, settings, model, classes)
     compare_columns(found, model, tables, settings["split"])
     if settings["split"] == "users":
-        users, named = tuple(model.users), tuple(table.name for table in tables)
-        found.that(users == named, f"the {len(users)} users", _says("the model is of the users", users, named))
+        _compare_users(found, certificate, model, [table.name for table in tables])
     compare_how(found, certificate)
     return found
 
@@ -176,7 +177,7 @@ def _compare_people(
                 counted = f"{held.name} has {getattr(held, what)} {what}"
                 found.objections.append(f"{counted}, but the certificate says {getattr(written, what)}")
         if written.name != held.name:
-            if NAMELESS.match(held.name) and settings["split"] != "users":
+            if NAMELESS.match(held.name):
                 nameless += 1
             else:
                 found.objections.append(f"a party is called {held.name!r}, but the certificate says {written.name!r}")
@@ -190,6 +191,15 @@ def _compare_people(
     if len(found.objections) == before:
         rows = people[0].rows if settings["split"] == "features" else sum(person.rows for person in people)
         found.compared.append(f"the data of {len(people)} parties, {rows} rows, and what the certificate says of each")
+
+
+def _compare_users(found: Compared, certificate: Certificate, model: Any, named: list[str]) -> None:
+    """Whether the users of the model are those of the data; a list of data may have no names for them."""
+    users = list(model.users)
+    if users != named and all(NUMBERED.match(name) for name in named):
+        named = [person.name for person in certificate.participants]
+        found.unchecked.append("names of users, because the data has none")
+    found.that(users == named, f"the {len(users)} users", _says("the model is of the users", users, named))
 
 
 def _compare_network(found: Compared, settings: Mapping[str, Any], model: Any, agents: int) -> None:

@@ -27,7 +27,7 @@ LAYERS = [
     {"methods", "engines"},
     {"models", "inference", "evaluation", "description"},
     {"families", "result"},
-    {"session"},
+    {"session", "comparison"},
     {"plan", "progress", "sinks", "solve", "verify", "path", "evaluate", "describe", "replacing"},
     {"estimators", "report", "demo", "doctor", "peers"},
     {"commands"},

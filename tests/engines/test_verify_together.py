@@ -11,6 +11,7 @@ from tests.chaos.parties import NAMES, RIDGE, data, together, write_data, write_
 from tests.engines.test_peers import LASSO, LOW_RANK, coterie, here, keyed
 
 import coterie as co
+from coterie.arrays import digest
 from coterie.certificate import Certificate
 from coterie.errors import InvalidData, InvalidInput
 from coterie.models import LinearModel
@@ -121,7 +122,69 @@ def shifted(certificate):
     return replace(certificate, witness=witness)
 
 
+def in_all_models(change, **settings):
+    """All parties agree on other models: every certificate names their digests."""
+
+    def forge(folder):
+        files = {name: folder / name / "result" for name in NAMES}
+        models = {name: change(LinearModel.load(result / "model.npz")) for name, result in files.items()}
+        parts = {name: model.digest() for name, model in models.items()}
+        for name, result in files.items():
+            models[name].save(result / "model.npz")
+            certificate = Certificate.load(result / "certificate.json")
+            said = {**certificate.settings, "parts": parts, **settings}
+            replace(certificate, settings=said, model_digest=parts[name]).save(result / "certificate.json")
+
+    return forge
+
+
+def with_more_rows(certificate):
+    people = tuple(replace(person, rows=person.rows * 1000) for person in certificate.participants)
+    return replace(certificate, participants=people)
+
+
+def with_settings(**changes):
+    return lambda certificate: replace(certificate, settings={**certificate.settings, **changes})
+
+
+def of_an_older_kind(folder):
+    for name in NAMES:
+        file = folder / name / "result" / "certificate.json"
+        content = json.loads(file.read_text())
+        content = {**content, "coterie_certificate": 1, "signatures": {}}
+        content.pop("seal")
+        sealed = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        file.write_text(json.dumps({**content, "seal": digest(sealed)}))
+
+
 FORGERIES = {
+    "swapped classes": (
+        in_all_models(lambda model: replace(model, classes_=model.classes_[::-1].copy()), classes=[1.0, -1.0]),
+        [f"{name}: the model has the classes 1.0, -1.0, but the data has -1.0, 1.0" for name in NAMES],
+    ),
+    "the part of another": (
+        in_all_models(lambda model: replace(model, part="dan of elsewhere")),
+        [f"{name}: its model is the part of dan of elsewhere" for name in NAMES],
+    ),
+    "more rows": (
+        in_certificate(with_more_rows, *NAMES),
+        [f"{name}: ada has 60 rows and 3 columns, but its certificate says 60000" for name in NAMES],
+    ),
+    "what nobody signed": (
+        in_certificate(with_settings(approved="yes"), *NAMES),
+        [f"{name}: the certificate says what this version does not know of a run: approved" for name in NAMES],
+    ),
+    "an older unit, without signatures": (
+        in_certificate(lambda one: replace(with_settings(unit="zeros")(one), signatures={}), *NAMES),
+        [f"{name}: the certificate says what this version does not know of a run: unit" for name in NAMES],
+    ),
+    "an older format, without signatures": (
+        of_an_older_kind,
+        [
+            f"{name}: its certificate.json was changed after it was written, or is a file of another kind"
+            for name in NAMES
+        ],
+    ),
     "a number of a part": (flip_a_number, ["cyd: its model.npz was changed after it was written"]),
     "a part, written again": (other_part, ["cyd: its model.npz is not the one that was certified"]),
     "a part and its certificate": (other_part_and_certificate, ["ada, bea differs from that of cyd"]),

@@ -1,12 +1,15 @@
-"""No gap is smaller than the truth: P(w) − P* ≤ gap, checked in 60 digits, over everything that can be chosen."""
+"""No gap is smaller than the truth, and no dual above it: P(w) − P* ≤ gap and dual ≤ P*, checked in 60 digits, over
+everything that can be chosen."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.exact import DIGITS, SMOOTH, Exact
+from tests.exact import DIGITS, SMOOTH, Exact, ExactSoftmax
 
 import coterie as co
 from coterie.errors import CoterieError
@@ -107,7 +110,8 @@ def violation(seed: int, with_offsets: bool = False) -> tuple[float, str] | None
                 and mp.norm([mp.mpf(v if isinstance(v, mp.mpf) else float(v)) for v in w]) > certificate.radius
             ):
                 continue
-            excess = here - exact.primal(w, b) - mp.mpf(certificate.gap)
+            best = exact.primal(w, b)
+            excess = max(here - best - mp.mpf(certificate.gap), mp.mpf(certificate.dual) - best)
             if excess > 0:
                 return float(excess), told
     return None
@@ -144,3 +148,156 @@ def test_lengths_that_are_too_large_are_infinite_without_a_warning(shape):
 @pytest.mark.parametrize("chunk", range(CHUNKS, 20 * CHUNKS))
 def test_no_gap_is_smaller_than_the_truth_at_large(chunk):
     test_no_gap_is_smaller_than_the_truth(chunk)
+
+
+# -- several classes ---------------------------------------------------------------------------------------------------
+
+
+def softmax_case(seed: int):
+    """Classes that may be far apart, columns of any scale and mean, weights, and single precision."""
+    rng = np.random.default_rng([23, seed])
+    classes, n, d = int(rng.integers(2, 4)), int(rng.integers(6, 20)), int(rng.integers(1, 3))
+    X = rng.standard_normal((n, d))
+    noise = rng.gumbel(size=(n, classes)) * rng.choice([0.0, 1.0])
+    y = (X @ rng.standard_normal((d, classes)) * rng.choice([0.5, 3.0, 30.0]) + noise).argmax(axis=1)
+    y[:classes] = np.arange(classes)
+    if rng.random() < 0.5:
+        X = X * 10.0 ** rng.uniform(-8, 8, d)
+    if rng.random() < 0.4:
+        X = X + np.abs(X).mean(axis=0) * 10.0 ** rng.uniform(0, 8)
+    if rng.random() < 0.25:
+        X = X.astype(np.float32)
+    weights = rng.uniform(0.1, 3.0, n).astype(X.dtype) if rng.random() < 0.3 else None
+    strength = {"none": {}, "l2": {"strength": float(10.0 ** rng.uniform(-5, -0.5))}}
+    name = str(rng.choice(["none", "l2"]))
+    problem = co.Problem("multinomial", name, intercept=bool(rng.random() < 0.7), **strength[name])
+    rounds, agents = int(rng.choice([1, 3, 60])), int(rng.choice([1, 2, 3]))
+    return problem, X, y, weights, {"agents": agents, "max_rounds": rounds, "max_seconds": 0.5, "seed": seed}
+
+
+def softmax_violation(seed: int) -> tuple[float, int] | None:
+    problem, X, y, weights, options = softmax_case(seed)
+    data = (X, y) if weights is None else (X, y, weights)
+    result = co.solve(problem, data, progress=False, **options)
+    other = co.solve(problem, data, agents=1, tol=1e-12, max_rounds=100, max_seconds=0.5, progress=False)
+    certificate, exact = result.certificate, ExactSoftmax(problem, X, y, weights)
+    assert co.verify(certificate, result.model, data).holds
+    if not np.isfinite(certificate.gap):
+        return None
+    with mp.workdps(DIGITS):
+        here = exact.primal(exact.point(result.model))
+        for point in (exact.point(other.model), exact.polished(other.model)):
+            if certificate.radius is not None and exact.length(point) > certificate.radius:
+                continue
+            best = exact.primal(point)
+            excess = max(here - best - mp.mpf(certificate.gap), mp.mpf(certificate.dual) - best)
+            if excess > 0:
+                return float(excess), seed
+    return None
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 400), marks=pytest.mark.slow)])
+def test_no_gap_of_several_classes_is_smaller_than_the_truth(seeds):
+    found = [hit for seed in seeds if (hit := softmax_violation(seed)) is not None]
+    assert not found, max(found)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("power", [30, 36, 38, 43])
+def test_what_all_intercepts_have_in_common_hides_no_loss(classes, power):
+    """Large scores leave a loss few digits, or none: a gap says so, also where a forger chose them."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 2))
+    y = np.digitize(X[:, 0], [0.0] if classes == 2 else [-0.5, 0.5])
+    X[:, 0] = 2.0 * (y - y.mean()) + 0.1 * X[:, 0]
+    problem = co.Problem("multinomial", "none", intercept=True)
+    result = co.solve(problem, (X, y), agents=2, progress=False)
+    exact = ExactSoftmax(problem, X, y)
+    steps = np.arange(classes) - (classes - 1) / 2
+    for scale in (3.0, 6.0, 9.0):
+        coef = np.column_stack([scale * steps, 0.0 * steps])
+        intercept = 2.0**power - scale * steps**2
+        model = replace(result.model, coef_=coef, intercept_=intercept)
+        forged = replace(
+            result.certificate,
+            model_digest=model.digest(),
+            witness=tuple(np.empty(0) for _ in result.certificate.witness),
+            gap=0.0,
+            radius=None,
+        )
+        found = co.verify(forged, model, (X, y))
+        assert not found.holds
+        with mp.workdps(DIGITS):
+            # The classes can be told apart: the best objective is 0.
+            assert mp.mpf(found.gap) >= exact.primal(exact.point(model))
+            assert found.dual <= 0.0
+
+
+# -- low-rank and personal models --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "multinomial", "completion"])
+@pytest.mark.parametrize(("scale", "mean"), [(1.0, 50.0), (1e3, 5e3)])
+def test_a_low_rank_model_is_certified_as_it_is_stored(loss, intercept, scale, mean, tmp_path):
+    """What is verified from the file is what was certified, to the last bit."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 6)) * scale + mean
+    scores = (X - mean) / scale @ rng.standard_normal((6, 2)) @ rng.standard_normal((2, 4))
+    y = scores + rng.standard_normal(scores.shape) if loss == "squared" else scores.argmax(axis=1)
+    shape = {}
+    if loss == "completion":
+        X = np.argwhere(rng.random((12, 8)) < 0.6).astype(float)
+        y = rng.standard_normal(len(X)) * scale + mean
+        shape = {"shape": (12, 8)}
+    radius = 10.0 * scale if loss == "completion" else 10.0 / scale
+    problem = co.Problem(loss, "traceball", radius=radius, intercept=intercept, **shape)
+    result = co.solve(problem, (X, y), agents=3, max_rounds=8, progress=False)
+    model = co.LowRankModel.load(result.model.save(tmp_path / "model.npz"))
+    found = co.verify(result.certificate, model, (X, y))
+    assert found.holds, found.objections
+    assert (found.primal, found.gap) == (result.certificate.primal, result.certificate.gap)
+    assert result.certificate.dual < result.certificate.primal - result.certificate.gap
+
+
+def test_least_squares_of_low_rank_in_60_digits():
+    """In a ball that is wide enough, the best matrix is known; labels and columns lie far from 0."""
+    for seed in range(6):
+        rng = np.random.default_rng([29, seed])
+        n, d, m = 14, 2, 2
+        X = rng.standard_normal((n, d)) * 10.0 ** rng.uniform(-2, 3)
+        X = X + np.abs(X).mean(axis=0) * float(rng.choice([0.0, 1.0, 1e3]))
+        Z = (X - X.mean(axis=0)) / X.std(axis=0)
+        Y = Z @ rng.standard_normal((d, m)) + 0.3 * rng.standard_normal((n, m)) + float(rng.choice([0.0, 1e3, 1e6]))
+        problem = co.Problem("squared", "traceball", radius=30.0 / float(X.std(axis=0).min()), intercept=True)
+        result = co.solve(problem, (X, Y), agents=2, max_rounds=40, progress=False)
+        model, certificate = result.model, result.certificate
+        with mp.workdps(DIGITS):
+            A = mp.matrix(np.column_stack([X, np.ones(n)]).tolist())
+            labels = mp.matrix(Y.tolist())
+            best = (A.T * A) ** -1 * (A.T * labels)
+            here = mp.matrix(model.U.tolist()) * mp.diag(model.s.tolist()) * mp.matrix(model.V.tolist()).T
+            values = []
+            for W, b in ((best[:d, :], best[d, :]), (here, mp.matrix([model.b.tolist()]))):
+                residual = A[:, :d] * W + mp.ones(n, 1) * b - labels
+                values.append(mp.fsum(x * x for x in residual) / (2 * n))
+            assert values[1] - values[0] <= mp.mpf(certificate.gap)
+            assert mp.mpf(certificate.dual) <= values[0]
+
+
+def test_duals_of_users_are_below_the_optimum():
+    """Whatever is better than a personal or a common model is no better than its dual says."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((60, 3))
+    y, users = np.where(X[:, 0] + 0.5 * X[:, 1] > 0.0, 1.0, -1.0), np.repeat([0, 1, 2], 20)
+    for problem in (
+        co.Personal("linear", beta=5.0, mu=0.5),
+        co.Shared("logistic", "l2", 1e-3, mu=0.1, intercept=True),
+    ):
+        how = {"split": "users", "progress": False}
+        if isinstance(problem, co.Personal):
+            how["network"] = "complete"
+        rough, best = (co.solve(problem, (X, y, users), tol=tol, **how).certificate for tol in (1e-2, 1e-5))
+        for one in (rough, best):
+            assert one.dual < one.primal - one.gap
+            assert one.dual <= best.primal

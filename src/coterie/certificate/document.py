@@ -50,7 +50,7 @@ class Certificate:
 
     primal: float
     dual: float
-    """The lower bound on every objective: primal less gap."""
+    """The lower bound on every objective: primal less gap, and less what rounding can have moved the primal by."""
     gap: float
     relative_gap: float
     """The gap as a share of the unit."""

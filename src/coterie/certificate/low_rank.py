@@ -217,7 +217,7 @@ def _lost_of_rows(
 ) -> Lost:
     task, m, root = agent.problem.task, len(right), math.sqrt(agent.weight)
     slopes, lengths = math.sqrt(2.0 * max(loss, 0.0)), np.linalg.norm(right, axis=0)
-    rows = min(agent.data.n, task.block_rows) + agent.data.n // task.block_rows + agent.count + FEW
+    rows = min(agent.data.n, task.block_rows) + agent.data.n // task.block_rows + agent.count + 4
     columns, off_means = float(np.linalg.norm(agent.column_norms)), 0.0
     scores = float((agent.column_norms @ np.abs(left)) @ lengths)
     if means is not None:
