@@ -6,7 +6,7 @@ What a word costs follows from the network:
 |------------------|--------------------------------------|-----------------------------------------------------------|
 | `Sum` of s       | s up and s down per agent: 2 m s     | up and down a spanning tree: 2 (m − 1) s                  |
 | `Mix`, `Exchange`| not possible                         | s in both directions of every edge: 2 E s                 |
-| secure `Sum`     | as `Sum`, with 24 bytes a number up and as usual down                                            |
+| secure `Sum`     | as `Sum`, with 24 bytes a number up and down                                                     |
 | `Ask` p peers    | p published messages                 | p published messages                                      |
 
 The words of a preparation, of the set-up, of the rounds, of self-tuning and of the certificates (`proof`) are kept

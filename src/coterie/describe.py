@@ -58,7 +58,7 @@ def describe(
     leave_out   columns that are not described, such as ids
     quantiles   probabilities
     correlation whether to tell correlations of columns of numbers
-    minimum     a column with fewer values, a category with fewer rows, and a bin with fewer rows, of all parties
+    minimum     a column with fewer values, a category with fewer rows, and a bin with fewer rows, of one of the parties
                 together, are not looked into
     per_party   whether to describe every party, too
     """

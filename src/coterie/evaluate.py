@@ -59,7 +59,7 @@ def evaluate(
     engine      where they are
     secure_sums as in `solve`
     per_party   whether to say the scores of every party, too
-    minimum     bins with fewer rows than this, of all parties together, are not looked into any further: the AUC is
+    minimum     groups of fewer rows than this, of any party that has some, are pooled or left out: the AUC is
                 then known less well, as `auc_bound` says
     same_order  as in `solve`, for split "features"
     """

@@ -36,7 +36,7 @@ def describe(
     ] = "0.05,0.25,0.5,0.75,0.95",
     correlation: Annotated[bool, typer.Option(help="Correlations of columns of numbers.")] = True,
     minimum: Annotated[
-        int, typer.Option(help="Least number of rows, of all parties together, in a group that is looked into.")
+        int, typer.Option(help="Least number of rows of each party that has any, in a group that is told.")
     ] = 1,
     per_party: Annotated[bool, typer.Option("--per-party", help="Description of every party, too.")] = False,
     engine: Annotated[str, among(*names_in("engines"))] = "local",

@@ -64,7 +64,7 @@ def evaluate(
     split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = "samples",
     per_party: Annotated[bool, typer.Option("--per-party", help="Scores of every party, too.")] = False,
     minimum: Annotated[
-        int, typer.Option(help="Least number of rows in a bin of scores that is looked into further, for the AUC.")
+        int, typer.Option(help="Least number of rows of each party that has any, in a group that is told.")
     ] = 1,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
     deadline: Deadline = None,

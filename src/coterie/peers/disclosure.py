@@ -21,17 +21,18 @@ _PROOF = {
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
 _TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
+_ENOUGH = "of groups with fewer rows here than minimum-count, only that the party objects to them, added up"
 _DESCRIPTION = {
     "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
-    "of every two columns; of text and labels with few different values the hashes of those here, "
-    f"rows of each, and the names of those that are not rare; {_TOLD_ALONE}",
+    "of every two columns; of text and labels with few different values the hashes of those that are not rare here, "
+    f"rows of each, and the names of those that are not rare; {_ENOUGH}; {_TOLD_ALONE}",
     "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
     "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
 }
 _EVALUATION = {
     "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
     "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
-    f"a grid of scores; {_TOLD_ALONE}",
+    f"a grid of scores; {_ENOUGH}; {_TOLD_ALONE}",
     "users": "nothing: there is no evaluation of a model per user",
 }
 _NOT_SENT = {
@@ -150,9 +151,10 @@ def disclosure(study: Study, party: str, table: Table) -> str:
 
 _STEPS = {
     "min-max": "the smallest and the largest value of each column{}",
-    "spline": "for every column counts of its values in agreed bins, added up: quantiles, about one percent exact",
-    "one-hot": "a hash of each category of a column, by which a guess can be confirmed; its rows, added up; and the "
-    "names of those that are not rare",
+    "spline": "for every column counts of its values in bins with at least minimum-count rows of it, added up: "
+    "quantiles, about one percent exact where rows are many",
+    "one-hot": "a hash of each category of a column with at least minimum-count rows here, by which a guess can be "
+    "confirmed; its rows, added up; and the names of those that are not rare",
 }
 
 
@@ -177,8 +179,8 @@ def _choice(study: Study) -> list[str]:
     return [
         "",
         f"Sent to choose among models with {FOLDS} folds (write mu into [problem], and nothing is chosen):",
-        "  - its sums of all columns and of all squares, and whether it has enough rows of every class outside each "
-        "fold, added up",
+        "  - its sums of all columns and of all squares, added up",
+        "  - whether it has enough rows of every class outside each fold, added up",
         f"  - all of the above (rounds and certificates) about {FITS} times, without the rows of one fold each. The "
         "difference of two of them is about the rows of one fold",
         "  - for each, of the rows that were kept back: the share of right answers and the mean loss, and squares of "
@@ -226,7 +228,11 @@ def _inference(study: Study) -> list[str]:
         f"  - who sees it can compute: {Information.disclosure.learned}",
     ]
     if study.inference == "clustered":
-        lines += ["  - to all parties: keyed hashes of its clusters, in their order. Parties can test guesses"]
+        lines += [
+            "  - to all parties: keyed hashes of its clusters, in their order. Parties can test guesses",
+            "  - to all parties: whether a cluster that others have, too, has fewer rows here than minimum-count. Then "
+            "there are no standard errors",
+        ]
         if study.correction in (None, "CR2"):
             lines += [
                 '  - with fewer than 30 clusters, each at one party, or correction = "CR2": for every coefficient a '
