@@ -243,7 +243,7 @@ def test_small_tables_have_different_numbers_by_chance():
     assert noted(co.read(np.empty((0, 3)))).notes == ()
 
 
-@pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__", ""])
+@pytest.mark.parametrize("name", ["Unnamed: 0", "__index_level_0__"])
 def test_the_index_of_a_pandas_frame_is_named(name):
     table = noted(co.read(pd.DataFrame({name: X[:, 0], "a": X[:, 1]}), name="bank"))
     assert [f"column {name!r} looks like the index" in note for note in table.notes] == [True]

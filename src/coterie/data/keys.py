@@ -25,8 +25,8 @@ LEAST_IN_A_ROW = 5
 """From so many rows on, consecutive numbers (1, 2, 3, ... in any order) are no accident."""
 FIRST = 64
 """Rows that rule out most columns."""
-INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
-"""What an index without a name is called by pandas in CSV files, by pandas when it reads them, and in Parquet files."""
+INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
+"""What pandas calls an index without a name, when it reads a CSV file, and in Parquet files."""
 MOST_NOTES = 5
 """Of many parties, only some are named."""
 FIX = "Leave it out of the columns, or, if it names the rows, name it as their id"

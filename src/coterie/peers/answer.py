@@ -92,7 +92,9 @@ def run_in(folder: FilePath) -> str:
 
 
 def write_failure(folder: FilePath, error: CoterieError) -> None:
-    """Note why a run ended without a result; what an earlier run left in the folder stays."""
+    """Note why a run ended without a result, next to what an earlier run left in the folder, which stays."""
+    if not folder.is_dir():
+        return
     party = error.party if isinstance(error, PartyLost) else ""
     status = error.status
     content = {"status": status, "exit_code": status.exit_code, "reason": str(error), "lost_party": party or None}
