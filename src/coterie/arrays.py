@@ -48,6 +48,15 @@ def precision_of(X: Matrix) -> np.dtype[Any]:
     return tensors.dtype_of(X) if is_tensor(X) else X.dtype
 
 
+def stored(coefficients: FloatArray, precision: np.dtype[Any]) -> FloatArray:
+    """Coefficients as a model keeps them: in the precision of the data, unless they have digits beyond it.
+
+    A model is what was certified: a run that needed double precision is not rounded afterwards.
+    """
+    kept: FloatArray = coefficients.astype(precision)
+    return kept if np.array_equal(kept, coefficients, equal_nan=True) else coefficients.astype(float)
+
+
 def namespace(x: object) -> Any:
     """numpy, or torch for a tensor: formulas of what both have work where the numbers lie."""
     return sys.modules["torch"] if is_tensor(x) else np

@@ -198,7 +198,7 @@ def test_what_a_policy_forbids_does_not_follow():
     assert prepared(allowed_later={"proximal-2"}).auto.other.name == "proximal-2"
     assert prepared(allowed_later=set()).auto is None
     assert prepared(allowed_later={"lbfgs-rows"}).auto.other is None
-    assert prepared(secure_sums=True, allowed={"lbfgs-rows", "relay"}).auto is None
+    assert prepared(secure_sums=True, allowed={"lbfgs-rows", "relay"}).auto.other is None
 
 
 def test_a_parameter_or_an_acceleration_is_kept():
@@ -210,3 +210,83 @@ def test_a_parameter_or_an_acceleration_is_kept():
 
 def test_where_nothing_else_applies_nothing_follows():
     assert prepared(co.Problem("multinomial", "l2", 1e-3, intercept=False), classes=np.arange(3)).auto is None
+
+
+# -- a run that is rescued ---------------------------------------------------------------------------------------------
+
+
+def huber_case():
+    """More columns than rows and no penalty: rows without curvature are all that some directions have."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((20, 40))
+    return X, X[:, :5] @ [2.0, -1.0, 1.0, 0.5, -0.5] + 0.3 * rng.standard_normal(20)
+
+
+def rescue(**how):
+    problem = co.Problem("huber", "none", intercept=True)
+    return co.solve(problem, huber_case(), **{"agents": 3, "progress": False, **how})
+
+
+@pytest.fixture(scope="module")
+def rescued():
+    return rescue()
+
+
+def test_a_run_that_stalls_goes_on_carefully(rescued):
+    assert rescued.status.success
+    changed = rescued.certificate.settings["changed"]
+    assert changed["from"]["name"] == "newton"
+    assert f"After {changed['after']} rounds the run stood still" in rescued.explanation
+    assert co.verify(rescued.certificate, rescued.model, huber_case()).holds
+    named = rescue(method="newton")
+    assert named.status == "stalled"
+    assert named.rounds == changed["after"]
+    # Everything from before is on the bill, and what came after.
+    assert rescued.bill.bits > named.bill.bits
+    assert rescued.bill.rounds == rescued.rounds > named.rounds
+
+
+def test_threads_rescue_alike(rescued):
+    same(rescue(threads=2), rescued)
+
+
+@pytest.mark.parametrize("stop", ["before", "at", "after"])
+def test_a_run_stopped_around_its_rescue_continues_bit_by_bit(tmp_path, rescued, stop):
+    after = rescued.certificate.settings["changed"]["after"]
+    rescue(max_rounds=after + {"before": -1, "at": 0, "after": 1}[stop], checkpoint=tmp_path)
+    same(rescue(checkpoint=tmp_path), rescued)
+
+
+def test_coefficients_get_double_precision_only_where_single_is_not_enough():
+    rng = np.random.default_rng(0)
+    means = np.array([0.0, 1e6, 3e5])
+    X = (rng.standard_normal((60, 3)) + means).astype(np.float32)
+    y = X[:, 0] + rng.standard_normal(60)
+    problem = co.Problem("huber", "l2", 1e-4, intercept=False)
+    near = co.solve(problem, (X[:, :1], y), agents=2, progress=False)
+    far = co.solve(problem, (X, y), agents=2, progress=False)
+    assert near.model.coef_.dtype == np.float32
+    assert far.status == "optimal"
+    assert far.model.coef_.dtype == np.float64
+    assert co.verify(far.certificate, far.model, (X, y)).holds
+
+
+def test_columns_that_may_not_move_stay_where_they_are():
+    sizes = Sizes(40, 80, 3200, 3)
+    how = {"acceleration": "auto", "limits": Limits(), "seed": 0, "classes": None, "method": "auto", "options": {}}
+    problem, graph = co.Problem("squared", "box", lower=-1.0, upper=1.0, intercept=False), star(3)
+    for apart, allowed, expected in ((False, None, "blocks"), (True, None, "tree"), (False, {"tree"}, "tree")):
+        known = replace(sizes, apart=apart)
+        setup = set_up(problem, graph, known, lambda one: one, split="features", allowed_later=allowed, **how)
+        assert setup.auto.rescue.name == expected
+
+
+@pytest.mark.cluster
+def test_processes_of_their_own_rescue_alike():
+    # On one link, and with sums that do not depend on who adds up.
+    how = {"link": CROSSED, "secure_sums": True}
+    with one_blas_thread():  # as each of the processes has
+        one = rescue(**how)
+    other = rescue(engine="peers", **how)
+    assert "changed" in one.certificate.settings
+    same(one, other)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coterie.agent import Agent, with_data
-from coterie.arrays import FloatArray, precision_of
+from coterie.arrays import FloatArray, precision_of, stored
 from coterie.certificate import Participant, Point
 from coterie.data import Table
 from coterie.data.table import columns_of, party_error
@@ -115,11 +115,12 @@ class LinearFamily(Family):
         if first.split != "features":
             w: FloatArray = outcome.points[0].w
             coef, intercept = problem.coefficients(w), float(w[-1]) if problem.intercept else 0.0
-            return LinearModel(coef.astype(dtype), intercept, problem, classes, first.data.columns)
+            return LinearModel(stored(coef, dtype), intercept, problem, classes, first.data.columns)
         held = list(zip(members, outcome.points, strict=True))
         places = np.concatenate(columns_of([agent.data for agent in members]))
-        placed = np.empty(len(places), dtype)
+        placed = np.empty(len(places))
         placed[places] = np.concatenate([problem.coefficients(p.w, agent.has_intercept) for agent, p in held])
+        placed = stored(placed, dtype)
         names = [agent.data.columns for agent in members]
         known = [name for own in names if own is not None for name in own]
         columns = None if None in names else tuple(known[j] for j in np.argsort(places))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import FloatArray
+from coterie.arrays import FloatArray, stored
 from coterie.certificate import Participant, Point
 from coterie.data import Table, encode_classes, validated_all
 from coterie.errors import InvalidInput, InvalidProblem
@@ -79,7 +79,7 @@ class MulticlassFamily(LinearFamily):
         """The coefficients, which everybody has."""
         first, classes = members[0], np.asarray(classes)
         W = outcome.points[0].w.reshape(-1, len(classes))
-        coef = W[: first.data.d].T.astype(first.data.X.dtype)
+        coef = stored(W[: first.data.d].T, first.data.X.dtype)
         intercept = W[-1].astype(float) if problem.intercept else np.zeros(len(classes))
         return MulticlassModel(np.ascontiguousarray(coef), intercept, problem, classes, first.data.columns)
 

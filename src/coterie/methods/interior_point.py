@@ -173,6 +173,8 @@ class InteriorPoint(Method[State]):
         return State(w, mu, OUTSIDE, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
 
     def warmed(self, agent: Agent, state: State, point: Point) -> State:
+        if agent.careful:
+            return state  # where columns depend on each other, the model of a run that stalled may have gone far
         return replace(state, w=sealed(agent.centred.inner(point.w.astype(float))))
 
     def round(self, agent: Agent, state: State, t: int) -> Talk[State]:
