@@ -124,7 +124,11 @@ class LinearFamily(Family):
         names = [agent.data.columns for agent in members]
         known = [name for own in names if own is not None for name in own]
         columns = None if None in names else tuple(known[j] for j in np.argsort(places))
-        intercept = sum(point.own or 0.0 for point in outcome.points)
+        intercept = 0.0
+        if problem.intercept:
+            offsets = [point.own for point in outcome.points]
+            intercept = sum(own for own in offsets if own is not None)
+            assert None not in offsets, "every holder of columns has told what these add to the intercept"
         return LinearModel(placed, intercept, problem, classes, columns)
 
     def unproven(self, model: Any, members: Sequence[Agent]) -> Iterator[str]:
