@@ -31,8 +31,8 @@ MOST = 10
 """How many classes an error lists, and above how many they may well be numbers."""
 SHARES = (
     "Labels between 0 and 1 look like shares of rows, and this loss takes one of two classes per row. Give each row "
-    "twice: with label 1 and its share times its count as weight, and with label 0 and the rest as weight. Leave out rows of "
-    "weight 0."
+    "twice: with label 1 and its share times its count as weight, and with label 0 and the rest as weight. Leave out "
+    "rows of weight 0."
 )
 """What to do with proportions as labels."""
 _BLOCK = 1 << 20
