@@ -83,9 +83,10 @@ def test_errors_name_file_line_column_and_value(monkeypatch, tmp_path):
     assert "line 4 of data.csv, column 'n', has the label -3" in found
     found = read_error(b"age,w,y\n1,1,0\n2,0,1\n", target="y", weight="w")
     assert "(first at line 3 of data.csv, column 'w': 0.0)" in found
-    with pytest.raises(co.CoterieError, match="line 3 of data.csv, column 'days', has the time -1"):
-        Path("data.csv").write_text("age,days,died\n1,2,1\n2,-1,1\n")
-        co.solve(co.Problem("cox", intercept=False), co.read("data.csv", time="days", event="died"))
+    Path("data.csv").write_text("age,days,died\n1,2,1\n2,-1,1\n")
+    table = co.read("data.csv", time="days", event="died")
+    with pytest.raises(co.CoterieError, match=r"line 3 of data\.csv, column 'days', has the time -1"):
+        co.solve(co.Problem("cox", intercept=False), table)
     frame = pd.DataFrame({"age": [1.0, np.nan], "y": [0.0, 1.0]})
     with pytest.raises(co.CoterieError, match="first at row 1"):
         co.read(frame, target="y")
