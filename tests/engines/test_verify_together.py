@@ -69,6 +69,8 @@ def test_what_a_run_proved_is_found_again_by_all(tmp_path, case):
         assert one.gap == pytest.approx(result.certificate.gap, rel=1e-9, abs=1e-12)
         assert one.primal == pytest.approx(result.certificate.primal, rel=1e-12)
         assert one.signed_by == tuple(NAMES)
+        assert any("rows" in text for text in one.compared)
+        assert any("how the model was found" in text for text in one.unchecked)
 
 
 # -- falsified files ---------------------------------------------------------------------------------------------------

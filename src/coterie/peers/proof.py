@@ -21,7 +21,7 @@ import numpy.typing as npt
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point
-from coterie.comparison import Compared, compare_classes, compare_columns, contradictions, plain
+from coterie.comparison import Compared, compare_classes, compare_columns, compare_how, contradictions, plain
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.data.table import in_order
@@ -129,10 +129,10 @@ def _verify(
     if model is not None and prepared is None:
         table = in_order(table, model.columns, "samples")
     table, parts, classes = prepare_again(session, table, problem, prepared)
-    claim, brought = Claim(damage), None
+    claim, brought, compared = Claim(damage), None, Compared()
     if certificate is not None and model is not None:
         try:
-            claim, brought = _brought(session, table, parts, classes, certificate, model)
+            claim, brought = _brought(session, table, parts, classes, certificate, model, compared)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             claim = Claim([f"its certificate lacks what a proof needs ({type(error).__name__})"])
     claims = session.all_gather(claim, "claims", Claim)
@@ -150,7 +150,8 @@ def _verify(
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, facts, about)
-    return replace(found, signed_by=check_signatures(session, certificate)[0])
+    signers = check_signatures(session, certificate)[0]
+    return replace(found, signed_by=signers, compared=tuple(compared.compared), unchecked=tuple(compared.unchecked))
 
 
 def _brought(
@@ -160,8 +161,9 @@ def _brought(
     classes: npt.NDArray[Any] | None,
     certificate: Certificate,
     model: Any,
+    found: Compared,
 ) -> tuple[Claim, tuple[Agent, Point] | None]:
-    """What this party claims, and what it puts on the table for it."""
+    """What this party claims, and what it puts on the table for it; what it compared is noted."""
     study, settings = session.study, certificate.settings
     graph = study.make_network()
     penalty = settings["problem"]["penalty"]
@@ -172,7 +174,7 @@ def _brought(
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
     agent = member(session, table, parts, problem, graph)
-    found = Compared(_objections(session, certificate, model, table, parts))
+    found.objections += _objections(session, certificate, model, table, parts)
     found.objections += contradictions(certificate, problem)
     _compare(found, session, certificate, model, agent, classes)
     objections = [text[:LONGEST] for text in found.objections]
@@ -199,6 +201,8 @@ def _compare(
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
     found.objections += family_of(model.problem).unproven(model, [agent])
+    found.compared.append(f"the own data, {table.n} rows, and what the certificate says of every party")
+    compare_how(found, certificate)
 
 
 def _objections(
