@@ -133,14 +133,18 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         """
         if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
             return None
-        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= self.minimum_rows]
+        # What is said of a fold is about its rows.
+        folds = study.path.cv if study.path is not None else FOLDS if study.chooses else 1
+        enough = self.minimum_rows * folds
+        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= enough]
         if len(hiding) >= HIDDEN:
             return None
+        among = f" in each of {folds} folds" if folds > 1 else ""
+        found = f"there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} ({', '.join(hiding)})"
         return (
-            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows, so that without "
-            f"any other one two are left; there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} "
-            f"({', '.join(hiding)}). If all agree to show each other their sums, write `secure-sums = false` into the "
-            "study"
+            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows{among}, so that "
+            f"without any other one two are left; {found}. If all agree to show each other their sums, write "
+            "`secure-sums = false` into the study"
         )
 
     def allows(
