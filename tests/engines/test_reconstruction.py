@@ -23,7 +23,7 @@ from coterie.peers.party import fit_together
 from coterie.peers.policy import Account, Policy
 from coterie.peers.proof import verify_together
 from coterie.peers.scores import evaluate_together
-from coterie.peers.study import PathSettings, load_party
+from coterie.peers.study import load_party
 from coterie.session.groups import keepable, pooled, small, without_few
 from coterie.transport import secure_sums
 from coterie.transport.driver import Driver
@@ -263,7 +263,7 @@ def test_two_parties_have_no_secure_sums_where_one_requires_them():
     parts = [TableSummary(name, 100, 3, 300, False, []) for name in NAMES]
 
     class Masked:
-        has_secure_sums, path, chooses = True, None, False
+        has_secure_sums = True
 
     required = Policy(secure_sums="required")
     assert required.exposes(Masked, parts, 0) is None
@@ -272,12 +272,8 @@ def test_two_parties_have_no_secure_sums_where_one_requires_them():
     few = msgspec.structs.replace(parts[2], rows=19)
     assert "there are 2" in Policy().exposes(Masked, [*parts[:2], few], 0)
     assert Policy(minimum_rows=19).exposes(Masked, [*parts[:2], few], 0) is None
-
-    class WithFolds(Masked):
-        path = PathSettings(cv=6)
-
-    assert "minimum-rows = 20 rows in each of 6 folds" in Policy().exposes(WithFolds, parts, 0)
-    assert Policy(minimum_rows=16).exposes(WithFolds, parts, 0) is None
+    assert "minimum-rows = 20 rows in each of 6 folds" in Policy().exposes(Masked, parts, 0, folds=6)
+    assert Policy(minimum_rows=16).exposes(Masked, parts, 0, folds=6) is None
 
 
 # -- budgets -----------------------------------------------------------------------------------------------------------
