@@ -272,6 +272,8 @@ def test_two_parties_have_no_secure_sums_where_one_requires_them():
     few = msgspec.structs.replace(parts[2], rows=19)
     assert "there are 2" in Policy().exposes(Masked, [*parts[:2], few], 0)
     assert Policy(minimum_rows=19).exposes(Masked, [*parts[:2], few], 0) is None
+    assert "minimum-rows = 20 rows in each of 6 folds" in Policy().exposes(Masked, parts, 0, folds=6)
+    assert Policy(minimum_rows=16).exposes(Masked, parts, 0, folds=6) is None
 
 
 # -- budgets -----------------------------------------------------------------------------------------------------------

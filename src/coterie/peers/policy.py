@@ -126,22 +126,25 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         share = self.budget if self.budget is not None else SHARE if study.split == "samples" else math.inf
         return share if math.isinf(share) else share * _held(mine)
 
-    def exposes(self, study: Study, parts: Sequence[TableSummary], me: int) -> str | None:
+    def exposes(self, study: Study, parts: Sequence[TableSummary], me: int, folds: int = 1) -> str | None:
         """Why secure sums would not hide this party, from what the parties say of their tables.
 
         A party with few rows, or without any, hides nobody. Each of the others can subtract its own part of a total:
-        what is left must still be about this party and another one with enough rows.
+        what is left must still be about this party and another one with enough rows, in each of the folds, if rows are
+        dealt into some.
         """
         if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
             return None
-        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= self.minimum_rows]
+        enough = self.minimum_rows * folds
+        hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= enough]
         if len(hiding) >= HIDDEN:
             return None
+        among = f" in each of {folds} folds" if folds > 1 else ""
+        found = f"there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} ({', '.join(hiding)})"
         return (
-            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows, so that without "
-            f"any other one two are left; there {'is' if len(hiding) == 1 else 'are'} {len(hiding)} "
-            f"({', '.join(hiding)}). If all agree to show each other their sums, write `secure-sums = false` into the "
-            "study"
+            f"secure sums need {HIDDEN} parties with at least minimum-rows = {self.minimum_rows} rows{among}, so that "
+            f"without any other one two are left; {found}. If all agree to show each other their sums, write "
+            "`secure-sums = false` into the study"
         )
 
     def allows(
@@ -159,7 +162,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         problem, sizes = study.make_problem(), sizes_of(parts, study.split, apart=True)
         if labels := sorted({label for part in parts for label in part.classes}):
             problem = problem.with_classes(np.array(labels))
-        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me)  # now rows are matched
+        folds = study.path.cv if study.path is not None else FOLDS if study.chooses else 1
+        general = self.objection(study, parts[me].rows) or self.exposes(study, parts, me, folds)  # rows are matched now
         allowance = self.allowance(study, (held or parts)[me])
 
         def numbers(method: type[Method]) -> float:
