@@ -111,7 +111,7 @@ class LinearFamily(Family):
             return LinearModel(stored(coef, dtype), intercept, problem, classes, first.data.columns)
         held = list(zip(members, outcome.points, strict=True))
         places = np.concatenate(columns_of([agent.data for agent in members]))
-        placed = np.empty(len(places))
+        placed: FloatArray = np.empty(len(places))
         placed[places] = np.concatenate([problem.coefficients(p.w, agent.design.intercept) for agent, p in held])
         placed = stored(placed, dtype)
         names = [agent.data.columns for agent in members]
