@@ -120,10 +120,9 @@ class Checkpoint:
         for header, arrays in self._whole():
             if header["round"] == round:
                 with readable(self.folder, "checkpoint", InvalidInput):
-                    known = classes
-                    if not isinstance(classes, Sequence):
-                        known = classes[header.get("method") or next(iter(classes))]
-                    return _rebuild(header, arrays, known)
+                    if isinstance(classes, Sequence):
+                        return _rebuild(header, arrays, classes)
+                    return _rebuild(header, arrays, classes[header.get("method") or next(iter(classes))])
         raise CorruptFile(
             f"the checkpoint in {self.folder} lacks round {round}, which other parties have; remove the folder."
         )

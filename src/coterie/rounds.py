@@ -362,7 +362,7 @@ class RunLoop:
         change = None
         if self.change is None:
             change = self.switching.change(self.history, self.bill, self.unit, self.target)
-        known = self.history, self.unit, self.target, self.t - self._own_round, self.limits.max_rounds
+        known = self.history, self.unit, self.target, self.change
         lost = change is not None and self.switching.slower_rounds
         if (lost or self.switching.hopeless(*known)) and self.rescue():
             return

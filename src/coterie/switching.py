@@ -13,8 +13,8 @@ begins at the best model and dual so far; once the first method has had all the 
 at all, because a gap that falls slower and slower promises too much. Only gaps, rounds and bits enter, never a clock:
 all processes of a run decide alike, on every engine, and so does a run that continues from a snapshot.
 
-A run that stalls or diverges, or that would reach the largest number of rounds at its pace, is rescued once: from its
-best model and dual, with the most exact method that fits, whose agents are `careful`.
+A run that stalls or diverges, or that has no end at its pace, is rescued once: from its best model and dual, with the
+most exact method that fits, whose agents are `careful`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class _Tuning(Tuning):
         above=1,
     )
     dear: float = tuned(10.0, "Methods of few rounds are preferred, up to this many times what the first one costs.")
-    hopeless: int = tuned(1000, "Before this round of a method nothing is rescued that still moves.")
+    hopeless: int = tuned(300, "Before this round of a method nothing is rescued by another that still moves, ...")
+    hopeless_alone: int = tuned(1000, "... nor before this one by the same method, ...")
+    endless: int = tuned(10_000, "... nor if fewer rounds are left at its pace.")
     clearly: float = tuned(2.0, "By what factor rounds left must cost more, until all expected ones are over.", above=1)
 
 
@@ -145,12 +147,13 @@ class Switching:
             reason = f"{before.because} {reason}"
         return Change(self.rescue.name, t, reason, rescue=True)
 
-    def hopeless(self, history: Sequence[Record], unit: float, target: float, after: int, most: int) -> bool:
-        """Whether a method that began after so many rounds would reach the most at its pace."""
-        t = history[-1].round
-        if t - after < TUNING.hopeless:
+    def hopeless(self, history: Sequence[Record], unit: float, target: float, change: Change | None) -> bool:
+        """Whether the method after that change, or the first one, has no end at its pace."""
+        if self.rescue is None:
             return False
-        return t + _rounds_left(history, unit, target) > most
+        name, after = (self.first.name, 0) if change is None else (change.name, change.after)
+        patience = TUNING.hopeless_alone if name == self.rescue.name else TUNING.hopeless
+        return history[-1].round - after >= patience and _rounds_left(history, unit, target) > TUNING.endless
 
 
 def _sending(bill: Bill, link: tuple[float, float]) -> float:

@@ -66,8 +66,8 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     here: SoftmaxHere = agent.at(w)
     p = here.p if point.v is None else _in_the_simplex(here, point.v)
     if problem.intercept:
-        counts = np.bincount(here.y, agent.weighted(np.ones(len(here.y))), problem.outputs)
-        weights, counts = np.split((yield Sum(np.concatenate([_sums(here.weighted(p)), counts]))), 2)
+        own = np.bincount(here.y, agent.weighted(np.ones(len(here.y))), problem.outputs)
+        weights, counts = np.split((yield Sum(np.concatenate([_sums(here.weighted(p)), own]))), 2)
         if not counts.all():
             p = _of_present_classes(p, here.y, counts > 0)
             weights = yield Sum(_sums(here.weighted(p)))
@@ -78,8 +78,8 @@ def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | Non
     normalising = (problem.outputs + FEW) * math.sqrt(agent.weight)
     length = (agent.data.n + agent.count + 4) * _norm(here, v) + normalising
     left, left_error = _left_over(agent, here, v)
-    own = [*_losses(agent, here, error), *_gaps(agent, here, p, error), length**2, left_error]
-    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), own, left]))
+    parts = [*_losses(agent, here, error), *_gaps(agent, here, p, error), length**2, left_error]
+    sums = yield Sum(np.concatenate([problem.coefficients(adjoint), parts, left]))
     u, off, c = shared_result(sums, _slope, agent, sums, key=id(w))
     d = len(u)
     shrunk = sums[d + 2 : d + 4]

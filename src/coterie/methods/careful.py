@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from coterie.agent import Agent
-from coterie.arrays import CentredDesign, Design, FloatArray, is_tensor, sealed, shared_result
+from coterie.arrays import CentredDesign, Design, FloatArray, host, sealed, shared_result
 from coterie.here import Here
 from coterie.losses import Loss
 from coterie.methods.moments import moment_message, unpacked
@@ -333,6 +333,6 @@ def _penalty(agent: Agent, w: FloatArray) -> float:
     return agent.problem.penalty.value(agent.problem.coefficients(w))
 
 
-def _on_host(values: FloatArray) -> FloatArray:
-    host: FloatArray = np.asarray(values.cpu() if is_tensor(values) else values, float)
-    return host
+def _on_host(values: Any) -> FloatArray:
+    numbers: FloatArray = np.asarray(host(values), float)
+    return numbers
