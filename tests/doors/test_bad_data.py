@@ -144,7 +144,7 @@ def test_files(tmp_path):
     np.savez(tmp_path / "other.npz", Z=np.ones(2))
     says(message(read, tmp_path / "other.npz", error=InvalidData), "other.npz", "neither X", "but Z")
     (tmp_path / "t.csv").write_text("a,town\n1,x\n,y\n")
-    says(message(read, tmp_path / "t.csv", columns=["a"], name="shop"), "column 'a'", "1 missing value ", "row 1")
+    says(message(read, tmp_path / "t.csv", columns=["a"], name="shop"), "column 'a'", "1 missing value ", "line 3 of")
 
 
 def test_arguments_that_do_not_fit():
