@@ -243,6 +243,14 @@ def test_a_change_is_half_and_double():
 # -- constants that are in no Tuning -----------------------------------------------------------------------------------
 
 PLAIN = {
+    "methods/careful.py: PASSES": "how often a dual is refined",
+    "methods/careful.py: FACE": "when a coefficient is 0 up to rounding",
+    "methods/careful.py: DEPENDENT": "when columns depend on others up to rounding",
+    "methods/careful.py: ROUNDINGS": "what solving equations loses",
+    "methods/careful.py: (TURNS, WORK)": "when to give up",
+    "methods/careful.py: SATISFIED": "when a slope is 0 up to rounding",
+    "methods/careful.py: LEAST": "when there is no secant",
+    "methods/quadratic.py: (FLAT, SEEN)": "when a valley is flat up to rounding",
     "methods/curved_pairs.py: TRIALS": "steps that are tried together",
     "methods/dada.py: HEAD": "how a message begins",
     "methods/deviations.py: FEW": "when LAPACK is called",

@@ -257,7 +257,8 @@ def _gathered(agent: Agent, rotation: FloatArray) -> Talk[Sent]:
     at_once = pooled.fits(int(told[-2])) and not (_has_kinks_along_axes(agent.problem) and told[-1])
     if _has_equal_bounds(agent.problem) and not at_once:
         raise InvalidProblem(
-            "blocks rotates the columns of organisations, and bounds on coefficients do not survive that. Use tree."
+            "between organisations, and for many columns, blocks is for the penalties none, l2, l1, elasticnet and "
+            f"group; this problem has {agent.problem.penalty.name!r}. Use tree."
         )
     groups = NOTHING
     if _has_groups(agent.problem):
