@@ -16,7 +16,6 @@ was sent, and is what `max_bits` limits.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,9 +51,7 @@ class Bill:
         self._network = network
         self._links = _links(network)
         self._copies = {word: int(links.sum()) for word, links in self._links.items()}
-        self._back = _back(network)
-        # (purpose, word) -> [utterances, scalars, bits, bits spared on the way back] of one agent, for words in which
-        # all agents send alike
+        # (purpose, word) -> [utterances, scalars, bits] of one agent, for words in which all agents send alike
         self._alike: dict[tuple[str, str], list[int]] = {}
         # (purpose, word) -> per agent [messages, scalars, bits], for words in which they do not
         self._apart: dict[tuple[str, str], list[list[int]]] = {}
@@ -65,20 +62,18 @@ class Bill:
 
     # -- counting, called by transports -------------------------------------------------------------------------------
 
-    def say(self, purpose: str, word: str, size: int, itemsize: int, back: int | None = None) -> None:
-        """All agents said `word` with `size` numbers of so many bytes each; a total may come back in fewer."""
+    def say(self, purpose: str, word: str, size: int, itemsize: int) -> None:
+        """All agents said `word` with `size` numbers of `itemsize` bytes each."""
         entry = self._alike.get((purpose, word))
         if entry is None:
-            entry = self._alike[purpose, word] = [0, 0, 0, 0]
+            entry = self._alike[purpose, word] = [0, 0, 0]
         entry[0] += 1
         entry[1] += size
         entry[2] += 8 * itemsize * size
-        spared = 0 if back is None else 8 * (itemsize - back) * size
-        entry[3] += spared
         if purpose == "rounds":
             sent = self._copies[word] * size
             self._scalars += sent
-            self._bits += 8 * itemsize * sent - int(self._back.sum()) * spared
+            self._bits += 8 * itemsize * sent
 
     def send(self, purpose: str, word: str, agent: int, messages: int, scalars: int, bits: int) -> None:
         """One agent sent so much with `word`."""
@@ -170,9 +165,8 @@ class Bill:
         """What each agent sent; with a server, its own account is the last."""
         accounts = self._network.agents + self._network.server
         sent = np.zeros((accounts, 3), np.int64)
-        for (_, word), (utterances, scalars, bits, spared) in self._alike.items():
-            sent += self._links[word][:, None] * np.array([utterances, scalars, bits])
-            sent[:, 2] -= self._back * spared
+        for (_, word), entry in self._alike.items():
+            sent += self._links[word][:, None] * np.array(entry)
         for table in self._apart.values():
             sent[: len(table)] += np.array(table, np.int64)
         return [Cost(*map(int, row)) for row in sent]
@@ -202,18 +196,17 @@ class Bill:
         def carry(i: int, j: int, bits: int) -> None:
             carried[i, j] = carried.get((i, j), 0) + bits
 
-        sums = sum(bits for (_, word), (_, _, bits, _) in self._alike.items() if word == "Sum")
-        totals = sums - sum(spared for _, _, _, spared in self._alike.values())
-        mixes = sum(bits for (_, word), (_, _, bits, _) in self._alike.items() if word != "Sum")
+        sums = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word == "Sum")
+        mixes = sum(bits for (_, word), (_, _, bits) in self._alike.items() if word != "Sum")
         if self._network.server:
             for agent in range(self._network.agents):
                 carry(agent, -1, sums)
-                carry(-1, agent, totals)
+                carry(-1, agent, sums)
         else:
             for child, parent in enumerate(self._network.tree().parents):
                 if parent >= 0:
                     carry(child, int(parent), sums)
-                    carry(int(parent), child, totals)
+                    carry(int(parent), child, sums)
             each = self._exchanged_bits()
             for i, j in self._network.edges.tolist():
                 carry(i, j, mixes + each[i])
@@ -278,40 +271,28 @@ class Bill:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue counting from what `state()` gave."""
-        # A snapshot of an older version has no fourth number: nothing was spared.
-        self._alike = {(purpose, word): [*entry, 0][:4] for purpose, word, *entry in state["alike"]}
+        self._alike = {(purpose, word): list(entry) for purpose, word, *entry in state["alike"]}
         self._apart = {
             (purpose, word): [list(map(int, row)) for row in table] for purpose, word, table in state["apart"]
         }
-        self._rounds = [[count, sent] for count, sent in state["rows"]] if "rows" in state else []
-        # Of before there were rows: the numbers sent until the end of each round.
-        ends = [0, *(scalars for scalars, _ in state.get("rounds", ()))]
-        self._rounds += [[1, after - before] for before, after in itertools.pairwise(ends)]
+        self._rounds = [[count, sent] for count, sent in state["rows"]]
         self._scalars, self._bits, self._before = self.scalars, self.bits, self.scalars
 
     def _cost(self, *purposes: str, word: str | None = None) -> Cost:
         messages = scalars = bits = 0
-        for (purpose, said), (utterances, size, bits_each, spared) in self._alike.items():
+        for (purpose, said), (utterances, size, bits_each) in self._alike.items():
             if purpose in purposes and word in (None, said):
                 links = self._copies[said]
                 messages, scalars, bits = (
                     messages + links * utterances,
                     scalars + links * size,
-                    bits + links * bits_each - int(self._back.sum()) * spared,
+                    bits + links * bits_each,
                 )
         for (purpose, said), table in self._apart.items():
             if purpose in purposes and word in (None, said):
                 sent = np.array(table, np.int64).sum(axis=0)
                 messages, scalars, bits = messages + int(sent[0]), scalars + int(sent[1]), bits + int(sent[2])
         return Cost(messages, scalars, bits)
-
-
-def _back(network: Network) -> npt.NDArray[np.int64]:
-    """How many totals each account hands on in a `Sum`."""
-    if network.server:
-        return np.array([0] * network.agents + [network.agents])
-    parents = network.tree().parents
-    return np.bincount(parents[parents >= 0], minlength=network.agents)
 
 
 def _links(network: Network) -> dict[str, npt.NDArray[np.int64]]:

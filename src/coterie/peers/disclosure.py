@@ -91,6 +91,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
         "  - a commitment to the data, which tells nothing without nonce.txt, and that stays here",
         "  - in the end a digest of its own model; both go into the certificate",
+        "  - digests of the sums in its snapshots, and of the run that its earlier result and its model come from",
     ]
     if study.id is not None:
         how = (

@@ -201,7 +201,7 @@ def _compare(
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
     found.objections += family_of(model.problem).unproven(model, [agent])
-    found.compared.append(f"the own data, {table.n} rows, and what the certificate says of every party")
+    found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
     compare_how(found, certificate)
 
 
