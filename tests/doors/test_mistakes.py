@@ -171,6 +171,7 @@ def folder(tmp_path_factory):
         "unlabelled": plain.drop(columns="price"),
         "here": plain.assign(id=range(40)),
         "there": plain.assign(id=range(50, 90)),
+        "changed": plain.assign(weight=plain.weight + 1),
     }.items():
         frame.to_csv(folder / f"{name}.csv", index=False)
     (folder / "sheet.xlsx").write_text("not a table")
@@ -231,7 +232,7 @@ ON_THE_COMMAND_LINE = {
         4,
         "not a readable certificate.json",
     ),
-    "other data": ("verify answer/certificate.json answer/model.npz here.csv --target price", 4, "data"),
+    "other data": ("verify answer/certificate.json answer/model.npz changed.csv --target price", 4, "data"),
 }
 
 

@@ -209,7 +209,7 @@ def test_a_parameter_or_an_acceleration_is_kept():
 
 
 def test_where_nothing_else_applies_nothing_follows():
-    assert prepared(co.Problem("multinomial", "l2", 1e-3, intercept=False), classes=np.arange(3)).auto is None
+    assert prepared(co.Problem("multinomial", "l2", 1e-3, intercept=False), classes=np.arange(3)).auto.other is None
 
 
 # -- a run that is rescued ---------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ def test_coefficients_get_double_precision_only_where_single_is_not_enough():
     means = np.array([0.0, 1e6, 3e5])
     X = (rng.standard_normal((60, 3)) + means).astype(np.float32)
     y = X[:, 0] + rng.standard_normal(60)
-    problem = co.Problem("huber", "l2", 1e-4, intercept=False)
+    problem = co.Problem("huber", "l2", 1e-4, threshold=1.0, intercept=False)
     near = co.solve(problem, (X[:, :1], y), agents=2, progress=False)
     far = co.solve(problem, (X, y), agents=2, progress=False)
     assert near.model.coef_.dtype == np.float32

@@ -389,12 +389,13 @@ def _later(
     if steps.asynchronous:
         return None
     found = _another(chosen, steps, liked, options, problem, graph, sizes, acceleration, allowed)
-    saviour = _saviour(chosen, options, problem, graph, sizes, acceleration, allowed)
+    saviour = _saviour(chosen, options, problem, graph, sizes, allowed)
     if found is None and saviour is None:
         return None
     rescue = None
     if saviour is not None:
-        exact = accelerated(saviour, acceleration, saviour.accelerated(problem))
+        wanted = acceleration if saviour.can_be_accelerated else "none"
+        exact = accelerated(saviour, wanted, saviour.accelerated(problem))
         rescue = Candidate(saviour.name, exact, math.nan, math.nan, math.nan)
     if found is None:
         first = Candidate(chosen.name, steps, math.nan, math.nan, math.nan)
@@ -415,7 +416,6 @@ def _saviour(
     problem: Problem,
     graph: Network,
     sizes: Sizes,
-    acceleration: str,
     allowed: Container[str] | None,
 ) -> Method | None:
     """The most exact method for this problem, for a run that stalls: another one, or the same with careful agents."""
