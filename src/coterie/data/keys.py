@@ -23,6 +23,8 @@ LEAST_ROWS = 20
 """Fewer rows often have different whole numbers by chance, ages for example."""
 LEAST_IN_A_ROW = 5
 """From so many rows on, consecutive numbers (1, 2, 3, ... in any order) are no accident."""
+LARGEST = 2.0**53
+"""Whole numbers up to which double precision has fractions, too."""
 FIRST = 64
 """Rows that rule out most columns."""
 INDEX = re.compile(r"Unnamed: \d+|__index_level_\d+__")
@@ -135,8 +137,9 @@ def _whole_and_different(table: Table) -> set[int]:
 
 
 def _are_whole(values: FloatArray) -> FloatArray:
+    """Which values are whole numbers; beyond `LARGEST`, every number of double precision is one."""
     with np.errstate(invalid="ignore"):
-        found: FloatArray = np.isfinite(values) & (np.floor(values) == values)
+        found: FloatArray = (np.abs(values) < LARGEST) & (np.floor(values) == values)
     return found
 
 

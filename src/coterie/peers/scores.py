@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.certificate import Certificate
 from coterie.data import Table
 from coterie.data.summary import check_together, refuse_unequal_rows
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
@@ -164,7 +163,7 @@ def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
 def refuse_other_runs(session: Session, model: Any) -> None:
     """Refuse parts of different runs, which do not add up to a model; the error names the parties that hold them."""
     names = session.study.names
-    runs = session.all_gather(_run_of(session.own, model), "runs", str)
+    runs = session.all_gather(model.run or "", "runs", str)
     file = session.own.output.name + "/model.npz"
     if unknown := [name for name, run in zip(names, runs, strict=True) if not run]:
         raise InvalidInput(
@@ -178,18 +177,6 @@ def refuse_other_runs(session: Session, model: Any) -> None:
             f"{names[runs.index(usual)]}. Put back the part of that run, or fit the study again, with `coterie agent` "
             "at every party."
         )
-
-
-def _run_of(own: PartyFile, model: Any) -> str:
-    """The digest of the run that a part comes from. Files of earlier versions have it in their certificate."""
-    if model.run is not None:
-        return str(model.run)
-    try:
-        certificate = Certificate.load(own.output / "certificate.json")
-    except CoterieError:
-        return ""
-    held = certificate.settings.get("parts")
-    return certificate.run if held is not None and held.get(own.party) == model.digest() else ""
 
 
 def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None:
