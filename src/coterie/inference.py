@@ -14,11 +14,6 @@ from coterie.bill import Bill
 from coterie.errors import InvalidProblem
 from coterie.files import read_bytes, readable, write_atomically
 
-KINDS = ("model", "robust", "clustered")
-WEIGHTS = ("frequency", "sampling", "precision")
-"""What weights mean: counts of equal rows, inverse probabilities of selection, or inverse variances."""
-CORRECTIONS = {"model": (), "robust": ("HC0", "HC1"), "clustered": ("CR0", "CR1", "CR1S", "CR2")}
-"""The corrections of small samples, by the kind that they are for."""
 VERSION = 2
 TEXTS = ("names", "notes", "warnings")
 """Fields that are tuples of texts."""
@@ -55,9 +50,9 @@ class Inference:
     ratios: str = ""
     """What the exponential of a coefficient is, if that is worth a column: "hazard ratio"."""
     weights: str = ""
-    """What the weights of the rows mean: one of `WEIGHTS`; "" without weights."""
+    """What the weights of the rows mean: one of `choices.WEIGHTS`; "" without weights."""
     correction: str = ""
-    """The correction of small samples: one of `CORRECTIONS`, "HC0 · n/(n − 1)", or "" for none."""
+    """The correction of small samples: one of `choices.CORRECTIONS`, "HC0 · n/(n − 1)", or "" for none."""
     degrees: FloatArray | None = None
     """The degrees of freedom of t, one per coefficient; None for z."""
     notes: tuple[str, ...] = ()

@@ -241,7 +241,9 @@ def test_the_command_with_a_party(tmp_path):
     assert disclosure(study, "ada", raw) == disclosure(study, "ada", read_own(own, study))
     PARTS[0].drop(columns="name").to_csv(own.data, index=False)
     with ThreadPoolExecutor(2) as pool:
-        others = [pool.submit(describe_together, *load_party(tmp_path / n / "party.toml")) for n in NAMES[1:]]
+        others = [
+            pool.submit(describe_together, *load_party(tmp_path / n / "party.toml"), consent=True) for n in NAMES[1:]
+        ]
         ran = SHELL.invoke(app, ["describe", party, "--yes", "--json"])
         assert others[0].result().rows == N
     assert json.loads(ran.stdout.splitlines()[-1])["rows"] == N

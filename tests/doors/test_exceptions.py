@@ -158,6 +158,7 @@ def ended(calls, data, **how):
 @pytest.mark.parametrize("how", [{}, {"split": "features", "network": "ring"}])
 def test_ctrl_c_at_any_moment_is_a_status_or_an_interrupt(how, monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    handler = signal.getsignal(signal.SIGINT)
     random = np.random.default_rng(1)
     X = random.normal(size=(40, 4))
     data, how = (X, np.sign(X[:, 0] + random.normal(size=40))), {"agents": 2, "max_rounds": 6, "tol": 1e-12, **how}
@@ -166,7 +167,7 @@ def test_ctrl_c_at_any_moment_is_a_status_or_an_interrupt(how, monkeypatch):
     moments = np.random.default_rng(2).integers(1, calls, 25).tolist()
     found = {ended(moment, data, **how)[0] for moment in moments}
     assert found <= {"interrupted", "KeyboardInterrupt", whole}
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 STOPPED = """

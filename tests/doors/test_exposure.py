@@ -143,4 +143,4 @@ def test_exposures_that_are_not_above_zero_are_refused_by_party_and_row(insurers
     frame.loc[[4, 6], "years"] = [0.0, -1.0]
     frame.to_csv(files[1], index=False)
     told = run("fit", *files, "--target", "claims", "--loss", "poisson", "--exposure", "years", "-o", folder, code=1)
-    assert "party 'south': 2 exposures are not above 0 (first at row 4 of column 'years': 0.0)" in told
+    assert f"party 'south': 2 exposures are not above 0 (first at line 6 of {files[1]}, column 'years': 0.0)" in told

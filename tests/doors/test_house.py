@@ -17,7 +17,7 @@ from coterie import estimators
 
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
-    {"statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
+    {"choices", "statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
     | {"installation", "stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},

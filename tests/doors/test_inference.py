@@ -14,9 +14,9 @@ import statsmodels.api as sm
 from typer.testing import CliRunner
 
 import coterie as co
+from coterie.choices import KINDS
 from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
-from coterie.inference import KINDS
 
 RNG = np.random.default_rng(3)
 N = 240

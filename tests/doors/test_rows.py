@@ -76,9 +76,9 @@ def test_all_classes_are_known_everywhere_however_many():
 
 def test_numbers_that_are_not_classes_are_not_told():
     secret = np.array([0.123, 4.567, 8.9])
-    form = summary_of(partial(made, secret), 0, False)
+    form = summary_of(partial(made, secret), 0, "samples", False)
     assert not np.isin(form.labels, secret).any()
-    assert np.isin(secret, summary_of(partial(made, secret), 0, True).labels).all()
+    assert np.isin(secret, summary_of(partial(made, secret), 0, "samples", True).labels).all()
 
 
 def wide(seed):

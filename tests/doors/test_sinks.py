@@ -76,5 +76,5 @@ def test_mlflow_runs_hold_the_history(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
-    with pytest.raises(co.CoterieError, match=r"coterie\[tracking\]"):
+    with pytest.raises(co.CoterieError, match=r"pip install .*\[tracking\]"):
         sinks.mlflow()

@@ -53,6 +53,7 @@ def test_exposures_at_three_organisations(tmp_path, split):
         for name in NAMES
     ]
     settings = {"split": split, "tol": 1e-6, "secure_sums": split == "samples", "engine": same_secrets(tmp_path)}
+    settings["same_order"] = split == "features"
     local = co.solve(co.Problem(**PROBLEM), tables, **settings, **({} if split == "samples" else {"method": "lbfgs"}))
     parts = [result.model.coef_ for result in results]
     np.testing.assert_array_equal(parts[0] if split == "samples" else np.concatenate(parts), local.model.coef_)

@@ -235,8 +235,8 @@ def test_no_garbage_is_collected_during_the_steps_of_many_agents(monkeypatch):
         )
         assert {*seen} == {enabled}
         assert gc.isenabled()
-    monkeypatch.setattr(newton, "round", lambda *a: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    monkeypatch.setattr(newton, "round", lambda *a: [].pop())
+    with pytest.raises(IndexError):
         co.solve(
             co.Problem("logistic", "l2", 1e-2, intercept=False), small(4), agents=4, method="newton", progress=False
         )

@@ -13,6 +13,7 @@ from tests.chaos.parties import NAMES, data, together, write_data, write_study
 import coterie as co
 from coterie.commands.output import summary
 from coterie.errors import InvalidInput, PartyLost, ProtocolError
+from coterie.files import read_archive, write_archive
 from coterie.models import LinearModel
 from coterie.peers.departure import predict_without
 from coterie.peers.party import fit_together

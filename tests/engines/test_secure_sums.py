@@ -317,7 +317,7 @@ def test_the_shell_and_estimators_have_them(tmp_path):
     (table,) = data("samples", names=NAMES[:1], d=3)
     write_study(tmp_path, names=NAMES[:2], split="samples")
     write_data(tmp_path, [table])
-    command = "fit ada/data.csv --target y --strength 0.1 --agents 3 --json -o fitted --secure-sums"
+    command = "fit ada/data.csv --target y --strength 0.1 --agents 3 --json -o fitted --secure-sums --no-intercept"
     command = [sys.executable, "-m", "coterie", *command.split()]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr

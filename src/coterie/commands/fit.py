@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 from warnings import catch_warnings, simplefilter
 
-import numpy as np
 import typer
 
 import coterie as co
 from coterie.catalogue import names_in
+from coterie.choices import CORRECTIONS, WEIGHTS
 from coterie.commands.options import (
     Checkpoint,
     Config,
@@ -31,7 +32,6 @@ from coterie.commands.options import (
 from coterie.commands.output import show_result
 from coterie.errors import InvalidData, InvalidInput
 
-CORRECTIONS = [name for names in co.inference.CORRECTIONS.values() for name in names]
 EXAMPLE = "Example: coterie fit patients.csv --target ill --loss logistic --penalty l1 --strength 0.01 --agents 4"
 
 
@@ -66,13 +66,16 @@ def fit(
     weights: Annotated[
         str | None,
         among(
-            *co.inference.WEIGHTS,
+            *WEIGHTS,
             also=": what the weights mean for --inference (needed if some weight is no whole number)",
         ),
     ] = None,
     correction: Annotated[
         str | None,
-        among(*CORRECTIONS, also=": correction of --inference robust (HC) or clustered (CR) for small samples"),
+        among(
+            *itertools.chain(*CORRECTIONS.values()),
+            also=": correction of --inference robust (HC) or clustered (CR) for small samples",
+        ),
     ] = None,
     per_sd: Annotated[
         bool,
@@ -215,7 +218,7 @@ def _check_inference(
         raise InvalidInput("--per-sd is for standardised columns: add --prepare standardise, or leave it out.")
     tables = question.data if isinstance(question.data, list) else [question.data]
     held = [table.weights for table in tables if table.weights is not None]
-    refuse_fractional(weights, sum(int((own != np.round(own)).sum()) for own in held))
+    refuse_fractional(weights, sum(int((own != own.round()).sum()) for own in held))
 
 
 def _recipes(question: Question) -> list[str]:

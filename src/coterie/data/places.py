@@ -56,9 +56,11 @@ class Origin:
             place += f", column {column!r}"
         if found[2] and cell is not None:
             place += f": {cell!r}" if cell.strip() else ": an empty cell"
-        if message[found.end() :].startswith(" has") and place.endswith("'"):
+        rest = message[found.end() :]
+        if rest.startswith(" has") and place.endswith("'"):
             place += ","
-        return message[: found.start()] + place + (found[2] or "") + message[found.end() :]
+        rest = rest.replace(" of column", ", column", 1) if rest.startswith(" of column") else rest
+        return message[: found.start()] + place + (found[2] or "") + rest
 
     def _cell(self, row: int, column: str | None) -> tuple[int | None, str | None]:
         """The line of that row, and what it has in that column."""

@@ -45,11 +45,12 @@ from scipy import stats
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, as_number
 from coterie.certificate import participants
+from coterie.choices import CORRECTIONS, KINDS, WEIGHTS
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of
-from coterie.inference import CORRECTIONS, KINDS, WEIGHTS, Inference
+from coterie.inference import Inference
 from coterie.models.model import shown_label
 from coterie.networks import star
 from coterie.problem import Problem
