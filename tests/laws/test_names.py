@@ -47,7 +47,11 @@ CASES = {
     "regression": (co.Problem("squared", "l2", 0.01, intercept=True), parties(SCORES), {}),
     "no intercept": (co.Problem("huber", "l2", 0.01, intercept=False), parties(SCORES), {}),
     "binary": (co.Problem("logistic", "l2", 0.01, intercept=True), parties(SIGNS), {}),
-    "columns": (co.Problem("logistic", "l2", 0.01, intercept=True), columns(SIGNS), {"split": "features"}),
+    "columns": (
+        co.Problem("logistic", "l2", 0.01, intercept=True),
+        columns(SIGNS),
+        {"split": "features", "same_order": True},
+    ),
     "softmax": (co.Problem("multinomial", "l2", 0.01, intercept=True), parties(COLOURS), {}),
     "low rank": (co.Problem("multinomial", "traceball", radius=3.0, intercept=True), parties(COLOURS), {}),
     "cox": (co.Problem("cox", "l2", 0.01, intercept=False), parties(TIMES), {}),
@@ -147,6 +151,18 @@ def test_columns_of_parties_in_another_order():
     result, (_, data, _) = fitted("columns"), CASES["columns"]
     other = [table.take_columns(np.array([1, 0])) for table in data]
     assert co.verify(result.certificate, result.model, other).objections == ()
+
+
+def test_columns_that_were_dealt_in_another_order_still_hold():
+    """A party keeps the order in which it got its columns, whatever their places in the model are."""
+    table = co.Table(X, SCORES, columns=tuple(FRAME.columns))
+    data = co.data.split(table, "features", [[0, 2], [3, 1]])
+    result = co.solve(co.Problem("squared", "l2", 0.01, intercept=True), data, split="features", progress=False)
+    assert result.model.columns == table.columns
+    assert co.verify(result.certificate, result.model, data).objections == ()
+    other = [data[0], data[1].take_columns(np.array([1, 0]))]
+    other[1] = replace(other[1], columns=data[1].columns)
+    assert co.verify(result.certificate, result.model, other).objections
 
 
 def test_columns_beside_those_of_the_model_are_left_out():

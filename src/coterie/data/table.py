@@ -154,9 +154,9 @@ def in_order(table: Table, names: Sequence[str] | None, split: str) -> Table:
     """The table with its columns in the order of these names, which are of all parties if split by features.
 
     Columns beside them are left out: a proof is about the columns of the model. One that is missing is left to the
-    comparison.
+    comparison. A party whose columns have places of their own lists them in the order of its places.
     """
-    if names is None or table.columns is None:
+    if names is None or table.columns is None or (split == "features" and table.cols is not None):
         return table
     own = [name for name in names if name in table.columns] if split == "features" else list(names)
     if own == list(table.columns) or not set(own) <= set(table.columns) or len(set(own)) < len(own):
