@@ -119,7 +119,7 @@ def plan(
     rounds = _rounds(first, tol)
 
     def whole(of_a_fit: Any) -> Any:
-        """What a round of all rows needs, on a straight line through what rounds of the parts needed."""
+        """What all rows need, on a straight line through what the parts would need in as many rounds."""
         at_part = of_a_fit(first, spent)
         if len(fits) == 1:
             return at_part
@@ -127,15 +127,19 @@ def plan(
         slope = (at_part - of_a_fit(second, half_spent)) / (fitted - half)
         return at_part + np.maximum(slope, 0.0) * (rows - fitted)
 
-    def bits_a_round(fit: Result, _: float) -> Any:
-        return np.array([cost.bits for cost in fit.bill.per_agent]) / max(1, fit.rounds)
+    def longer(fit: Result) -> float:
+        """How many times as many rounds are predicted as this fit had: exactly 1 if as many."""
+        return rounds / max(1, fit.rounds)
+
+    def bits_of(fit: Result, _: float) -> Any:
+        return np.array([cost.bits for cost in fit.bill.per_agent]) * longer(fit)
 
     # Only where columns are apart do messages grow with the rows.
-    bits = whole(bits_a_round) if split == "features" else bits_a_round(first, spent)
-    turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) / max(1, first.rounds) * rounds
+    bits = whole(bits_of) if split == "features" else bits_of(first, spent)
+    turns = first.bill.seconds(latency=1.0, bandwidth=math.inf) * longer(first)
     machines = 1 if known.memory else len(tables)
-    computing = whole(lambda fit, cpu: cpu / max(1, fit.rounds) / machines) * rounds
-    sent = tuple(int(each) for each in np.ceil(bits * rounds))
+    computing = whole(lambda fit, cpu: cpu * longer(fit) / machines)
+    sent = tuple(int(each) for each in np.ceil(bits))
     return Plan(
         method=first.certificate.settings["method"]["name"],
         explanation=first.explanation,

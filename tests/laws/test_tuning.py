@@ -308,6 +308,7 @@ PLAIN = {
     "methods/quadratic.py: (ATTEMPTS, GRADIENT_STEPS)": "when to give up",
     "methods/quadratic.py: FIRM": "how numbers round",
     "methods/quadratic.py: ROUNDING": "how numbers round",
+    "methods/searched_rows.py: (HOPELESS, SHORTEST)": "when numbers overflow, and when a search has no end",
     "methods/searched_rows.py: (SUFFICIENT, ROUNDING)": "Armijo's textbook constant, and how numbers round",
     "methods/searched_rows.py: TRIALS": "steps that are tried together",
     "methods/inner_steps.py: ROUNDING": "how numbers round",

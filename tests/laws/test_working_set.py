@@ -207,7 +207,7 @@ def test_coordinate_descent_finds_the_minimum_of_the_model(seed, ridge):
     )  # fmt: skip
     infinite = np.full(7, np.inf)
     twin = quadratic._by_coordinates(
-        lambda: False, B, known.slope, known.w, np.full(7, ridge), known.threshold, -infinite, infinite
+        lambda: False, False, B, known.slope, known.w, np.full(7, ridge), known.threshold, -infinite, infinite
     )  # fmt: skip
     np.testing.assert_allclose(known.w + p, twin, atol=1e-6)
     assert low_rank_model.violation(twin, known.slope + B @ (twin - known.w), known.ridge, known.threshold) < 1e-9

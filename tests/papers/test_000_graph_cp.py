@@ -117,7 +117,7 @@ def test_eq_9_to_13_iterate_by_iterate_and_in_P_form(graph):
     a = 1 / ((chi + big) ** 2 * s)
     L, blocks = graph.laplacian().toarray(), np.split(np.arange(D), M)
     theta, P, Lam, total = np.zeros(D), np.zeros((M, N)), np.zeros((M, N)), np.zeros(D)
-    table = Table(co.Problem("huber", "l1", lam_1, intercept=False), (X, NUMBERS), graph)
+    table = Table(co.Problem("huber", "l1", lam_1, threshold=1.0, intercept=False), (X, NUMBERS), graph)
     for t, states in enumerate(table.rounds(method, 40), 1):
         new = theta - a * np.concatenate([X[:, b].T @ Lam[j] for j, b in enumerate(blocks)])
         new = np.sign(new) * np.maximum(np.abs(new) - N * a * lam_1, 0)
@@ -425,7 +425,7 @@ class Twin:
 
 @pytest.mark.parametrize("graph", [ring(M), star(M), WEIGHTED_RING], ids=["ring", "star", "weighted"])
 def test_the_default_is_restarted_halpern_on_the_incidence_matrix(graph):
-    table = Table(co.Problem("huber", "l1", 0.05, intercept=False), (X, NUMBERS), graph)
+    table = Table(co.Problem("huber", "l1", 0.05, threshold=1.0, intercept=False), (X, NUMBERS), graph)
     begun = table.talk(GraphCP().start)
     twin = Twin(graph, begun[0])
     for t, states in enumerate(table.rounds(GraphCP(), 75, begun), 1):

@@ -126,6 +126,8 @@ def _whole_and_different(table: Table) -> set[int]:
         # All but one of these rows have an entry, or 0 is in it twice.
         filled = np.bincount(rows.indices, minlength=table.d) >= rows.shape[0] - 1
         places: Indices = np.flatnonzero(filled)
+        if not len(places):
+            return set()
         rows = rows[:, places].toarray()
     else:
         places, rows = np.arange(table.d), np.asarray(host(rows))
