@@ -568,9 +568,12 @@ def sockets(pid):
 def spark_worker():
     """A Python process of Spark that has agents: of those forked, one that works. Others wait to be used again."""
     daemon = next(pid for pid in descendants(os.getpid()) if "pyspark.daemon" in command_line(pid))
-    before = {pid: ticks(pid) for pid in children(daemon)}
-    time.sleep(0.2)
-    return max(before, key=lambda pid: (ticks(pid) - before[pid], sockets(pid)))
+    before, until = {pid: ticks(pid) for pid in children(daemon)}, time.monotonic() + 2.0
+    spent = dict.fromkeys(before, 0)
+    while max(spent.values()) < 10 and time.monotonic() < until:  # on a busy machine, work takes its time to begin
+        time.sleep(0.05)
+        spent = {pid: ticks(pid) - before[pid] for pid in before}
+    return max(before, key=lambda pid: (spent[pid], sockets(pid)))
 
 
 def ticks(pid):
