@@ -35,7 +35,7 @@ test check: $(VENV)/.installed-dev lint types
 	$(BIN)/pytest -n 2 --dist loadgroup
 
 test-slow: $(VENV)/.installed-dev
-	$(BIN)/pytest -n 2 --dist loadgroup -m slow
+	ROTATION=all $(BIN)/pytest -n 2 --dist loadgroup -m slow
 
 bench: $(BENCH)/.installed
 	$(ONE_THREAD) $(BENCH)/bin/python benchmarks/engine_overhead.py

@@ -1,7 +1,9 @@
 """What all tests share: quiet, reproducible hypothesis settings, and which of them run in one process."""
 
 import functools
+import os
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,28 @@ settings.register_profile(
 settings.load_profile("coterie")
 
 ROOT = Path(__file__).parents[1]
+ROTATIONS = 4
+"""Runs in which every test that rotates is run once."""
+
+
+def pytest_configure(config):
+    """Choose the part of the rotating tests that runs, once for all processes: they inherit the environment."""
+    os.environ.setdefault("ROTATION", str(date.today().toordinal() % ROTATIONS))
+
+
+def pytest_report_header(config):
+    return f"rotation {os.environ['ROTATION']} of {ROTATIONS}: repeat it with ROTATION=n, run all with ROTATION=all"
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out the rotating tests of other days, unless a test is asked for by its name."""
+    chosen = os.environ["ROTATION"]
+    if chosen == "all" or any("::" in argument for argument in config.args):
+        return
+    rotating = [item for item in items if item.get_closest_marker("rotates")]
+    others = {item for place, item in enumerate(rotating) if place % ROTATIONS != int(chosen) % ROTATIONS}
+    config.hook.pytest_deselected(items=[item for item in items if item in others])
+    items[:] = [item for item in items if item not in others]
 
 
 @functools.cache

@@ -97,6 +97,7 @@ def unmoved(study, numbers):
     return left
 
 
+@pytest.mark.rotates
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in STUDIES]
