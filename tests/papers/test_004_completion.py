@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import coterie as co
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.tasks.completion import Completion
+from coterie.tasks.task import Means
 from coterie.tasks.weighted import Weighted, Weights, weighing
 
 QUICK = {"agents": 3, "inner": 5, "space": 30, "tol": 1e-2, "max_rounds": 60, "progress": False}
@@ -175,3 +176,14 @@ def test_other_methods_have_no_stages():
         co.solve(PROBLEM, DATA, method="dfw-trace", agents=3)
     with pytest.raises(InvalidProblem, match="stages"):
         co.Problem("completion", "traceball", radius=6.0, shape=SHAPE, stages=0)
+
+
+def test_labels_keep_their_digits_beside_pairs_in_single_precision():
+    pairs, values = DATA
+    far = values + 1e7
+    means = Means(np.full(SHAPE[0], 1e7), np.zeros(SHAPE[1]))
+    single = Completion(SHAPE).stats(co.Table(pairs.astype(np.float32), far), means=means)
+    assert single.gradient().dtype == np.float32
+    double = Completion(SHAPE).stats(co.Table(pairs, far), means=means)
+    assert double.gradient().dtype == np.float64
+    np.testing.assert_allclose(single.gradient(), double.gradient(), atol=1e-5)

@@ -121,9 +121,10 @@ class _Entries(Information):
         pairs = table.X.astype(np.intp)
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         self.rows, self.columns = pairs[order].T
-        self.y = table.y[order]
-        self.given, self.dtype = self.y, self.y.dtype
-        self.s = np.ones_like(self.y) if table.weights is None else table.weights[order]
+        # Single precision where the pairs have it, as of any X. Given labels keep their digits beside their means.
+        self.given, self.dtype = table.y[order], np.result_type(table.X.dtype, np.float32)
+        self.y = self.given.astype(self.dtype)
+        self.s = np.ones_like(self.y) if table.weights is None else table.weights[order].astype(self.dtype)
         self.pattern = sp.csr_array(
             (np.zeros_like(self.y), self.columns, np.searchsorted(self.rows, np.arange(size[0] + 1))), shape=size
         )
