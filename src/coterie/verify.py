@@ -40,8 +40,6 @@ AGREEMENT = 1e-9
 """How closely recomputed numbers must agree with the written ones, relative to themselves."""
 NEAR, ALIKE = 1e-6, 4.0
 """How closely two honest bounds on the rounding of a primal agree, and by how much more if residuals are rounding."""
-LESS = 1e-6
-"""How much less a dual may claim than it could, relative to the unit and the primal."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +243,7 @@ def _follows(said: Certificate, bound: Bound, unit: float) -> bool:
     share = rounding / abs(said.primal) if said.primal else 1.0
     slack = rounding * min(NEAR + ALIKE * share, ALIKE) + last_digits
     more = said.primal - said.gap - said.dual - rounding
-    return -slack <= more <= slack + LESS * (unit + abs(said.primal))
+    return -slack <= more <= slack + AGREEMENT * (unit + abs(said.primal))
 
 
 def rounding_of(bound: Bound, facts: Facts) -> float:

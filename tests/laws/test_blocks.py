@@ -64,6 +64,19 @@ def test_every_loss_gives_the_pooled_model(name, penalty):
     assert co.verify(result.certificate, result.model, data).objections == ()
 
 
+def test_a_dual_may_claim_a_little_less_and_never_more():
+    """Rotated messages round more than a proof without them, so honest duals are lower; forged ones are refused."""
+    data = co.Table(X, NUMBERS)
+    result = co.solve(co.Problem("squared", "l2", 0.02, intercept=True), data, **APART, network="ring")
+    honest = result.certificate
+    assert honest.dual < co.verify(honest, result.model, data).dual
+    for share, holds in ((-1e-6, False), (-1e-12, True), (1e-12, False), (1e-6, False)):
+        forged = replace(honest, dual=honest.dual + share * honest.unit)
+        objections = co.verify(forged, result.model, data).objections
+        assert (objections == ()) is holds
+        assert holds or objections[0].startswith("dual")
+
+
 GROUPS = (0, 0, 1, 1, 2, 3, 4, 4, 5, 5)
 
 
