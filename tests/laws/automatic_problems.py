@@ -242,7 +242,7 @@ def _cox(seed: int, rng: np.random.Generator, penalty: str) -> Case:
     events = (rng.random(n) < 0.7).astype(float)
     events[:1] = 1.0
     X = _moved(rng, X, traits)
-    problem = co.Problem("cox", penalty, intercept=False, **_penalty(rng, penalty, d, traits))
+    problem = co.Problem("cox", penalty, intercept=False, agent_strata=True, **_penalty(rng, penalty, d, traits))
     agents = min(int(rng.integers(1, 4)), n // 3)
     y = np.column_stack([times, events])
     return Case(seed, problem, (_stored(rng, X, traits), y), {"split": "samples", "agents": agents}, tuple(traits))

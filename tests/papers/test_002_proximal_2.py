@@ -37,7 +37,7 @@ def test_eq_4_iterate_by_iterate():
         step = N / (rho * eta)
         u = v + step * A.T @ (2 * w - before)
         v = np.clip((u - step * NUMBERS) / (1 + step), -1.0, 1.0)  # prox of step·ℓ*, Huber
-    problem = co.Problem("huber", "l1", lam, intercept=False)
+    problem = co.Problem("huber", "l1", lam, threshold=1.0, intercept=False)
     run = {"rho": rho, "eta": eta, "tol": 1e-15, "max_rounds": rounds, "acceleration": "none"}
     result = co.solve(problem, (X, NUMBERS), agents=K, method="proximal-2", check_every=rounds, **run)
     np.testing.assert_allclose(result.model.coef_, w, atol=1e-12)
