@@ -210,13 +210,13 @@ class Loader:
 TEXT = np.where(SIGNS > 0, "yes", "no")
 LOADERS = {split: [Loader(part, 3, split) for part in range(3)] for split in ("samples", "features")}
 LOADED: dict[str, Any] = {"max_rounds": 8, "tol": 1e-13}
+OF_TEXT = co.Problem("logistic", "l2", 0.05, intercept=False)
 
 
 def loaded_fit(split: str, engine: Any) -> co.Result:
     """A fit to data that nobody hands over."""
     method = "proximal-2" if split == "samples" else "tree"
-    problem = co.Problem("logistic", "l2", 0.05, intercept=False)
-    return co.solve(problem, LOADERS[split], split=split, engine=engine, method=method, progress=False, **LOADED)
+    return co.solve(OF_TEXT, LOADERS[split], split=split, engine=engine, method=method, progress=False, **LOADED)
 
 
 LONG = {"split": "features", "network": "path", "agents": 4, "method": "graph-cp", "tol": 1e-15, "check_every": 20}
@@ -264,7 +264,7 @@ if __name__ == "__main__":
     results |= {split: summary(loaded_fit(split, "mpi")) for split in LOADERS}
     results |= {case.id: told(case, case.fit("mpi", secure_sums=False)) for case in CLUSTER}
     try:
-        co.solve(LINEAR, [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]], engine="mpi")
+        co.solve(OF_TEXT, [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]], engine="mpi")
     except co.CoterieError as error:
         results["refusal"] = str(error)
     if Mpi().speaks:

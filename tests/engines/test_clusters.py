@@ -283,7 +283,7 @@ REFUSAL = re.compile(r"party 'party 0': column 2 has 1 value that is not finite 
 def test_bad_data_at_a_worker_names_the_party(engine, request):
     sources = [replace(LOADERS["samples"][0], spoilt=True), *LOADERS["samples"][1:]]
     with pytest.raises(co.CoterieError, match=REFUSAL):
-        co.solve(cluster_cases.LINEAR, sources, engine=request.getfixturevalue(f"on_{engine}"))
+        co.solve(cluster_cases.OF_TEXT, sources, engine=request.getfixturevalue(f"on_{engine}"))
 
 
 def frame_problem():
