@@ -3,7 +3,8 @@
 The numbers were recorded before the set-up of a run was shared by all ways to run; those of "personal-l2" changed when
 its settings stopped calling the ball an l1 ball, and those of "features-intercept" when diffusion began to bring
 columns to one unit, with one more sum, and when the introduction began to count the rows of each class. Proofs of
-low-rank and personal models send a few numbers more since they say what rounding can have taken away. Coefficients are not among them: their last bits depend on the machine.
+low-rank and personal models send a few numbers more since they say what rounding can have taken away. Coefficients are
+not among them: their last bits depend on the machine.
 """
 
 from __future__ import annotations
