@@ -122,9 +122,10 @@ class Result(Generic[M]):
         """
         # Found by name: to ask agents again, or to make new ones of data, is up to `session`, which makes results.
         asking = import_module("coterie.session.standard_errors")
-        settings = {"weights": weights, "correction": correction, "per_sd": per_sd}
-        found: Inference = asking.infer(self, kind, clusters, level, data, **settings)
-        return found
+        asked = asking.Question.of(kind, weights, correction, level)
+        asking.check_clusters(kind, clusters)
+        found: Inference = asking.infer(self, asked, clusters, data)
+        return found.with_per_sd() if per_sd else found
 
     @property
     def about(self) -> str:

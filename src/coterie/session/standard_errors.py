@@ -56,10 +56,11 @@ from coterie.models.model import shown_label
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.rounds import Limits, Outcome
+from coterie.rounds import Outcome
 from coterie.session.information import Information, Totals, can_adjust, events_of
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather_prepared, prepare_tables
+from coterie.settings import Limits
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
@@ -136,22 +137,15 @@ class Question:
         return Information(self.kind, clusters, shared, self.counted, adjusted, units_of(model))
 
 
-def infer(
-    result: Result,
-    kind: str = "model",
-    clusters: Any = None,
-    level: float = 0.95,
-    data: Any = None,
-    *,
-    weights: str | None = None,
-    correction: str | None = None,
-    per_sd: bool = False,
-) -> Inference:
-    """What `Result.inference` gives."""
-    asked = Question.of(kind, weights, correction, level)
-    if (asked.kind == "clustered") != (clusters is not None):
+def check_clusters(kind: str, clusters: Any) -> None:
+    """Refuse clusters for another kind than "clustered", and this one without clusters."""
+    if (kind == "clustered") != (clusters is not None):
         fix = "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
         raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
+
+
+def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
+    """Ask the agents of a result, or of its data, for standard errors."""
     problem = result.model.problem
     check_problem(problem, result.certificate.settings["split"], asked.kind)
     engine, run = _asked(result, data)
@@ -172,7 +166,7 @@ def infer(
     found = summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count)
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=3)
-    return found.with_per_sd() if per_sd else found
+    return found
 
 
 def summarised(
