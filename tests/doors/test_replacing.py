@@ -134,6 +134,7 @@ def test_the_shell_keeps_the_better_result(monkeypatch, capsys, tmp_path):
     assert (tmp_path / "out" / "run.json").read_bytes() != before
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("status", list(Status))
 def test_every_output_says_why_a_run_ended(status, good, tmp_path, capsys):
     result = failed(good, status)

@@ -31,7 +31,6 @@ import coterie as co
 from coterie.data.remote import table_of
 from coterie.engines import ENGINES
 from coterie.engines.parcels import pack
-from coterie.engines.ray import Ray
 from coterie.engines.reception import Reception, serve
 from coterie.engines.spark import Spark
 from coterie.engines.spark_session import session as spark_session
@@ -74,15 +73,6 @@ def assert_alike(found, expected):
 
 
 # -- one engine each, started once -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def on_ray():
-    import ray
-
-    with Ray(workers=2, deadline=20.0) as engine:
-        yield engine
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -524,6 +514,7 @@ def actor_of_place_1(engine):
     return ray.get(engine._actors[1].pid.remote())
 
 
+@pytest.mark.rotates
 @needs("ray")
 @pytest.mark.chaos
 def test_ray_goes_on_when_an_actor_is_killed(on_ray, tmp_path):
@@ -533,6 +524,7 @@ def test_ray_goes_on_when_an_actor_is_killed(on_ray, tmp_path):
     assert murder.done
 
 
+@pytest.mark.rotates
 @needs("ray")
 @pytest.mark.chaos
 def test_ray_names_the_actor_that_was_killed(on_ray):
@@ -581,6 +573,7 @@ def ticks(pid):
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
+@pytest.mark.rotates
 @needs("spark")
 @pytest.mark.chaos
 def test_spark_goes_on_when_a_python_worker_is_killed(on_spark, tmp_path):
@@ -589,6 +582,7 @@ def test_spark_goes_on_when_a_python_worker_is_killed(on_spark, tmp_path):
     assert murder.done
 
 
+@pytest.mark.rotates
 @needs("spark")
 @pytest.mark.chaos
 def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_a_python_worker_is_killed(on_spark, tmp_path):
@@ -604,6 +598,7 @@ def test_a_low_rank_fit_of_a_spark_frame_goes_on_when_a_python_worker_is_killed(
     assert found.bill == expected.bill
 
 
+@pytest.mark.rotates
 @needs("spark")
 @pytest.mark.chaos
 def test_spark_names_the_worker_that_was_killed(on_spark):
@@ -702,6 +697,7 @@ def mpi_result(folder):
     return pickle.loads((folder / "result.pickle").read_bytes())
 
 
+@pytest.mark.rotates
 @needs("mpi")
 @pytest.mark.chaos
 def test_mpi_goes_on_when_it_is_started_again(tmp_path):
@@ -714,6 +710,7 @@ def test_mpi_goes_on_when_it_is_started_again(tmp_path):
     assert_resumed(mpi_result(tmp_path))
 
 
+@pytest.mark.rotates
 @needs("mpi")
 @pytest.mark.chaos
 def test_mpi_that_survives_names_the_rank_that_was_killed(tmp_path):
@@ -725,6 +722,7 @@ def test_mpi_that_survives_names_the_rank_that_was_killed(tmp_path):
 FROZEN = "agent 2 and agent 3 stopped answering: rank 1 has not been heard for 4 seconds (the deadline is 4)."
 
 
+@pytest.mark.rotates
 @needs("mpi")
 @pytest.mark.chaos
 def test_mpi_names_the_rank_that_is_frozen_and_goes_on_when_it_is_started_again(tmp_path):
@@ -737,6 +735,7 @@ def test_mpi_names_the_rank_that_is_frozen_and_goes_on_when_it_is_started_again(
     assert_resumed(mpi_result(tmp_path))
 
 
+@pytest.mark.rotates
 @needs("mpi")
 @pytest.mark.chaos
 def test_mpi_that_survives_a_frozen_rank_ends_with_the_best_so_far(tmp_path):
@@ -748,6 +747,7 @@ def test_mpi_that_survives_a_frozen_rank_ends_with_the_best_so_far(tmp_path):
     assert 0 < result.certificate.gap == result.history.gap.min()
 
 
+@pytest.mark.rotates
 @needs("mpi")
 @pytest.mark.chaos
 def test_mpi_names_the_rank_that_never_ends(tmp_path):

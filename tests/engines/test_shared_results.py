@@ -25,6 +25,7 @@ class Forgetful(dict):
         return default
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS]
 )

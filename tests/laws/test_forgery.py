@@ -83,6 +83,7 @@ def test_a_deleted_radius(tmp_path):
     assert not co.verify(resealed(larger, tmp_path), result.model, data).holds
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1 - 1e-6, 1 + 1e-6, 2.0, -1.0])
 @pytest.mark.parametrize("mean", MEANS)
 @pytest.mark.parametrize("name", sorted(PROBLEMS))
