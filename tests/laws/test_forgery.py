@@ -114,6 +114,7 @@ def test_every_field_of_the_file_changed_alone(tmp_path):
         changed = {
             "settings": {**result.certificate.settings, "problem": PROBLEMS["lasso"].settings()},
             "model_digest": "0" * 64,
+            "counts": (1.0, 2.0),
             "witness": tuple(-1e3 * v for v in result.certificate.witness),
         }.get(name, getattr(other, name))
         forged = resealed(replace(result.certificate, **{name: changed}), tmp_path)
