@@ -24,11 +24,12 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidInput, UnknownName
 from coterie.networks import star
 from coterie.problem import Problem
-from coterie.rounds import Conversation, Limits
+from coterie.rounds import Conversation
 from coterie.session.describing import PROBABILITIES, Wish, described
 from coterie.session.preparation import Place
 from coterie.session.scoring import alone
 from coterie.session.setup import make_agents, wants_secure_sums
+from coterie.settings import Limits
 from coterie.words import Talk
 
 RAW = Preparation()

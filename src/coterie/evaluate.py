@@ -25,12 +25,13 @@ from coterie.families.family import on_the_host, said_of_intercept
 from coterie.models import Model
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.rounds import Conversation, Limits
+from coterie.rounds import Conversation
 from coterie.session.preparing import prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
 from coterie.session.setup import check_offset, make_agents, make_network, wants_secure_sums
 from coterie.session.tables import attach_offset, gather_prepared
+from coterie.settings import Limits, Settings
 
 ROOM = 2.0**20
 """How many numbers an agent tells at most."""
@@ -83,7 +84,8 @@ def evaluate(
         else:
             runner, sources = elsewhere
             if model.preparation is not None:
-                ready = prepare_remotely(sources, model.preparation, problem, split, 0, None, secure_sums, runner)
+                settings = Settings.of(split=split, secure_sums=secure_sums, prepare=model.preparation)
+                ready = prepare_remotely(sources, problem, settings, runner)
                 sources = ready.held
             classification = family_of(problem).classification(problem)
             tables, _ = remote_tables(sources, runner, prepare, split, classification, same_order, warn=False)

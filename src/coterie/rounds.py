@@ -33,6 +33,7 @@ from coterie.certificate import (
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.crowd import Crowds, crowds_of
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
+from coterie.settings import Limits
 from coterie.statuses import Status
 from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
@@ -60,18 +61,6 @@ class _Tuning(Tuning):
 
 
 TUNING = _Tuning()
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When to stop."""
-
-    tol: float = 1e-6
-    max_rounds: int = 10_000
-    max_seconds: float | None = None
-    max_bits: float | None = None
-    check_every: int | None = None
-    """Rounds between two certificates; None: as the trend suggests, for about 5 % of the traffic."""
 
 
 @dataclass

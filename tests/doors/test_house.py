@@ -18,7 +18,7 @@ from coterie import estimators
 ROOT = Path(coterie.__file__).parent
 LAYERS = [
     {"choices", "statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
-    | {"installation", "stacked_design", "stages", "threads"},
+    | {"installation", "settings", "stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
     {"words"},
     {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}

@@ -17,8 +17,9 @@ from coterie.data.remote import Rows, Source
 from coterie.errors import InvalidData
 from coterie.installation import extra_command
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
+from coterie.rounds import Conversation, Keep, Outcome, Watch
 from coterie.rounds import run as take_rounds
+from coterie.settings import Limits
 from coterie.steps import Steps, Transport
 from coterie.switching import Switching
 from coterie.threads import cores

@@ -20,7 +20,8 @@ from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
+from coterie.rounds import Conversation, Keep, Outcome, Watch
+from coterie.settings import Limits
 from coterie.steps import Steps, Transport
 from coterie.switching import Switching
 from coterie.threads import one_blas_thread

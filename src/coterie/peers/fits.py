@@ -32,9 +32,11 @@ from coterie.peers.session import (
 )
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.rounds import Limits, Outcome, Watch, run
+from coterie.rounds import Outcome, Watch, run
 from coterie.session.finish import finish
+from coterie.session.method_choice import Circumstances
 from coterie.session.setup import set_up, sizes_of, with_offset
+from coterie.settings import Limits
 from coterie.statuses import Status
 from coterie.transport.driver import HEARD, Driver
 from coterie.transport.grpc_mesh import Restarted
@@ -135,23 +137,18 @@ class Fits:
         """
         session, study, own = self.session, self.session.study, self.session.own
         mine = self.table if table is None else table
-        setup = set_up(
-            with_offset(problem, self.parts),
+        settings = study.settings()
+        settings = replace(settings, limits=limits or settings.limits).but(method=method or study.method)
+        known = Circumstances(
             study.make_network(),
             sizes_of(self.parts, study.split, apart=True),
-            lambda problem: with_predictors(session, problem, mine),
-            split=study.split,
-            method=method or study.method,
-            options=study.options,
-            acceleration=study.acceleration,
-            limits=limits or study.make_limits(),
-            seed=study.seed,
-            classes=self.classes,
+            self.classes,
+            study.has_secure_sums,
             allowed=self.allowed,
             allowed_later=self.allowed_later,
-            secure_sums=study.has_secure_sums,
-            prepare=None if (recipes := study.make_preparation()) is None else recipes.settings(),
         )
+        problem = with_offset(problem, self.parts)
+        setup = set_up(problem, settings, known, lambda problem: with_predictors(session, problem, mine))
         if not called:
             self.say(setup.explanation)
         agent = member(session, mine, self.parts, setup.problem, setup.graph)

@@ -22,7 +22,7 @@ from coterie.inference import Inference
 from coterie.peers.fits import Fits
 from coterie.peers.session import Session, check_totals
 from coterie.result import Result
-from coterie.rounds import Limits, run
+from coterie.rounds import run
 from coterie.session.groups import small
 from coterie.session.information import numbers_of_adjustment
 from coterie.session.standard_errors import (
@@ -33,6 +33,7 @@ from coterie.session.standard_errors import (
     refuse_few_clusters,
     summarised,
 )
+from coterie.settings import Limits
 
 HASH_BYTES = 16
 

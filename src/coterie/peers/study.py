@@ -37,6 +37,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -53,11 +54,11 @@ from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
 from coterie.personal import Shared, problem_of_users
 from coterie.problem import Problem
-from coterie.rounds import Limits
 from coterie.session.preparing import check_problem as check_preparation
-from coterie.session.setup import make_limits, make_network, wants_secure_sums
+from coterie.session.setup import checked_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import Question, check_problem
 from coterie.session.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of
+from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
 from coterie.survival import ROLES
 from coterie.transport.layout import Layout
 
@@ -107,21 +108,21 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     party: tuple[Party, ...]
     problem: dict[str, Any]
     split: Literal["samples", "features", "users"] = "features"
-    network: str | list[tuple[str, str]] | None = None
+    network: str | list[tuple[str, str]] | None = Settings.network
     """A name, or pairs of parties that talk to each other."""
-    method: str = "auto"
+    method: str = Algorithm.method
     options: dict[str, Any] = {}
     """The method's parameters."""
-    acceleration: str = "auto"
-    tol: float = 1e-6
-    max_rounds: int = 10_000
-    max_seconds: float | None = None
-    max_bits: float | None = None
-    check_every: int | None = None
-    seed: int = 0
+    acceleration: str = Algorithm.acceleration
+    tol: float = Limits.tol
+    max_rounds: int = Limits.max_rounds
+    max_seconds: float | None = Limits.max_seconds
+    max_bits: float | None = Limits.max_bits
+    check_every: int | None = Limits.check_every
+    seed: int = Settings.seed
     id: str | None = None
     """The column by which rows are matched, split by features."""
-    same_order: bool = False
+    same_order: bool = Placement.same_order
     """Split by features, in place of an id: all parties list the same rows in the same order."""
     psi: bool = False
     """Match by private set intersection instead of keyed hashes."""
@@ -130,9 +131,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Whether the parties agree that the labels become known to all, which some methods need."""
     dials: tuple[tuple[str, str], ...] = ()
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
-    secure_sums: bool | None = None
+    secure_sums: bool | None = Settings.secure_sums
     """Whether sums are masked; by default split by samples and parties are three or more."""
-    prepare: dict[str, Any] | str | list[str] | None = None
+    prepare: dict[str, Any] | str | list[str] | None = Settings.prepare
     """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes."""
     path: PathSettings | None = None
     """Which strengths to try; the strength in the problem is then left out."""
@@ -216,9 +217,12 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         """What to do with raw columns first, if anything."""
         return None if self.prepare is None else Preparation.of(self.prepare)
 
-    def make_limits(self) -> Limits:
-        """When to stop."""
-        return make_limits(self.tol, self.max_rounds, self.max_seconds, self.max_bits, self.check_every)
+    def settings(self) -> Settings:
+        """How the model is fitted, if these settings make sense."""
+        keywords = {name: getattr(self, name) for name in KEYWORDS & set(self.__struct_fields__)}
+        made = Settings.of(**keywords)
+        algorithm = replace(made.algorithm, options=self.options)
+        return replace(made, limits=checked_limits(made.limits), algorithm=algorithm, prepare=self.make_preparation())
 
     def make_network(self) -> Network:
         """Who talks to whom; split by users, who is alike."""
@@ -352,7 +356,7 @@ def load_study(path: str | Path) -> Study:
         except InvalidInput as error:
             raise InvalidInput(f"{path}: [prepare]: {error}") from error
     _check_inference(path, study, problem)
-    study.make_limits()
+    study.settings()
     _check_method(path, study)
     try:
         family_of(problem).check_network(study.network)

@@ -25,10 +25,11 @@ from coterie.errors import InvalidProblem, UnknownName
 from coterie.families import family_of
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.rounds import Conversation, Limits
+from coterie.rounds import Conversation
 from coterie.session.preparation import MOST_HERE, Place, fitted
 from coterie.session.setup import make_network, wants_secure_sums
 from coterie.session.tables import gather
+from coterie.settings import Limits, Settings
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum, Talk
 
@@ -95,26 +96,17 @@ def check_problem(problem: Problem, split: str) -> None:
         raise InvalidProblem("prepare is for linear models of data split by samples or by features. Leave it out.")
 
 
-def prepare_here(
-    data: Any,
-    preparation: Preparation | Prepared,
-    problem: Problem,
-    split: str,
-    agents: int | Sequence[Any] | None,
-    seed: int,
-    network: Any,
-    secure_sums: bool | None,
-    engine: Engine,
-    same_order: bool = False,
-) -> Preparing:
+def prepare_here(data: Any, problem: Problem, settings: Settings, engine: Engine) -> Preparing:
     """Prepare data that is here, for the agents of a run. One that has its numbers already takes no messages."""
-    tables = gather(data, split, agents, seed, family_of(problem).pieces, preparation, same_order)
-    carrying = make_network(network, split, len(tables), seed)
+    placement, preparation = settings.placement, settings.prepare
+    split, pieces = placement.split, family_of(problem).pieces
+    tables = gather(data, split, placement.agents, settings.seed, pieces, preparation, placement.same_order)
+    carrying = make_network(settings.network, split, len(tables), settings.seed)
     if isinstance(preparation, Prepared):
         if split != "features":
             return Preparing(preparation, [preparation.apply(table) for table in tables], Bill(carrying).state())
         return Preparing(*_pooled(tables, preparation.parts(columns_of(tables))), Bill(carrying).state())
-    secure = wants_secure_sums(secure_sums, split, len(tables), engine.apart)
+    secure = wants_secure_sums(settings.secure_sums, split, len(tables), engine.apart)
     return _prepare(tables, preparation, split, carrying, secure)
 
 
@@ -178,19 +170,11 @@ def with_common_columns(tables: Sequence[Table]) -> list[Table]:
 # -- tables at the workers of a cluster --------------------------------------------------------------------------------
 
 
-def prepare_remotely(
-    sources: Sequence[Source],
-    preparation: Preparation | Prepared,
-    problem: Problem,
-    split: str,
-    seed: int,
-    network: Any,
-    secure_sums: bool | None,
-    engine: Engine,
-) -> Preparing:
+def prepare_remotely(sources: Sequence[Source], problem: Problem, settings: Settings, engine: Engine) -> Preparing:
     """Prepare tables that stay where they are."""
-    carrying = make_network(network, split, len(sources), seed)
-    secure = wants_secure_sums(secure_sums, split, len(sources), engine.apart)
+    split, preparation = settings.placement.split, settings.prepare
+    carrying = make_network(settings.network, split, len(sources), settings.seed)
+    secure = wants_secure_sums(settings.secure_sums, split, len(sources), engine.apart)
     raw = [partial(_raw, source, index, preparation) for index, source in enumerate(sources)]
     if split == "features":
         forms = engine.ask([partial(_form_of, source) for source in raw])

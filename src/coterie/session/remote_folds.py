@@ -21,11 +21,12 @@ from coterie.engines import Engine, Run
 from coterie.families import Classes, family_of, points_of
 from coterie.networks import Network
 from coterie.problem import Problem
-from coterie.rounds import Conversation, Limits
+from coterie.rounds import Conversation
 from coterie.session.folds import counts_by_fold, deal, first_usable, is_usable, mean_loss, refuse_lonely
 from coterie.session.remote import source_table
 from coterie.session.setup import make_agents
 from coterie.session.strengths import grid, slope_at_constant
+from coterie.settings import Limits
 from coterie.words import Talk
 
 

@@ -51,14 +51,16 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of
 from coterie.inference import Inference
+from coterie.models.linear import MEANINGS, SCORE
 from coterie.models.model import shown_label
 from coterie.networks import star
 from coterie.problem import Problem
 from coterie.result import Result
-from coterie.rounds import Limits, Outcome
+from coterie.rounds import Outcome
 from coterie.session.information import Information, Totals, can_adjust, events_of
 from coterie.session.setup import make_agents
 from coterie.session.tables import gather_prepared, prepare_tables
+from coterie.settings import Limits
 
 CLOSE = 0.1
 """How many standard errors a coefficient may be from the best model's."""
@@ -135,22 +137,15 @@ class Question:
         return Information(self.kind, clusters, shared, self.counted, adjusted, units_of(model))
 
 
-def infer(
-    result: Result,
-    kind: str = "model",
-    clusters: Any = None,
-    level: float = 0.95,
-    data: Any = None,
-    *,
-    weights: str | None = None,
-    correction: str | None = None,
-    per_sd: bool = False,
-) -> Inference:
-    """What `Result.inference` gives."""
-    asked = Question.of(kind, weights, correction, level)
-    if (asked.kind == "clustered") != (clusters is not None):
+def check_clusters(kind: str, clusters: Any) -> None:
+    """Refuse clusters for another kind than "clustered", and this one without clusters."""
+    if (kind == "clustered") != (clusters is not None):
         fix = "give clusters=, the cluster of each row" if clusters is None else "leave clusters out"
         raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
+
+
+def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
+    """Ask the agents of a result, or of its data, for standard errors."""
     problem = result.model.problem
     check_problem(problem, result.certificate.settings["split"], asked.kind)
     engine, run = _asked(result, data)
@@ -171,7 +166,7 @@ def infer(
     found = summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count)
     for text in found.warnings:
         warnings.warn(text, UserWarning, stacklevel=3)
-    return found.with_per_sd() if per_sd else found
+    return found
 
 
 def summarised(
@@ -471,16 +466,16 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     if problem.family == "multiclass":
         reference, *classes = map(shown_label, model.classes_)
         notes.append(f"modelled classes: {', '.join(classes)} (reference: {reference})")
-        counts = zip((reference, *classes), totals.events, strict=True)
-        notes.append(f"rows per class: {', '.join(f'{name} {rows:.10g}' for name, rows in counts)}")
+        notes.append(model.counted(totals.events))
         notes += model.notes()[1:]
     else:
         notes += model.notes()
     if events_of(problem) == 1:
-        notes.append(f"events: {totals.events[0]:.10g} of {n:.10g}")
+        notes.append(model.counted((n - totals.events[0], totals.events[0])))
     if strata := family_of(problem).note(problem, parties):
         notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
-    notes.append(f"coefficients: {_UNITS.get(problem.loss.name, 'change of the score')} per unit of the column")
+    meaning = AGAINST if problem.family == "multiclass" else MEANINGS.get(problem.loss.name, SCORE)
+    notes.append(f"coefficients: {meaning} per unit of the column")
     if totals.asking.units is not None:
         notes[-1] += ", in raw units (the fit scaled the columns)"
         constant = model.in_raw_units()[1] if problem.family == "linear" else 0.0
@@ -491,16 +486,8 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     return notes
 
 
-_UNITS = {
-    "squared": "change of the mean, in units of the label,",
-    "huber": "change of the centre, in units of the label,",
-    "logistic": "change of the log odds",
-    "multinomial": "change of the log odds against the reference class",
-    "poisson": "change of the logarithm of the mean",
-    "gamma": "change of the logarithm of the mean",
-    "cox": "change of the logarithm of the hazard",
-}
-"""What a coefficient is, by the loss."""
+AGAINST = "change of the log odds against the reference class"
+"""What a coefficient of several classes is, in the table."""
 _MEANINGS = {
     None: "frequency, because all are whole numbers (a row counts as that many rows; say if they are sampling or "
     "precision weights)",
