@@ -50,7 +50,7 @@ class SumBuffer(NamedTuple):
     held: Sequence[Any]
     """MPI objects to free at the end."""
     slices: tuple[FloatArray, FloatArray, Callable[[], object]] | None = None
-    """For sums of slices: the buffer of the own slice, the buffer of all slices, and the second collective."""
+    """For sums of slices: the buffers of this rank's slice and of all slices, and the second collective."""
 
 
 class NeighbourBuffer(NamedTuple):
