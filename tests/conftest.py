@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import sys
 from collections import defaultdict
 from datetime import date
 from pathlib import Path
@@ -47,6 +48,23 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=others)
     left_out = set(others)
     items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture
+def shell(monkeypatch, capsys, tmp_path):
+    """The command line, in this process and an empty folder: its exit code, its output and its errors."""
+    from coterie import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return command
 
 
 @functools.cache

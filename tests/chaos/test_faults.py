@@ -115,6 +115,7 @@ def run_with_kills(tmp_path, kills, seed):
     assert_same_bits(results, undisturbed(tables, LONG))
 
 
+@pytest.mark.rotates
 def test_killed_parties_come_back_and_the_bits_are_the_same(tmp_path):
     run_with_kills(tmp_path, 3, seed=1)
 
@@ -153,6 +154,7 @@ def test_all_parties_killed_and_started_later_continue_from_the_snapshots(tmp_pa
     assert_same_bits([Result.load(tmp_path / name / "result") for name in NAMES], undisturbed(tables, LONG))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("fate", "deadline"), [(signal.SIGKILL, 10.0), pytest.param(signal.SIGSTOP, 15.0, marks=pytest.mark.slow)]
 )
@@ -178,6 +180,7 @@ def test_who_does_not_come_back_is_named_by_every_survivor_in_time(tmp_path, fat
     assert deadline - 0.5 <= took <= 2 * deadline + TO_END
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("pressed", "codes"),
     [("ada", [20, 20]), pytest.param("bea", [18, 20], marks=pytest.mark.slow)],

@@ -30,6 +30,7 @@ def port_of(folder, name):
     return int(own.listen.rpartition(":")[2])
 
 
+@pytest.mark.rotates
 def test_a_thousand_idle_connections_end_nothing(tmp_path):
     tables, settings = data(classification=True), LONG | {"max-rounds": 300}
     write_study(tmp_path, deadline=120.0, **settings)
@@ -119,6 +120,7 @@ for answer in channel.stream_stream(METHOD)(frames()):
 """
 
 
+@pytest.mark.rotates
 def test_a_neighbour_that_floods_takes_no_memory(tmp_path):
     write_study(tmp_path, network="star", deadline=20.0)
     write_data(tmp_path, data())
@@ -146,6 +148,7 @@ def test_a_neighbour_that_floods_takes_no_memory(tmp_path):
         assert most - before < 300e6
 
 
+@pytest.mark.rotates
 def test_the_same_party_twice_is_told_at_both(tmp_path):
     write_study(tmp_path, deadline=20.0, **LONG | {"max-rounds": 10_000_000})
     write_data(tmp_path, data(classification=True))

@@ -127,7 +127,7 @@ def run_python(arguments: list[str], folder: Path) -> str:
     sources = os.pathsep.join([str(folder / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=120
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=280
     )
     assert done.returncode == 0, f"{' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout

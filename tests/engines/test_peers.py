@@ -741,7 +741,7 @@ def test_predictions_are_summed_for_the_label_party_alone(tmp_path, network):
 
 def coterie(*arguments, **more):
     command = [sys.executable, "-m", "coterie", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, **more)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, **more)
 
 
 def test_the_commands_of_the_readme(tmp_path):

@@ -15,7 +15,7 @@ from tests.engines.test_replayed import LONG, SYNCHRONOUS
 from coterie import arrays
 from coterie.arrays import sealed, shared_result
 
-PATIENCE = 30
+PATIENCE = 200
 
 
 class Forgetful(dict):
