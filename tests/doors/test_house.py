@@ -21,7 +21,7 @@ LAYERS = [
     {"choices", "statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
     | {"installation", "settings", "stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
-    {"words"},
+    {"words", "site"},
     {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
     | {"acceleration", "switching"},
     {"transport"},
