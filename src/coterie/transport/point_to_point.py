@@ -79,6 +79,43 @@ class PointToPoint(Collectives):
             self.transcript.update(numbers.data)
         return numbers.reshape(messages[0].shape)
 
+    def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
+        """The sum at one agent: up the spanning tree with its root at that agent, or through the server."""
+        if not self.layout.others:
+            return super().total_at(agent, messages, tag)
+        holder = self.process_of[agent]
+        first = messages[0].reshape(-1)
+        said = [self.sums.encoded(message, tag) for message in messages]
+        if self.sums.root is not None and self.sums.root != holder:
+            said = [self._by_the_helper(self.sums.root, said[0], tag)]
+        kept: list[npt.NDArray[Any]] = []
+        if self.sums.exact and self.network.server and self.process == holder:
+            # Exact sums do not depend on the order: the receiver adds its own numbers to the server's sum.
+            kept = said
+            said = [np.zeros_like(message) for message in kept]
+        pieces = [self._collected([message[piece] for message in said], tag, agent) for piece in _pieces(said[0])]
+        if self.process != holder:
+            return None
+        total = _joined(pieces)
+        for message in kept:
+            self.sums.add(total, message)
+        return self.sums.decoded(total, first.dtype).reshape(messages[0].shape)
+
+    def _collected(self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int) -> npt.NDArray[Any]:
+        """The sum of all messages at the process of that agent; elsewhere the result has no meaning."""
+        if not self.network.server:
+            tree = self.network.tree(agent)
+            upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
+            return self._climbed(messages, tag, upwards, agent)
+        total = self._served(messages, tag)
+        holder = self.process_of[agent]
+        server = self.process_of[0]
+        if holder != server and self.process == server:
+            self.send(holder, total, tag)
+        if holder != server and self.process == holder:
+            return np.array(self._expected(server, tag, total.size, total.dtype))
+        return total
+
     def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
         """Pass the total down from the root. Only there `total` is the total; elsewhere it has its size and type."""
         told = []
@@ -135,13 +172,23 @@ class PointToPoint(Collectives):
         assert total is not None
         return total
 
-    def _climbed(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _climbed(
+        self,
+        messages: Sequence[FloatArray],
+        tag: Tag,
+        upwards: Sequence[tuple[int, int]] | None = None,
+        root: int | None = None,
+    ) -> FloatArray:
         """The sum of the messages at and below the agents here in the tree; at the process of the root, of all."""
         own = dict(zip(self.here, messages, strict=True))
         size = messages[0].size
         dtype = messages[0].dtype
         partial: dict[int, FloatArray] = {}
-        for child, parent in self._upwards:
+        if upwards is None:
+            upwards = self._upwards
+        if root is None:
+            root = self._root
+        for child, parent in upwards:
             child_here = child in own
             parent_here = parent in own
             if not (child_here or parent_here):
@@ -156,8 +203,8 @@ class PointToPoint(Collectives):
             if parent not in partial:
                 partial[parent] = own[parent].copy()
             self.sums.add(partial[parent], below)
-        if self._root in partial:
-            return partial[self._root]
+        if root in partial:
+            return partial[root]
         return messages[0]
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
