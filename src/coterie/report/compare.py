@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from coterie.errors import count
-from coterie.families import family_of
 from coterie.report.figures import gaps_against
 from coterie.report.html import (
     cards_list,
@@ -43,7 +42,7 @@ def comparison_page(results: Mapping[str, Result], timings: Timings | None = Non
     best = winners(results, timings)
     title = _headline(results, best)
     problem = first.model.problem
-    kind = family_of(problem).words(problem)
+    kind = problem.kind.words(problem)
     held = f"{parties_of(first)}, {first.certificate.settings['network']}"
     methods = count(len(results), "method")
     tolerance = first.certificate.tolerance

@@ -12,7 +12,6 @@ from functools import partial
 
 from coterie.errors import count
 from coterie.evaluation import Evaluation
-from coterie.families import family_of
 from coterie.progress import format_bits
 from coterie.report.evaluation import render as render_evaluation
 from coterie.report.html import cards_list, document, paragraph
@@ -144,4 +143,4 @@ def _story(result: Result) -> str:
         parties = f"{len(people):,} parties together have"
         together = "all of the data, without pooling it"
     problem = result.model.problem
-    return f"{parties} {held}. {text(family_of(problem).fitted(problem, together))}"
+    return f"{parties} {held}. {text(problem.kind.fitted(problem, together))}"

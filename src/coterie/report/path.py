@@ -12,7 +12,6 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from coterie.arrays import FloatArray
 from coterie.errors import count, shortened
-from coterie.families import family_of
 from coterie.path import Path
 from coterie.progress import format_bits
 from coterie.report.figures import BLUE, COLUMN_LETTERS, GREEN, HUES, INK, QUIET, VERMILION, styled
@@ -76,7 +75,7 @@ def _story(path: Path) -> str:
     first = path.results[0]
     problem = first.model.problem
     models = count(len(path.strengths), "model")
-    kind = family_of(problem).words(problem)
+    kind = problem.kind.words(problem)
     parties = parties_of(first)
     done = sum(result.status.success for result in path.results)
     return f"{models} ({kind}) from {parties}, {done} of them solved and proven to the tolerance."

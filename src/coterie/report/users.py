@@ -12,7 +12,8 @@ import numpy as np
 from coterie.data import Table
 from coterie.errors import InvalidInput, UnknownName
 from coterie.files import plain_cell, write_atomically
-from coterie.models import PersonalModel, UserModel
+from coterie.models import UserModel
+from coterie.problems.personal.model import PersonalModel
 
 FORMATS = (".csv", ".parquet")
 UserRow: TypeAlias = dict[str, Any]
@@ -20,7 +21,7 @@ UserRow: TypeAlias = dict[str, Any]
 
 
 def accuracy_by_user(
-    model: UserModel, train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
+    model: UserModel[Any], train: Sequence[Table] = (), test: Sequence[Table] = (), *, unknown: str = "error"
 ) -> list[UserRow]:
     """One row per user of the model, then one per user that has rows here only (`unknown` as in `predict`)."""
     learned = {table.name: table for table in train}
@@ -42,7 +43,7 @@ def accuracy_by_user(
     return rows
 
 
-def _right(model: UserModel, table: Table | None, unknown: str) -> tuple[int | None, float | None]:
+def _right(model: UserModel[Any], table: Table | None, unknown: str) -> tuple[int | None, float | None]:
     """The number of rows and the share of right predictions; None for unknown values."""
     if table is None:
         return None, None

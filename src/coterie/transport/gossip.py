@@ -91,7 +91,7 @@ class Gossip:
         """Begin a run with this number of agents."""
         self.bill = bill
         self.count = agents
-        self._agents: Sequence[Agent] | dict[int, Agent] = ()
+        self._agents: Sequence[Agent[Any]] | dict[int, Agent[Any]] = ()
         self._states: list[Any] | dict[int, Any] = []
         self.sights = []
         self._board: FloatArray = np.empty((0, 0))
@@ -113,7 +113,7 @@ class Gossip:
 
     # -- a round ------------------------------------------------------------------------------------------------------
 
-    def run(self, agents: Sequence[Agent], states: list[Any], steps: Steps, t: int) -> list[Any]:
+    def run(self, agents: Sequence[Agent[Any]], states: list[Any], steps: Steps, t: int) -> list[Any]:
         """Run K wake-ups. Returns the States of all agents."""
         K = len(agents)
         self._agents = agents
