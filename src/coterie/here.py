@@ -370,6 +370,10 @@ class SoftmaxHere:
         """Σ s ℓ at other scores."""
         return self._summed(_log_softmax(scores))
 
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """Σ s ℓ where the scores have changed by these multiples of that."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+
     def bent(self, image: FloatArray) -> FloatArray:
         """s∘∇²ℓ times a change of the scores."""
         return self.weighted(self.p * (image - np.einsum("ij,ij->i", self.p, image)[:, None]))

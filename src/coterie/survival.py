@@ -204,6 +204,10 @@ class CoxHere:
         """f at other scores."""
         return CoxHere(self.w, self.design, self.risk, scores).losses
 
+    def losses_along(self, image: FloatArray, steps: FloatArray) -> FloatArray:
+        """f where the scores have changed by these multiples of that."""
+        return np.array([self.losses_at(self.scores + float(t) * image) for t in steps])
+
     def mean(self, values: FloatArray) -> FloatArray:
         """Σ_i p_ki values_i of every event time."""
         return self.risk.at_risk(self.shares * values) / self.sums

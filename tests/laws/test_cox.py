@@ -19,8 +19,9 @@ from coterie.certificate import Point, certify, survival
 from coterie.certificate.survival import _Gaps
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem, NumericalError
-from coterie.methods import damped_newton
-from coterie.methods.cox_newton import CoxNewton
+from coterie.methods.moments import diagonal
+from coterie.methods.second_order import cox
+from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
@@ -118,10 +119,10 @@ def test_value_slopes_and_curvature_in_many_digits(seed, truncated):
     assert here.slopes @ way == pytest.approx(slope, rel=1e-9, abs=1e-9)
     assert way @ here.bent(way) == pytest.approx(bend, rel=1e-7, abs=1e-7)
     np.testing.assert_allclose(here.row_scores().sum(axis=0), -here.adjoint, atol=1e-8)
-    H = CoxNewton.hessian(here)
+    H = cox.hessian(here)
     H = H + np.triu(H, 1).T
     np.testing.assert_allclose(H[0], design.adjoint(here.bent(design.X[:, 0])), atol=1e-7)
-    assert (CoxNewton.diagonal(here) >= H.diagonal() - 1e-9).all()
+    assert (diagonal(here.design, here.expected) >= H.diagonal() - 1e-9).all()
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def test_products_lead_where_hessians_do(penalty, storage, monkeypatch):
     if storage is sp.csr_array:
         data = [(sp.csr_array(part), y) for part, y in data]
     whole = co.solve(problem, data, tol=1e-9)
-    monkeypatch.setattr(damped_newton, "TUNING", damped_newton._Tuning(full=0, full_kinks=0))
+    monkeypatch.setattr(proximal_newton, "TUNING", proximal_newton._Tuning(full=0, full_kinks=0))
     apart = co.solve(problem, data, tol=1e-9)
     assert whole.status.success
     assert apart.status.success

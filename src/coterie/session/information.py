@@ -39,9 +39,9 @@ from coterie.arrays import Design, FloatArray, sealed, shared_result
 from coterie.certificate import Point
 from coterie.errors import InvalidData
 from coterie.methods import Disclosure, Method
-from coterie.methods.cox_newton import CoxNewton
 from coterie.methods.disclosure import TOTALS
 from coterie.methods.moments import packed, second_moment, symmetric, unpacked
+from coterie.methods.second_order import cox
 from coterie.problem import Problem
 from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere
@@ -190,7 +190,7 @@ class Information(Method[State]):
             return agent.risk.about_mean(here.design.forward(d))[:, None]
 
         more += [*self._of_clusters(agent, score, hessian, len(w)), self._counts(agent)]
-        return Own(packed(CoxNewton.hessian(here), *more), move, score, hessian)
+        return Own(packed(cox.hessian(here), *more), move, score, hessian)
 
     def _of_clusters(self, agent: Agent, score: OfRows, hessian: OfRows, width: int) -> list[FloatArray]:
         """Σ_c g_c g_cᵀ over the clusters that are only here, and what is said of the others."""

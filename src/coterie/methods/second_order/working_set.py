@@ -14,7 +14,7 @@ Tang, 2016, "Practical inexact proximal quasi-Newton method with global complexi
 
 Rare columns have few rows in common, so that the Hessian without the block is nearly diagonal, and a dozen such steps
 reach the optimum on the columns in play. As only differences of slopes travel, single precision is enough for them:
-their error is relative to the step. Every round begins with the whole slope in double precision.
+their error is relative to the step. Every round begins with the whole gradient in double precision.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
-from coterie.here import Here
 from coterie.methods.low_rank_model import Model, violation
 from coterie.methods.moments import diagonal, packed, second_moment, unpacked
 from coterie.methods.quadratic import minimiser
+from coterie.methods.second_order.oracle import Aim, Columns
+from coterie.methods.second_order.rows import RowsOracle
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
-
-Columns = npt.NDArray[np.intp]
 
 SINGLE_PRECISION = 1e30
 """What fits into single precision, with others of its kind."""
@@ -78,18 +76,6 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 
 
-class Target(NamedTuple):
-    """Where to go from w."""
-
-    w: FloatArray
-    slope: FloatArray
-    """∇f where it began."""
-    losses: float
-    """Σ s ℓ there."""
-    v: FloatArray | None = None
-    """A dual of its own rows that is better than the slopes at w, if there is one."""
-
-
 class Wanted(NamedTuple):
     """Columns that are not 0 or want to leave it, and the intercept."""
 
@@ -99,29 +85,30 @@ class Wanted(NamedTuple):
     all are wanted and one step on them is the last."""
 
 
-def target(agent: Agent, w: FloatArray, here: Here, curvature: FloatArray) -> Talk[Target]:
+def target(agent: Agent, oracle: RowsOracle) -> Talk[Aim]:
     """The minimum on the columns in play, of the quadratic model or nearly that of P itself."""
-    total = yield Sum(np.append(here.adjoint, here.losses))
-    slope = shared_result(total, lambda: total[:-1] / agent.total)
-    wanted = shared_result(total, _wanted, agent, w, slope)
+    w = oracle.w
+    total = yield Sum(np.append(oracle.gradient, oracle.losses))
+    gradient = shared_result(total, lambda: total[:-1] / agent.total)
+    wanted = shared_result(total, _wanted, agent, w, gradient)
     few = True
     if len(wanted.all) > TUNING.exact:
         X = agent.data.X
         filled, cells = yield Sum(np.array([X.nnz if is_sparse(X) else math.prod(X.shape), math.prod(X.shape)], float))
         few = len(wanted.few) <= TUNING.most and float(filled) > TUNING.sparse * float(cells)
     columns = wanted.few if few else wanted.all
-    found, v = yield from (_exactly if few else _step_by_step)(agent, w, slope, columns, here, curvature)
+    found, v = yield from (_exactly if few else _step_by_step)(agent, oracle, gradient, columns)
 
     def placed() -> FloatArray:
         z = w.copy()
         z[columns] = found
         return sealed(z)
 
-    return Target(shared_result(total, placed), slope, float(total[-1]), v)
+    return Aim(shared_result(total, placed), gradient, float(total[-1]), float(np.linalg.norm(gradient)), v=v)
 
 
-def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
-    pull = np.abs(slope)
+def _wanted(agent: Agent, w: FloatArray, gradient: FloatArray) -> Wanted:
+    pull = np.abs(gradient)
     pull[w != 0] = np.inf
     if agent.problem.intercept:
         pull[-1] = np.inf
@@ -134,20 +121,21 @@ def _wanted(agent: Agent, w: FloatArray, slope: FloatArray) -> Wanted:
 
 
 def _exactly(
-    agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
+    agent: Agent, oracle: RowsOracle, gradient: FloatArray, columns: Columns
 ) -> Talk[tuple[FloatArray, FloatArray | None]]:
-    message = yield Sum(packed(second_moment(agent.centred, curvature, columns)))
+    message = yield Sum(oracle.block(columns))
 
     def minimum() -> FloatArray:
         H = unpacked(message, len(columns)) / agent.total
-        return minimiser(agent, H, slope[columns], w[columns])[0]
+        return minimiser(agent, H, gradient[columns], oracle.w[columns])[0]
 
     return shared_result(message, minimum), None
 
 
 def _step_by_step(
-    agent: Agent, w: FloatArray, slope: FloatArray, columns: Columns, here: Here, curvature: FloatArray
+    agent: Agent, oracle: RowsOracle, gradient: FloatArray, columns: Columns
 ) -> Talk[tuple[FloatArray, FloatArray | None]]:
+    w, here, curvature = oracle.w, oracle.here, oracle.curvature
     design, loss = _restricted(agent.centred, columns), agent.loss
     if loss.conjugate_curvature is not None:
         # A column may have no rows but flat ones, and its curvature is then still to come.
@@ -155,7 +143,7 @@ def _step_by_step(
     bends = yield Sum(diagonal(design, curvature))
     block = shared_result(bends, _largest, agent, bends)
     message = yield Sum(packed(second_moment(design, curvature, block)))
-    model = shared_result(message, _first, agent, w, slope, columns, bends, block, message)
+    model = shared_result(message, _first, agent, w, gradient, columns, bends, block, message)
     scores, slopes, values = here.scores, here.slopes, loss.each(here.scores, here.y)
     duals = [slopes]
     new = np.count_nonzero(w[columns] == 0)
@@ -184,7 +172,7 @@ def _step_by_step(
 def _first(
     agent: Agent,
     w: FloatArray,
-    slope: FloatArray,
+    gradient: FloatArray,
     columns: Columns,
     bends: FloatArray,
     block: Columns,
@@ -194,7 +182,7 @@ def _first(
     ridge, threshold = np.full(len(w), agent.problem.penalty.strong_convexity), np.full(len(w), l1)
     if agent.problem.intercept:
         ridge[-1] = threshold[-1] = 0.0
-    began = violation(w, slope, ridge, threshold)
+    began = violation(w, gradient, ridge, threshold)
     if l1 > 0:
         began = min(began, TUNING.farthest * l1)
     most = TUNING.nearer
@@ -206,7 +194,7 @@ def _first(
     model = Model(
         n,
         w[columns],
-        slope[columns],
+        gradient[columns],
         ridge[columns],
         threshold[columns],
         unit,

@@ -1,8 +1,8 @@
-"""Newton's method for proportional hazards, for data split by samples. The rounds are those of `damped_newton.py`.
+"""Newton's method for proportional hazards, for data split by samples.
 
     H = Σ_i a_i x_i x_iᵀ − Σ_k D_k m_k m_kᵀ          a_i = Σ_k D_k p_ki,   m_k = Σ_i p_ki x_i, the mean of those at risk
 
-over the rows i and the event times k of a party: it adds up its own strata, and nobody needs to know who was at risk
+over the rows i and the event times k of a party: it adds up its own strata, and no party needs to know who was at risk
 elsewhere.
 """
 
@@ -16,17 +16,40 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.errors import InvalidData
-from coterie.methods.damped_newton import DampedNewton
 from coterie.methods.disclosure import TOTALS, Disclosure
-from coterie.methods.moments import diagonal, second_moment
+from coterie.methods.moments import diagonal, packed, second_moment
+from coterie.methods.second_order.newton import ByWidth, State
+from coterie.methods.second_order.oracle import ScoreOracle
 from coterie.survival import HOPELESS, CoxHere
 
 ROUNDS = 30
 """Rounds after which steps that are still too long for numbers have no end."""
 
 
+def hessian(here: CoxHere) -> FloatArray:
+    """The upper triangle of H."""
+    H = second_moment(here.design, here.expected)
+    means = here.means() * np.sqrt(here.risk.deaths)[:, None]
+    H -= means.T @ means
+    return H
+
+
+class CoxOracle(ScoreOracle):
+    """Cox's partial likelihood of a party's own strata."""
+
+    here: CoxHere
+    least_curvature: ClassVar[float] = 1e-10
+
+    def hessian(self, *more: FloatArray) -> FloatArray:
+        return packed(hessian(self.here), *more)
+
+    def diagonal(self) -> FloatArray:
+        """That of the first sum of H alone: the second is small, because columns are about their means."""
+        return diagonal(self.here.design, self.here.expected)
+
+
 @dataclass(frozen=True)
-class CoxNewton(DampedNewton):
+class CoxNewton(ByWidth):
     """Proximal Newton for Cox's partial likelihood with a line search."""
 
     name: ClassVar[str] = "cox-newton"
@@ -38,22 +61,12 @@ class CoxNewton(DampedNewton):
         secure=TOTALS,
     )
 
+    def oracle(self, agent: Agent, state: State) -> CoxOracle:
+        return CoxOracle(agent, state.w)
+
     def check_step(self, agent: Agent, losses: float, t: int) -> None:
         if losses >= HOPELESS and t > ROUNDS and agent.problem.penalty.is_zero:
             raise InvalidData(
                 "the likelihood has no maximum: its best coefficients are infinite, because some columns together tell "
                 "who has the next event (a monotone likelihood). Add a penalty, e.g. l2, or leave such columns out."
             )
-
-    @staticmethod
-    def hessian(here: CoxHere) -> FloatArray:
-        """Of both sums, the upper triangle."""
-        H = second_moment(here.design, here.expected)
-        means = here.means() * np.sqrt(here.risk.deaths)[:, None]
-        H -= means.T @ means
-        return H
-
-    @staticmethod
-    def diagonal(here: CoxHere) -> FloatArray:
-        """Of the first sum alone: columns are about their means, so that the second is small beside it."""
-        return diagonal(here.design, here.expected)
