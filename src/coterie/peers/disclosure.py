@@ -91,6 +91,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
+    if study.same_order:
+        lines += ["  - keyed hashes of the column names, to find names that two parties have: parties can test guesses"]
     if study.messages == "users":
         lines += ["  - for stumps, the least and the largest value of each column"]
         lines += ["  - the number of rows, and the loss of the zero model, added up"]
