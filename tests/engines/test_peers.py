@@ -706,6 +706,7 @@ def test_every_method_states_what_it_tells(name):
     assert tells == (METHODS[name].split == "features" and not METHODS[name].moves_columns)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("split", ["samples", "features"])
 def test_the_engine_on_one_machine_is_the_embedded_one_bit_by_bit(split):
     tables = data(split)
@@ -757,6 +758,7 @@ def coterie(*arguments, **more):
     return subprocess.run(command, capture_output=True, text=True, timeout=280, **more)
 
 
+@pytest.mark.rotates
 def test_the_commands_of_the_readme(tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     section = readme.partition("## Three organisations, two commands")[2].partition("\n## ")[0]
@@ -904,6 +906,7 @@ def other_study(folder):
     file.write_text(file.read_text().replace("../study.toml", "study.toml"))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("spoil", "reason", "codes"),
     [
