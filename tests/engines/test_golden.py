@@ -18,7 +18,7 @@ import pytest
 import coterie as co
 from coterie.arrays import digest
 from coterie.files import read_archive
-from coterie.models import PersonalModel
+from coterie.problems.personal.model import PersonalModel
 from coterie.report.sections.settings import problem_facts
 
 rng = np.random.default_rng(0)

@@ -631,10 +631,10 @@ def test_a_subclass_with_a_new_name_does_not_slip_past_the_rule_on_labels(tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("deadline = 8.0", "deadlin = 8.0"), "unknown field `deadlin`"),
-        (("deadline = 8.0", "deadline = 0"), "deadline is a number of seconds above 0"),
-        (("deadline = 8.0", "deadline = 8.0\ntol = -1.0"), "tol is a relative duality gap"),
-        (("deadline = 8.0", "deadline = 8.0\ncheck-every = 0"), "check_every must be a whole number"),
+        (("deadline = 30.0", "deadlin = 8.0"), "unknown field `deadlin`"),
+        (("deadline = 30.0", "deadline = 0"), "deadline is a number of seconds above 0"),
+        (("deadline = 30.0", "deadline = 30.0\ntol = -1.0"), "tol is a relative duality gap"),
+        (("deadline = 30.0", "deadline = 30.0\ncheck-every = 0"), "check_every must be a whole number"),
         (('name = "bea"', 'name = "ada"'), "two parties have the same name"),
         (('name = "bea"', 'name = "b/ea"'), "not a valid party name"),
         (("127.0.0.1:", "nowhere"), "is host:port"),
@@ -693,6 +693,7 @@ def test_every_method_states_what_it_tells(name):
     assert tells == (METHODS[name].split == "features" and not METHODS[name].moves_columns)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("split", ["samples", "features"])
 def test_the_engine_on_one_machine_is_the_embedded_one_bit_by_bit(split):
     tables = data(split)
@@ -744,6 +745,7 @@ def coterie(*arguments, **more):
     return subprocess.run(command, capture_output=True, text=True, timeout=280, **more)
 
 
+@pytest.mark.rotates
 def test_the_commands_of_the_readme(tmp_path):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     section = readme.partition("## Three organisations, two commands")[2].partition("\n## ")[0]
@@ -891,6 +893,7 @@ def other_study(folder):
     file.write_text(file.read_text().replace("../study.toml", "study.toml"))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     ("spoil", "reason", "codes"),
     [

@@ -18,11 +18,11 @@ from sklearn.linear_model import LogisticRegression
 import coterie as co
 from coterie.bill import Bill
 from coterie.certificate import Point, certify
-from coterie.certificate.multiclass import _balanced
 from coterie.data import Table
 from coterie.errors import InvalidProblem
 from coterie.methods.second_order import newton as proximal_newton
 from coterie.networks import star
+from coterie.problems.multiclass.proof import _balanced
 from coterie.rounds import introduced
 from coterie.session.setup import make_agents
 from coterie.session.tables import prepare_tables

@@ -264,9 +264,8 @@ PLAIN = {
     "methods/dual_block.py: ROUNDING": "how numbers round",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
     "methods/shared.py: STEPS": "steps that are tried together",
-    "methods/second_order/softmax.py: BLOCK": "how much is in memory at a time",
     "methods/costs.py: MEMORY": "how fast memory is",
-    "methods/second_order/cox.py: ROUNDS": "when to say that there is no maximum",
+    "problems/survival/methods.py: ROUNDS": "when to say that there is no maximum",
     "methods/barriers/barrier.py: LONGEST": "how long steps are at most",
     "methods/blocks.py: KEY_BYTES": "how keys look",
     "methods/blocks.py: NONCE": "how messages are encrypted",
@@ -294,10 +293,10 @@ PLAIN = {
     "methods/lbfgs_rows.py: EXPECTED_SHARED": "what auto assumes",
     "methods/metrics.py: (SWEEPS, EXACT)": "when a block is solved",
     "methods/metrics.py: FLOOR": "how numbers round",
-    "methods/moments.py: BLOCK": "how much is in memory at a time",
-    "methods/moments.py: FEW": "when BLAS is called",
-    "methods/moments.py: LEAST_SINGLE": "how numbers round",
-    "methods/moments.py: NOISE": "how numbers round",
+    "moments.py: BLOCK": "how much is in memory at a time",
+    "moments.py: FEW": "when BLAS is called",
+    "moments.py: LEAST_SINGLE": "how numbers round",
+    "moments.py: NOISE": "how numbers round",
     "methods/second_order/linear.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_LASSO": "what auto assumes",
     "methods/second_order/linear.py: EXPECTED_SINGLE": "what auto assumes",
@@ -333,6 +332,7 @@ def constants(path):
 
 def test_every_number_that_steers_is_in_a_tuning():
     root = Path(co.__file__).parent
-    files = [path for room in ROOMS for path in (root / room).rglob("*.py")] + [root / "rounds.py", root / "verdict.py"]
+    files = [path for room in ROOMS for path in (root / room).rglob("*.py")]
+    files += [root / "moments.py", root / "rounds.py", root / "verdict.py", *root.glob("problems/*/methods.py")]
     found = {f"{path.relative_to(root)}: {name}" for path in files for name in constants(path)}
     assert found == set(PLAIN)

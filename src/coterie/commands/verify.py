@@ -12,7 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.files import by_user, entries, survival_roles, tables
+from coterie.commands.files import by_user, entries, label_roles, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -94,18 +94,17 @@ def verify(
     split = document.settings["split"]
     personal = split == "users"
     paired_by_position(same_order, id, split)
-    fitted = co.models.load_model(model)
+    fitted: Any = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     roles["prepare"] = fitted.preparation
-    survival = fitted.problem.family == "survival"
-    roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
+    roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
     stored = _stored(certificate, model)
     if cluster is not None and id is not None:
         raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")
     if getattr(fitted, "row_ids", None) is not None:
         from coterie.session.entries import NamedMatrix
 
-        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)  # type: ignore[union-attr, arg-type]
+        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)
         parts = entries(data, columns or fitted.columns, target, weight, names)[1]
     elif personal:
         parts = by_user(data, target, users, columns)

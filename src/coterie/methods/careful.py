@@ -28,9 +28,9 @@ from coterie.arrays import CentredDesign, Design, FloatArray, host, sealed, shar
 from coterie.here import Here
 from coterie.losses import Loss
 from coterie.methods.line_search import penalty_at
-from coterie.methods.moments import moment_message, unpacked
 from coterie.methods.quadratic import minimiser, solver
 from coterie.methods.second_order.oracle import Aim
+from coterie.moments import moment_message, unpacked
 from coterie.words import Sum, Talk
 
 PASSES = 3

@@ -28,8 +28,8 @@ from coterie.losses import Loss
 from coterie.methods.lbfgs import NOTHING, ridge_of
 from coterie.methods.lbfgs import State as LbfgsState
 from coterie.methods.line_search import Line, objective_at, objectives_at
-from coterie.methods.moments import unpacked
 from coterie.methods.quasi_newton import Memory
+from coterie.moments import unpacked
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk

@@ -25,8 +25,8 @@ from coterie.arrays import FloatArray, Matrix, is_sparse
 from coterie.errors import NumericalError
 from coterie.here import CohortDesign
 from coterie.kernels.cholesky import solve_positive
-from coterie.methods.moments import second_moment
-from coterie.personal import Shared
+from coterie.moments import second_moment
+from coterie.problems.shared.problem import Shared
 from coterie.tuning import Tuning, tuned
 
 

@@ -27,11 +27,11 @@ from coterie.methods.costs import Sizes
 from coterie.methods.deviations import Own, deviation
 from coterie.methods.disclosure import WEIGHTED_ROWS, Disclosure
 from coterie.methods.lbfgs import QuasiNewton
-from coterie.methods.moments import diagonal
 from coterie.methods.quasi_newton import Memory
+from coterie.moments import diagonal
 from coterie.networks import Network
-from coterie.personal import Shared
 from coterie.problem import Problem
+from coterie.problems.shared.problem import Shared
 from coterie.words import Sum, Talk
 
 STEPS = searched_rows.TRIALS[2:13:2]

@@ -17,9 +17,9 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import FloatArray, sealed, shared_result
 from coterie.methods.line_search import penalty_at
-from coterie.methods.moments import unpacked
 from coterie.methods.quadratic import minimiser
 from coterie.methods.second_order.oracle import NOTHING, Aim, Oracle
+from coterie.moments import unpacked
 from coterie.problem import Problem
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk

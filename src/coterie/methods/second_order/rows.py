@@ -18,10 +18,10 @@ from coterie.agent import Agent
 from coterie.arrays import FloatArray
 from coterie.methods import careful
 from coterie.methods.line_search import Line
-from coterie.methods.moments import diagonal, moment_message, packed, second_moment
 from coterie.methods.sampled_rows import by_pieces, next_sample, raised, thinned
 from coterie.methods.second_order.newton import State
 from coterie.methods.second_order.oracle import NOTHING, Aim, Columns, ScoreOracle
+from coterie.moments import diagonal, moment_message, packed, second_moment
 from coterie.tuning import Tuning, tuned
 
 

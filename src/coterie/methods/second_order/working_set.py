@@ -28,10 +28,10 @@ import numpy as np
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design, FloatArray, is_sparse, sealed, shared_result
 from coterie.methods.low_rank_model import Model, violation
-from coterie.methods.moments import diagonal, packed, second_moment, unpacked
 from coterie.methods.quadratic import minimiser
 from coterie.methods.second_order.oracle import Aim, Columns
 from coterie.methods.second_order.rows import RowsOracle
+from coterie.moments import diagonal, packed, second_moment, unpacked
 from coterie.tuning import Tuning, tuned
 from coterie.words import Sum, Talk
 
