@@ -126,4 +126,4 @@ class Part:
             session.all_gather(True, "done", bool)
             return found
 
-        return in_session(own, self.study, operation.name, work, self.say, self.chaos, table.digest())
+        return in_session(own, self.study, operation.name, work, self.say, self.chaos)
