@@ -356,6 +356,19 @@ def test_unequal_row_counts_without_ids_are_refused(tmp_path):
         assert "party 'cyd': has 50 rows but party 'ada' has 60" in str(error)
 
 
+def test_a_name_at_two_parties_is_refused_where_rows_are_in_the_same_order(tmp_path):
+    write_study(tmp_path)
+    tables = data()
+    tables[2] = replace(tables[2], columns=("x7", tables[0].columns[1], "x8"))
+    page = disclosure(load_study(tmp_path / "study.toml"), "ada", tables[0])
+    assert "keyed hashes of the column names" in page
+    first, second, third = together(tmp_path, tables)
+    for error in (first, third):
+        assert isinstance(error, InvalidData)
+        assert "a column ('x1') is at ada and at cyd" in str(error)
+    assert "(the same name) is at ada and at cyd" in str(second)
+
+
 def test_bad_values_are_refused_before_anybody_is_called(tmp_path):
     write_study(tmp_path)
     (tmp_path / "ada" / "data.csv").write_text("a,b,y\n1,inf,2\n3,inf,5\n")
