@@ -34,7 +34,9 @@ from coterie import arrays, rounds
 from coterie.data import Table, split
 from coterie.data.summary import TableSummary
 from coterie.methods import METHODS
-from coterie.session.setup import liked_methods, make_link, make_network, sizes_of
+from coterie.session.method_choice import Circumstances, MethodChoice
+from coterie.session.setup import make_link, make_network, sizes_of
+from coterie.settings import Algorithm
 
 LINKS = {"memory": None, "1 ms, 10 Gbit/s": (1e-3, 1e10), "20 ms, 100 Mbit/s": (0.02, 1e8)}
 TOLERANCE = 1e-6
@@ -161,7 +163,7 @@ def chosen(case: Case, data: Any, link: str) -> str:
     tables = split(Table(*data), case.split, case.agents)
     sizes = sizes_of([TableSummary.of(table) for table in tables], case.split, make_link(LINKS[link], True))
     graph = make_network(case.network, case.split, case.agents, 0)
-    return next(iter(liked_methods({}, case.problem, case.split, graph, sizes)))
+    return next(iter(MethodChoice(case.problem, case.split, Circumstances(graph, sizes), Algorithm()).liked()))
 
 
 INTRODUCTION = """# How good auto's choice is

@@ -25,16 +25,16 @@ from coterie.data.recipes import Preparation
 from coterie.data.remote import Rows, Source
 from coterie.data.summary import TableSummary
 from coterie.data.table import columns_of
-from coterie.engines import Engine
 from coterie.engines import engine as find_engine
 from coterie.errors import CorruptFile, InvalidData, InvalidProblem, UnknownName
-from coterie.families import family_of, points_of
 from coterie.files import read_bytes, readable, write_atomically
 from coterie.networks import Network
 from coterie.problem import Problem
+from coterie.problems import points_of
 from coterie.result import Result
 from coterie.rounds import introduced
 from coterie.session.folds import deal_folds, mean_loss, only, without
+from coterie.session.method_choice import AUTO
 from coterie.session.preparing import Preparing, check_problem, prepare_here, prepare_remotely
 from coterie.session.remote import remote_tables
 from coterie.session.remote_folds import Part, deal_there, grid_there, score_there
@@ -49,7 +49,8 @@ from coterie.session.strengths import (
     with_strength,
 )
 from coterie.session.tables import attach_offset, count_rows, gather, prepare_tables
-from coterie.solve import solve
+from coterie.settings import Placement, Settings
+from coterie.solve import fit
 from coterie.transport.in_process import InProcess
 
 RULES = ("best", "1se")
@@ -164,7 +165,7 @@ class Path:
         heads = {self.knob: 12, "objective": 14, "relative gap": 14, used: 9, "rounds": 8}
         heads |= {} if self.scores is None else {"cv loss": 12, "cv error": 12}
         problem = self.results[0].model.problem
-        lines = [f"Model: {family_of(problem).words(problem)}."]
+        lines = [f"Model: {problem.kind.words(problem)}."]
         lines += ["".join(f"{head:>{width}}" for head, width in heads.items())]
         for place, row in enumerate(self.table()):
             cells = [f"{row[head]:.5g}" if isinstance(row[head], float) else f"{row[head]}" for head in heads]
@@ -233,7 +234,7 @@ def _known_rule(rule: str) -> str:
 
 
 def path(
-    problem: Problem,
+    problem: Problem[Any],
     data: Any,
     strengths: Sequence[float] | None = None,
     *,
@@ -241,9 +242,9 @@ def path(
     offset: Any = None,
     rule: str = "best",
     count: int = COUNT,
-    split: str = "samples",
-    agents: int | Sequence[Any] | None = None,
-    seed: int = 0,
+    split: str = Placement.split,
+    agents: int | Sequence[Any] | None = Placement.agents,
+    seed: int = Settings.seed,
     **settings: Any,
 ) -> Path:
     """Solve for every strength in the given order (strong to weak is fastest), each from the last answer.
@@ -259,24 +260,42 @@ def path(
     settings  what `solve` takes
     """
     check_strength(problem)
-    cv, seed = None if cv is None else whole_number("cv", cv, least=2), whole_number("seed", seed, least=0)
-    rule, count = _known_rule(rule), whole_number("count", count)
+    cv = None if cv is None else whole_number("cv", cv, least=2)
+    seed = whole_number("seed", seed, least=0)
     chosen = None if strengths is None else check_strengths(strengths)
-    settings = {"split": split, "seed": seed, **settings}
-    agents = family_of(problem).agents(problem, data, agents)
-    if _is_remote(data, settings.get("engine", "local")):
+    search = Search(chosen, whole_number("count", count), cv, _known_rule(rule))
+    return path_of(problem, data, search, Settings.of(split=split, agents=agents, seed=seed, **settings), offset)
+
+
+@dataclass(frozen=True)
+class Search:
+    """Which strengths to try, and how to choose one."""
+
+    strengths: tuple[float, ...] | None = None
+    """None: as many as `count`, from the data."""
+    count: int = COUNT
+    cv: int | None = None
+    rule: str = "best"
+
+
+def path_of(problem: Problem, data: Any, search: Search, settings: Settings, offset: Any = None) -> Path:
+    """What `path` does, with settings that are made already."""
+    placement, cv = settings.placement, search.cv
+    split, recipes = placement.split, settings.prepare
+    agents = problem.kind.agents(problem, data, placement.agents)
+    settings = settings.but(agents=None)  # data of a path is in one piece for each agent
+    if _is_remote(data, placement.engine):
         if cv is not None and split != "samples":
             raise InvalidData(f"folds of data split by {split} need it here, not at workers: leave cv out, or read it.")
-        hosted = find_engine(settings["engine"]).hosting(attach_offset(data, offset, split), agents)
+        hosted = find_engine(placement.engine).hosting(attach_offset(data, offset, split), agents)
         assert hosted is not None
-        with hosted[0].held():
-            return _there(problem, *hosted, chosen, cv, rule, count, settings)
-    recipes = settings.get("prepare")
+        engine, sources = hosted
+        with engine.held():
+            return _there(problem, sources, search, settings.but(engine=engine))
     if recipes is not None and not isinstance(recipes, Prepared):
         recipes = Preparation.of(recipes)
     given = attach_offset(data, offset, split)
-    in_order = bool(settings.get("same_order"))
-    tables = gather(given, split, agents, seed, family_of(problem).pieces, recipes, in_order)
+    tables = gather(given, split, agents, settings.seed, problem.kind.pieces, recipes, placement.same_order)
     problem = with_offset(problem, [TableSummary.of(table) for table in tables])
     rows = count_rows(tables, split)
     if cv is not None and cv > rows:
@@ -284,63 +303,55 @@ def path(
     sent, columns = Cost(), tables
     if recipes is not None:
         # Once, with the rows of all folds: its numbers know no labels.
-        ready, sent = _prepared(tables, recipes, problem, settings)
-        settings, columns = {**settings, "prepare": ready.prepared}, ready.held
-    if cv is not None or chosen is None:
+        ready, sent = _prepared(tables, problem, settings.but(prepare=recipes))
+        settings, columns = settings.but(prepare=ready.prepared), ready.held
+    if cv is not None or search.strengths is None:
         everything, classes = prepare_tables(columns, problem, split)
+    chosen = search.strengths
     if chosen is None:
-        chosen, cost = _default(problem.with_classes(classes), everything, count, settings)
+        chosen, cost = _default(problem.with_classes(classes), everything, search.count, settings)
         sent += cost
     problems = [with_strength(problem, strength) for strength in chosen]
     if cv is None:
-        return Path(chosen, tuple(_along(problems, tables, settings)), None, sent, rule)
-    folds = deal_folds(everything, split, cv, seed, classes)
+        return Path(chosen, tuple(_along(problems, tables, settings)), None, sent, search.rule)
+    folds = deal_folds(everything, split, cv, settings.seed, classes)
     results = _along(problems, tables, settings)
     scores = np.empty((cv, len(problems)))
     for fold in range(cv):
         kept, back = (
             [take(table, own, fold) for table, own in zip(everything, folds, strict=True)] for take in (without, only)
         )
-        how = {**settings, "checkpoint": None, "prepare": None}
-        for place, result in enumerate(_along(problems, kept, how, results)):
+        alone = settings.but(checkpoint=None, prepare=None)
+        for place, result in enumerate(_along(problems, kept, alone, results)):
             bill = Bill(result.network)
             scores[fold, place] = _score(problems[place], result, back, split, bill)
             sent += result.bill.total + bill.total
-    return Path(chosen, tuple(results), scores, sent, rule)
+    return Path(chosen, tuple(results), scores, sent, search.rule)
 
 
-def _there(
-    problem: Problem,
-    engine: Engine,
-    sources: Sequence[Source],
-    strengths: tuple[float, ...] | None,
-    cv: int | None,
-    rule: str,
-    count: int,
-    settings: dict[str, Any],
-) -> Path:
+def _there(problem: Problem, sources: Sequence[Source], search: Search, settings: Settings) -> Path:
     """The path of data that stays at the workers of a cluster."""
-    split, seed, network = settings["split"], settings["seed"], settings.get("network")
-    secure = wants_secure_sums(settings.get("secure_sums"), split, len(sources), engine.apart)
-    carrying, sent, ready = make_network(network, split, len(sources), seed), Cost(), sources
-    how = {**settings, "engine": engine}
-    if settings.get("prepare") is not None:
-        recipes = settings["prepare"]
+    engine, split, seed = settings.placement.engine, settings.placement.split, settings.seed
+    strengths, cv = search.strengths, search.cv
+    secure = wants_secure_sums(settings.secure_sums, split, len(sources), engine.apart)
+    carrying, sent, ready = make_network(settings.network, split, len(sources), seed), Cost(), sources
+    if settings.prepare is not None:
+        recipes = settings.prepare
         recipes = recipes if isinstance(recipes, Prepared) else Preparation.of(recipes)
-        prepared = prepare_remotely(sources, recipes, problem, split, seed, network, secure, engine)
+        prepared = prepare_remotely(sources, settings.but(prepare=recipes, secure_sums=secure), engine)
         ready, sent = prepared.held, _spent(prepared, carrying)
-        how["prepare"] = prepared.prepared
+        settings = settings.but(prepare=prepared.prepared)
     if strengths is None:
         _refuse_no_strengths(split)
         check = partial(prepare_tables, problem=problem, split=split)
-        tables, classes = remote_tables(ready, engine, check, split, family_of(problem).classification(problem))
+        tables, classes = remote_tables(ready, engine, check, split, problem)
         whole = with_offset(problem.with_classes(classes), [TableSummary.of(table) for table in tables])
-        strengths, cost = grid_there(tables, engine, whole, carrying, count, seed, secure)
+        strengths, cost = grid_there(tables, engine, whole, carrying, search.count, seed, secure)
         sent += cost
     problems = [with_strength(problem, strength) for strength in strengths]
-    results = _along(problems, list(sources), how)
+    results = _along(problems, list(sources), settings)
     if cv is None:
-        return Path(strengths, tuple(results), None, sent, rule)
+        return Path(strengths, tuple(results), None, sent, search.rule)
     rows = [person.rows for person in results[0].certificate.participants]
     folds = deal_there(ready, engine, rows, cv, seed, results[0].model.classes_)
     parts = [(source, index, own) for index, (source, own) in enumerate(zip(ready, folds, strict=True))]
@@ -348,11 +359,11 @@ def _there(
     for fold in range(cv):
         kept = [Part(source, index, np.flatnonzero(own != fold)) for source, index, own in parts]
         back = [Part(source, index, np.flatnonzero(own == fold)) for source, index, own in parts]
-        alone = {**how, "checkpoint": None, "prepare": None}
+        alone = settings.but(checkpoint=None, prepare=None)
         for place, result in enumerate(_along(problems, kept, alone, results)):
             scores[fold, place], cost = score_there(back, engine, result, secure)
             sent += result.bill.total + cost
-    return Path(strengths, tuple(results), scores, sent, rule)
+    return Path(strengths, tuple(results), scores, sent, search.rule)
 
 
 def _is_remote(data: Any, engine: Any) -> bool:
@@ -361,33 +372,28 @@ def _is_remote(data: Any, engine: Any) -> bool:
     return remote and find_engine(engine).name != "local"
 
 
-def _prepared(
-    tables: list[Table], recipes: Preparation | Prepared, problem: Problem, settings: dict[str, Any]
-) -> tuple[Preparing, Cost]:
+def _prepared(tables: list[Table], problem: Problem, settings: Settings) -> tuple[Preparing[Any], Cost]:
     """The tables with their columns prepared, and what that cost."""
-    split, seed, network = settings["split"], settings["seed"], settings.get("network")
-    check_problem(problem, split)
-    engine = find_engine(settings.get("engine", "local"))
-    ready = prepare_here(tables, recipes, problem, split, None, seed, network, settings.get("secure_sums"), engine)
-    return ready, _spent(ready, make_network(network, split, len(tables), seed))
+    placement = settings.placement
+    check_problem(problem, placement.split)
+    ready = prepare_here(tables, problem, settings, find_engine(placement.engine))
+    return ready, _spent(ready, make_network(settings.network, placement.split, len(tables), settings.seed))
 
 
-def _spent(ready: Preparing, network: Network) -> Cost:
+def _spent(ready: Preparing[Any], network: Network) -> Cost:
     """What a preparation cost."""
     bill = Bill(network)
     bill.restore(ready.sent)
     return bill.total
 
 
-def _default(
-    problem: Problem, tables: list[Table], count: int, settings: dict[str, Any]
-) -> tuple[tuple[float, ...], Cost]:
+def _default(problem: Problem, tables: list[Table], count: int, settings: Settings) -> tuple[tuple[float, ...], Cost]:
     """A grid of strengths for this data, and what it cost to find it."""
-    split, seed = settings["split"], settings["seed"]
+    split, seed = settings.placement.split, settings.seed
     _refuse_no_strengths(split)
-    network = make_network(settings.get("network"), split, len(tables), seed)
-    apart = find_engine(settings.get("engine", "local")).apart
-    secure = wants_secure_sums(settings.get("secure_sums"), split, len(tables), apart)
+    network = make_network(settings.network, split, len(tables), seed)
+    apart = find_engine(settings.placement.engine).apart
+    secure = wants_secure_sums(settings.secure_sums, split, len(tables), apart)
     transport = InProcess(network, Bill(network), secure_sums=secure)
     members = introduced(make_agents(tables, problem, split, network, seed, secure), transport, "setup")
     slopes = transport.converse([slope_at_constant(agent) for agent in members], "setup")
@@ -399,17 +405,16 @@ def _refuse_no_strengths(split: str) -> None:
         raise InvalidProblem(f"for data split by {split}, name the strengths, e.g. strengths=np.logspace(0, -3, 10).")
 
 
-def _along(
-    problems: Sequence[Problem], data: Any, settings: dict[str, Any], like: Sequence[Result] = ()
-) -> list[Result]:
+def _along(problems: Sequence[Problem], data: Any, settings: Settings, like: Sequence[Result] = ()) -> list[Result]:
     """A result per problem, each from the one before; for a fold, by the methods that were chosen for all rows."""
     results: list[Result] = []
-    folder = settings.get("checkpoint")
     for place, problem in enumerate(problems):
-        own = {} if folder is None else {"checkpoint": FilePath(folder) / _name(place)}
-        if like and settings.get("method", "auto") == "auto":
-            own["method"] = like[place].certificate.settings["method"]["name"]
-        results.append(solve(problem, data, warm_start=results[-1] if results else None, **settings | own))
+        own = settings
+        if own.checkpoint is not None:
+            own = own.but(checkpoint=FilePath(own.checkpoint) / _name(place))
+        if like and own.algorithm.method == AUTO:
+            own = own.but(method=like[place].certificate.settings["method"]["name"])
+        results.append(fit(problem, data, own, warm_start=results[-1] if results else None))
     return results
 
 

@@ -21,15 +21,14 @@ from coterie.data import Table
 from coterie.data.recipes import Preparation
 from coterie.engines import engine as find_engine
 from coterie.errors import count
-from coterie.families import family_of
 from coterie.methods import METHODS
 from coterie.methods.column_costs import numbers_sent
 from coterie.methods.costs import Sizes
-from coterie.problem import Problem
 from coterie.result import Result
 from coterie.session.setup import make_link
 from coterie.session.tables import attach_offset, count_rows, gather
-from coterie.solve import solve
+from coterie.settings import Algorithm, Limits, Placement, Settings
+from coterie.solve import fit
 
 PART = 4000
 """Rows that are fitted, of all parties together."""
@@ -70,18 +69,18 @@ class Plan:
 
 
 def plan(
-    problem: Problem,
+    problem: Any,
     data: Any,
     *,
     offset: Any = None,
-    split: str = "samples",
-    agents: int | Sequence[Any] | None = None,
-    network: Any = None,
-    method: Any = "auto",
-    engine: Any = "local",
-    tol: float = 1e-6,
-    seed: int = 0,
-    link: tuple[float, float] | None = None,
+    split: str = Placement.split,
+    agents: int | Sequence[Any] | None = Placement.agents,
+    network: Any = Settings.network,
+    method: Any = Algorithm.method,
+    engine: Any = Placement.engine,
+    tol: float = Limits.tol,
+    seed: int = Settings.seed,
+    link: tuple[float, float] | None = Placement.link,
     **settings: Any,
 ) -> Plan:
     """Predict what `solve` with these arguments would take.
@@ -90,33 +89,37 @@ def plan(
             than are fitted
     link    seconds per hop and bits per second; by default as in `solve`
     """
-    runner = find_engine(engine)
-    known = make_link(link, runner.in_memory)
-    seed = whole_number("seed", seed, least=0)
-    recipes = settings.get("prepare")
-    prepare = None if recipes is None else Preparation.of(recipes)
+    asked = Settings.of(split=split, agents=agents, network=network, method=method, engine=engine, tol=tol, **settings)
+    return plan_of(problem, data, asked.but(seed=seed, link=link), offset)
+
+
+def plan_of(problem: Any, data: Any, settings: Settings, offset: Any = None) -> Plan:
+    """What `plan` does, with settings that are made already."""
+    placement, method = settings.placement, settings.algorithm.method
+    split, agents = placement.split, placement.agents
+    runner = find_engine(placement.engine)
+    known = make_link(placement.link, runner.in_memory)
+    seed = whole_number("seed", settings.seed, least=0)
+    prepare = None if settings.prepare is None else Preparation.of(settings.prepare)
     imagined = _imagined_rows(data)
     given = attach_offset(data if imagined is None else _made_up(problem, data, seed), offset, split, prepare)
     if imagined is None:
-        agents = family_of(problem).agents(problem, given, agents)
-    in_order = bool(settings.get("same_order"))
-    tables = gather(given, split, agents, seed, family_of(problem).pieces, prepare, in_order)
+        agents = problem.kind.agents(problem, given, agents)
+    tables = gather(given, split, agents, seed, problem.kind.pieces, prepare, placement.same_order)
     held = count_rows(tables, split)
     rows = imagined or held
-    assumed = None if known.memory else (known.latency, known.bandwidth)
-    common = {"split": split, "network": network, "tol": tol, "seed": seed, "link": assumed, "progress": False}
-    common |= settings
-    chosen = method
+    part_settings = _for_parts(settings, None if known.memory else (known.latency, known.bandwidth))
     fits: list[tuple[int, Result, float]] = []
     for share in (1.0, 0.5) if rows > PART else (1.0,):
         part = _part(tables, split, share * min(1.0, PART / held), seed)
         began = time.process_time()
-        fit = solve(problem, part, method=chosen, engine="local", **{"max_seconds": PATIENCE_SECONDS, **common})
+        result = fit(problem, part, part_settings)
         spent = time.process_time() - began
-        chosen = fit.certificate.settings["method"]["name"] if isinstance(method, str) else method
-        fits.append((count_rows(part, split), fit, spent))
+        if isinstance(method, str):
+            part_settings = part_settings.but(method=result.certificate.settings["method"]["name"])
+        fits.append((count_rows(part, split), result, spent))
     fitted, first, spent = fits[0]
-    rounds = _rounds(first, tol)
+    rounds = _rounds(first, settings.limits.tol)
 
     def whole(of_a_fit: Any) -> Any:
         """What all rows need, on a straight line through what the parts would need in as many rounds."""
@@ -156,7 +159,14 @@ def plan(
     )
 
 
-def _numbers_per_row(problem: Problem, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
+def _for_parts(settings: Settings, link: tuple[float, float] | None) -> Settings:
+    """Settings to fit parts of the rows in this process, with limited patience and the link of the plan."""
+    if settings.limits.max_seconds is None:
+        settings = settings.but(max_seconds=PATIENCE_SECONDS)
+    return settings.but(engine=Placement.engine, agents=None, link=link, progress=bool(settings.progress))
+
+
+def _numbers_per_row(problem: Any, fit: Result, tables: Sequence[Table]) -> dict[str, float]:
     """What methods for columns are expected to send; those that are not for this penalty are not in it."""
     nonzeros = sum(int(np.count_nonzero(table.X)) if not is_sparse(table.X) else table.X.nnz for table in tables)
     sizes = Sizes(tables[0].n, sum(table.d for table in tables), nonzeros, len(tables))
@@ -196,10 +206,10 @@ def _imagined_rows(data: Any) -> int | None:
     return whole_number("rows", data[0])
 
 
-def _made_up(problem: Problem, data: Any, seed: int) -> Any:
+def _made_up(problem: Any, data: Any, seed: int) -> Any:
     """Gaussian data of that shape, or its first rows, with labels that follow a model and some noise."""
     n, d = min(data[0], PART), whole_number("columns", data[1])
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d))
     scores = X @ rng.standard_normal(d) / math.sqrt(d) + 0.5 * rng.standard_normal(n)
-    return X, family_of(problem).made_up(problem, scores)
+    return X, problem.kind.made_up(problem, scores)

@@ -19,18 +19,18 @@ from coterie.bill import Bill
 from coterie.certificate import Certificate
 from coterie.engines import Engine, Run
 from coterie.errors import CorruptFile, CoterieError, PartyLost, UnknownName, count
-from coterie.families import family_of
 from coterie.files import read_bytes, readable, staged, write_atomically
 from coterie.inference import Inference
 from coterie.models import AnyModel, Model, load_model
 from coterie.networks import Network
+from coterie.problem import AnyProblem
 from coterie.statuses import Status
 from coterie.verdict import Record
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    M = TypeVar("M", bound=Model, default=Any)
+    M = TypeVar("M", bound=Model[Any], default=Any)
 else:
     from typing import TypeVar
 
@@ -122,19 +122,38 @@ class Result(Generic[M]):
         """
         # Found by name: to ask agents again, or to make new ones of data, is up to `session`, which makes results.
         asking = import_module("coterie.session.standard_errors")
-        settings = {"weights": weights, "correction": correction, "per_sd": per_sd}
-        found: Inference = asking.infer(self, kind, clusters, level, data, **settings)
-        return found
+        asked = asking.Question.of(kind, weights, correction, level)
+        asking.check_clusters(kind, clusters)
+        found: Inference = asking.infer(self, asked, clusters, data)
+        return found.with_per_sd() if per_sd else found
 
     @property
     def about(self) -> str:
         """Which problem was solved: loss, penalty, and whether there is an intercept."""
-        return family_of(self.model.problem).described(self.certificate.settings["problem"])
+        problem: AnyProblem = self.model.problem
+        return problem.kind.described(self.certificate.settings["problem"])
+
+    def notes(self) -> list[str]:
+        """What is modelled, for every output: the class, the number of events, reference levels and units."""
+        notes, counts = self.model.notes(), self.certificate.counts
+        if counts is not None:
+            weighted = sum(counts) != self._rows
+            notes.append(f"{self.model.counted(counts)}{' (sums of weights)' if weighted else ''}")
+        if units := self.model.units():
+            notes.append(units)
+        return notes
+
+    @property
+    def _rows(self) -> int:
+        """How many rows all parties have together."""
+        rows = [person.rows for person in self.certificate.participants]
+        return rows[0] if self.certificate.settings["split"] == "features" else sum(rows)
 
     @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept."""
-        return family_of(self.model.problem).has_intercept(self.certificate.settings["problem"])
+        problem: AnyProblem = self.model.problem
+        return problem.kind.has_intercept(self.certificate.settings["problem"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "rerun": None}
@@ -186,13 +205,16 @@ class Result(Generic[M]):
             raise CorruptFile(f"{folder / 'run.json'} was changed after it was written: its seal does not match.")
         if not model.digest() == certificate.model_digest == owner:
             raise CorruptFile(f"{folder} has the files of different runs: save one result into one folder.")
-        return Result(status, model, certificate, bill, History(rows), network, explanation, error, warnings=warnings)
+        found = Result(status, model, certificate, bill, History(rows), network, explanation, error, warnings=warnings)
+        if content.get("reason", found.reason) != found.reason:
+            raise CorruptFile(f"{folder / 'run.json'} contradicts itself: its reason is not that of its status.")
+        return found
 
     def __str__(self) -> str:
         lines = [
             f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
             f"Model: {self.about}.",
-            *(f"  {note}" for note in self.model.notes()),
+            *(f"  {note}" for note in self.notes()),
             self.certificate.proves,
             f"{self.explanation}",
             f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "

@@ -33,6 +33,8 @@ from coterie.certificate import (
 from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.crowd import Crowds, crowds_of
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
+from coterie.settings import Limits
+from coterie.site import Site
 from coterie.statuses import Status
 from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
@@ -62,18 +64,6 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When to stop."""
-
-    tol: float = 1e-6
-    max_rounds: int = 10_000
-    max_seconds: float | None = None
-    max_bits: float | None = None
-    check_every: int | None = None
-    """Rounds between two certificates; None: as the trend suggests, for about 5 % of the traffic."""
-
-
 @dataclass
 class Outcome:
     """What a run came to: the best points seen, what is proven of them, and how it went."""
@@ -97,15 +87,17 @@ class Outcome:
 class Conversation:
     """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and nothing is proven."""
 
-    talk: Callable[[Agent], Talk[Any]]
-    """For engines with several processes, a function of a module, or a `partial` of one."""
+    talk: Callable[[Any], Talk[Any]]
+    """Of a `Site` or an `Agent`; for engines with several processes, a function of a module, or a `partial` of one."""
     purpose: str = "rounds"
     """What the bill says it is for."""
     asynchronous: ClassVar[bool] = False
 
     @arithmetic()
-    def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
+    def on(self, agents: Sequence[Site], transport: Transport, sent: dict[str, Any] | None = None) -> Outcome:
         """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
+        if sent is not None:
+            transport.bill.restore(sent)
         answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
         if self.purpose == "rounds":
             transport.bill.end_round()
@@ -117,7 +109,7 @@ class Conversation:
 
 @arithmetic()
 def run(
-    agents: Sequence[Agent],
+    agents: Sequence[Agent[Any]],
     steps: AnySteps,
     transport: Transport,
     limits: Limits,
@@ -169,7 +161,7 @@ def run(
     return loop.outcome(status, error)
 
 
-def introduced(agents: Sequence[Agent], transport: Transport, purpose: str, **more: Any) -> list[Agent]:
+def introduced(agents: Sequence[Agent[Any]], transport: Transport, purpose: str, **more: Any) -> list[Agent[Any]]:
     """The agents after their first conversation: each knows the facts on which all agreed, and those further fields."""
     facts = transport.take(introduce, [(agent,) for agent in agents], purpose)
     agents = [replace(agent, facts=known, **more) for agent, known in zip(agents, facts, strict=True)]
@@ -183,7 +175,7 @@ class RunLoop:
 
     def __init__(
         self,
-        agents: Sequence[Agent],
+        agents: Sequence[Agent[Any]],
         steps: AnySteps,
         transport: Transport,
         limits: Limits,
@@ -304,7 +296,7 @@ class RunLoop:
         states, self.states = self.states, []
         return self.crowds.take(self.transport, self.steps.round, states, self._own_round)
 
-    def _everybody(self, step: Callable[[Agent, Any, int], Talk[Any]], purpose: str) -> list[Any]:
+    def _everybody(self, step: Callable[[Agent[Any], Any, int], Talk[Any]], purpose: str) -> list[Any]:
         # The States are handed over, not kept: a round then needs no more memory than the arrays it is working on.
         members = ((agent, state, self._own_round) for agent, state in zip(self.agents, self.states, strict=True))
         self.states = []
@@ -479,13 +471,13 @@ class RunLoop:
             self.warnings = checkpoint.attempt(Snapshot(self.t, list(self.states), *kept, *look, *named))
 
 
-def _prove(agent: Agent, state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
+def _prove(agent: Agent[Any], state: Any, steps: Steps, target: float) -> Talk[tuple[Bound, Point]]:
     """The point of an agent, and what is certified of everybody's."""
     point = steps.point(agent, state)
     return (yield from certify(agent, point, target)), point
 
 
-def _without_words(function: Callable[..., Point], agent: Agent, *points: Point) -> Talk[Point]:
+def _without_words(function: Callable[..., Point], agent: Agent[Any], *points: Point) -> Talk[Point]:
     """A conversation in which nothing is said."""
     yield from ()
     return function(agent, *points)

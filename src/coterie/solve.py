@@ -1,14 +1,14 @@
-"""The hall: one function, read top to bottom."""
+"""Fit one model to data held by several parties."""
 
 from __future__ import annotations
 
 import inspect
 import reprlib
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, get_overloads, overload
 
 import numpy as np
 
@@ -18,27 +18,31 @@ from coterie.checkpoint import Checkpoint
 from coterie.data import Table
 from coterie.data.prepared import Prepared
 from coterie.data.recipes import Preparation
-from coterie.data.remote import RemoteTable, Rows
+from coterie.data.remote import RemoteTable, Rows, Source
 from coterie.data.summary import TableSummary
 from coterie.engines import Engine, Run
 from coterie.engines import engine as find_engine
 from coterie.engines.local import Local
 from coterie.errors import InvalidProblem
-from coterie.families import Family, family_of
-from coterie.families.family import ask_here
 from coterie.methods import METHODS, Method
-from coterie.models import LinearModel, LowRankModel, PersonalModel, SharedModel
-from coterie.personal import Personal, Shared
-from coterie.problem import Problem
+from coterie.problem import AnyProblem, Problem
+from coterie.problems.kind import Classes, Kind, ask_here
+from coterie.problems.linear.model import LinearModel
+from coterie.problems.low_rank.model import LowRankModel
+from coterie.problems.personal.model import PersonalModel
+from coterie.problems.personal.problem import Personal
+from coterie.problems.shared.model import SharedModel
+from coterie.problems.shared.problem import Shared
 from coterie.progress import progress_watch, somebody_looks, stage_watch
 from coterie.result import Result
 from coterie.session.finish import finish
-from coterie.session.preparing import check_problem, prepare_here, prepare_remotely
+from coterie.session.method_choice import AUTO, Circumstances
+from coterie.session.preparing import Preparing, check_problem, prepare_here, prepare_remotely
 from coterie.session.remote import remote_tables, tables_of_ranges
 from coterie.session.setup import (
-    AUTO,
+    Setup,
+    checked_limits,
     make_agents,
-    make_limits,
     make_link,
     make_network,
     set_up,
@@ -47,6 +51,7 @@ from coterie.session.setup import (
     with_offset,
 )
 from coterie.session.tables import SPLITS, attach_offset, on_gpu, prepare_tables, split_and_prepare, within_reach
+from coterie.settings import Algorithm, Limits, Placement, Settings
 from coterie.sinks import LOGGER, Sink, with_callback
 
 
@@ -56,60 +61,35 @@ def solve(problem: Personal, data: Any, **settings: Any) -> Result[PersonalModel
 def solve(problem: Shared, data: Any, **settings: Any) -> Result[SharedModel]: ...
 @overload
 def solve(
-    problem: Problem,
-    data: Any,
-    *more: Any,
-    offset: Any = ...,
-    split: str = ...,
-    agents: int | Sequence[Any] | None = ...,
-    network: Any = ...,
-    method: str | Method = ...,
-    engine: str | Engine = ...,
-    acceleration: str = ...,
-    tol: float = ...,
-    max_rounds: int = ...,
-    max_seconds: float | None = ...,
-    max_bits: float | None = ...,
-    check_every: int | None = ...,
-    seed: int = ...,
-    checkpoint: str | Path | None = ...,
-    warm_start: Result | None = ...,
-    link: tuple[float, float] | None = ...,
-    progress: bool | None = ...,
-    callback: Sink | None = ...,
-    secure_sums: bool | None = ...,
-    threads: int | None = ...,
-    prepare: Preparation | Prepared | str | Sequence[str] | None = ...,
-    same_order: bool = ...,
-    **options: Any,
-) -> Result[LinearModel | LowRankModel]: ...
-def solve(
-    problem: Problem,
+    problem: Problem[Any],
     data: Any,
     *more: Any,
     offset: Any = None,
-    split: str = "samples",
-    agents: int | Sequence[Any] | None = None,
-    network: Any = None,
-    method: str | Method = "auto",
-    engine: str | Engine = "local",
-    acceleration: str = "auto",
-    tol: float = 1e-6,
-    max_rounds: int = 10_000,
-    max_seconds: float | None = None,
-    max_bits: float | None = None,
-    check_every: int | None = None,
-    seed: int = 0,
-    checkpoint: str | Path | None = None,
+    split: str = Placement.split,
+    agents: int | Sequence[Any] | None = Placement.agents,
+    network: Any = Settings.network,
+    method: str | Method = Algorithm.method,
+    engine: str | Engine = Placement.engine,
+    acceleration: str = Algorithm.acceleration,
+    tol: float = Limits.tol,
+    max_rounds: int = Limits.max_rounds,
+    max_seconds: float | None = Limits.max_seconds,
+    max_bits: float | None = Limits.max_bits,
+    check_every: int | None = Limits.check_every,
+    seed: int = Settings.seed,
+    checkpoint: str | Path | None = Settings.checkpoint,
     warm_start: Result | None = None,
-    link: tuple[float, float] | None = None,
-    progress: bool | None = None,
-    callback: Sink | None = None,
-    secure_sums: bool | None = None,
-    threads: int | None = None,
-    prepare: Preparation | Prepared | str | Sequence[str] | None = None,
-    same_order: bool = False,
+    link: tuple[float, float] | None = Placement.link,
+    progress: bool | None = Settings.progress,
+    callback: Sink | None = Settings.callback,
+    secure_sums: bool | None = Settings.secure_sums,
+    threads: int | None = Placement.threads,
+    prepare: Preparation | Prepared | str | Sequence[str] | None = Settings.prepare,
+    same_order: bool = Placement.same_order,
     **options: Any,
+) -> Result[LinearModel | LowRankModel]: ...
+def solve(
+    problem: AnyProblem, data: Any, *more: Any, offset: Any = None, warm_start: Result | None = None, **settings: Any
 ) -> Result[Any]:
     """Learn one model from data held by several parties, and prove how good it is.
 
@@ -146,103 +126,138 @@ def solve(
     same_order  with split "features": whether all parties list the same rows in the same order, so that rows of files
                 and data frames are paired by position. Else match them by id, see `align`. Arrays need neither
     """
-    if not isinstance(problem, Problem):
-        raise InvalidProblem(
-            f"the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not {reprlib.repr(problem)}."
-        )
     if more:
         raise InvalidProblem("the data is one argument: solve(problem, (X, y)) or solve(problem, (X, y, weights)).")
-    seed = whole_number("seed", seed, least=0)
-    family = family_of(problem)
-    if split in SPLITS:
-        family.check_split(problem, split)
-    family.check_network(network)
-    limits = make_limits(tol, max_rounds, max_seconds, max_bits, check_every)
-    runner = find_engine(engine, threads=threads)
-    progress = runner.speaks and somebody_looks(progress)
-    recipes = prepare if prepare is None or isinstance(prepare, Prepared) else Preparation.of(prepare)
-    ready = None
+    return fit(problem, data, Settings.of(**settings), offset=offset, warm_start=warm_start)
+
+
+# The last overload states all keywords and their defaults, for people as for type checkers.
+solve.__signature__ = inspect.signature(get_overloads(solve)[-1])  # type: ignore[attr-defined]
+
+
+def fit(
+    problem: AnyProblem, data: Any, settings: Settings, *, offset: Any = None, warm_start: Result | None = None
+) -> Result[Any]:
+    """What `solve` does, with settings that are made already."""
+    settings = _checked(problem, settings)
+    split, recipes = settings.placement.split, settings.prepare
+    runner = find_engine(settings.placement.engine, threads=settings.placement.threads)
+    settings = settings.but(progress=runner.speaks and somebody_looks(settings.progress))
     if recipes is not None:
         check_problem(problem, split)
         data = replace(data, prepare=recipes) if isinstance(data, Rows) else data
     data = attach_offset(data, offset, split, recipes)
-    agents = family.agents(problem, data, agents)
-    elsewhere = runner.hosting(data, agents)
+    settings = settings.but(agents=problem.kind.agents(problem, data, settings.placement.agents))
+    elsewhere = runner.hosting(data, settings.placement.agents)
     with runner.cores(), (runner if elsewhere is None else elsewhere[0]).held():
         if elsewhere is None:
-            if recipes is None:
-                with stage_watch(progress):
-                    here = isinstance(runner, Local)
-                    how: dict[str, Any] = {"tensors": here, "same_order": same_order}
-                    tables, classes = split_and_prepare(data, problem, split, agents, seed, **how)
-            else:
-                given = (problem, split, agents, seed, network, secure_sums, runner, same_order)
-                ready = prepare_here(data, recipes, *given)
-                tables, classes = prepare_tables(ready.held, problem, split)
-        else:
-            runner, sources = elsewhere
-            if recipes is not None:
-                ready = prepare_remotely(sources, recipes, problem, split, seed, network, secure_sums, runner)
-                sources = ready.held
-            check = partial(prepare_tables, problem=problem, split=split)
-            tables, classes = remote_tables(sources, runner, check, split, family.classification(problem), same_order)
-        secure = wants_secure_sums(secure_sums, split, len(tables), runner.apart, family.only_sums)
-        parties = [TableSummary.of(table, independence=method == AUTO) for table in tables]
-        setup = set_up(
-            with_offset(problem, parties),
-            make_network(network, split, len(tables), seed),
-            replace(sizes_of(parties, split, make_link(link, runner.in_memory), runner.apart), on_gpu=on_gpu(tables)),
-            partial(_for_tables, family, tables, runner),
-            split=split,
-            method=method,
-            options=options,
-            acceleration=acceleration,
-            limits=limits,
-            seed=seed,
-            classes=classes,
-            partition=_partition(tables, split),
-            allowed_later=_on_tensors(tables),
-            known=_keywords(),
-            secure_sums=secure,
-            prepare=None if recipes is None else recipes.settings(),
+            return _fit_tables(problem, _tables_here(problem, data, settings, runner), settings, warm_start)
+        tables = _tables_elsewhere(problem, elsewhere[1], settings, elsewhere[0])
+        return _fit_tables(problem, tables, settings, warm_start)
+
+
+def _checked(problem: AnyProblem, settings: Settings) -> Settings:
+    """The settings, if they make sense for the problem, with the recipes of a preparation read."""
+    if not isinstance(problem, AnyProblem):
+        raise InvalidProblem(
+            f"the first argument is a Problem, e.g. co.Problem('logistic', 'l2', 1e-3), not {reprlib.repr(problem)}."
         )
-        tables = within_reach(tables, setup.method, setup.problem)
-        members = make_agents(tables, setup.problem, split, setup.graph, seed, secure)
-        with stage_watch(progress):
-            people = participants(members)
-        warm, origin = None, None
-        if warm_start is not None:
-            before, origin = warm_start.certificate, warm_start.certificate.model_digest
-            ask = ask_here if elsewhere is None else runner.ask
-            warm = family.points(warm_start.model, members, before.witness, ask)
-            if _same_data(before, people, setup.problem):
-                warm = [replace(point, kept=warm_start.kept) for point in warm]
-        saved = None
-        if checkpoint is not None:
-            saved = Checkpoint(checkpoint, setup.identity(origin, *(person.digest for person in people)))
-        with progress_watch(progress, setup.method.name) as watch:
-            LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(members))
-            told = with_callback(watch, callback)
-            sent = None if ready is None else ready.sent
-            run = Run(members, setup.running, setup.carrying, limits, saved, warm, told, secure, sent)
-            outcome = runner.run(run)
-        LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
-        model = family.model(outcome, members, setup.problem, classes)
-        for agent in members:
-            agent.release()
-        if ready is not None:
-            model = replace(model, preparation=ready.prepared)
-        asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
-        return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+    seed = whole_number("seed", settings.seed, least=0)
+    family = problem.kind
+    if settings.placement.split in SPLITS:
+        family.check_split(problem, settings.placement.split)
+    family.check_network(settings.network)
+    limits, prepare = checked_limits(settings.limits), settings.prepare
+    if prepare is not None and not isinstance(prepare, Prepared):
+        prepare = Preparation.of(prepare)
+    return replace(settings, limits=limits, seed=seed, prepare=prepare)
 
 
-@cache
-def _keywords() -> list[str]:
-    """The names of what `solve` takes beside a method's parameters."""
-    return inspect.getfullargspec(solve).kwonlyargs
+@dataclass(frozen=True)
+class _Tables:
+    """The parties' tables, prepared, wherever they are."""
+
+    held: list[Table]
+    classes: Classes
+    engine: Engine
+    elsewhere: bool
+    prepared: Preparing[Any] | None
 
 
-def _for_tables(family: Family, tables: Sequence[Table], engine: Engine, problem: Problem) -> Problem:
+def _tables_here(problem: AnyProblem, data: Any, settings: Settings, engine: Engine) -> _Tables:
+    placement, seed = settings.placement, settings.seed
+    if settings.prepare is not None:
+        ready = prepare_here(data, problem, settings, engine)
+        tables, classes = prepare_tables(ready.held, problem, placement.split)
+        return _Tables(tables, classes, engine, False, ready)
+    how: dict[str, Any] = {"tensors": isinstance(engine, Local), "same_order": placement.same_order}
+    with stage_watch(settings.progress):
+        tables, classes = split_and_prepare(data, problem, placement.split, placement.agents, seed, **how)
+    return _Tables(tables, classes, engine, False, None)
+
+
+def _tables_elsewhere(problem: AnyProblem, sources: list[Source], settings: Settings, engine: Engine) -> _Tables:
+    split, ready = settings.placement.split, None
+    if settings.prepare is not None:
+        ready = prepare_remotely(sources, settings, engine)
+        sources = ready.held
+    check = partial(prepare_tables, problem=problem, split=split)
+    tables, classes = remote_tables(sources, engine, check, split, problem, settings.placement.same_order)
+    return _Tables(tables, classes, engine, True, ready)
+
+
+def _fit_tables(problem: AnyProblem, given: _Tables, settings: Settings, warm_start: Result | None) -> Result[Any]:
+    """Set up the run, take its rounds, and put the model together."""
+    family, tables, runner = problem.kind, given.held, given.engine
+    setup = _set_up(problem, given, settings)
+    tables = within_reach(tables, setup.method, setup.problem)
+    secure = setup.known.secure_sums
+    members = make_agents(tables, setup.problem, settings.placement.split, setup.graph, settings.seed, secure)
+    with stage_watch(settings.progress):
+        people = participants(members)
+    warm, origin = None, None
+    if warm_start is not None:
+        origin = warm_start.certificate.model_digest
+        ask = runner.ask if given.elsewhere else ask_here
+        warm = family.points(warm_start.model, members, warm_start.certificate.witness, ask)
+        if _same_data(warm_start.certificate, people, setup.problem):
+            warm = [replace(point, kept=warm_start.kept) for point in warm]
+    saved = None
+    if settings.checkpoint is not None:
+        saved = Checkpoint(settings.checkpoint, setup.identity(origin, *(person.digest for person in people)))
+    sent = None if given.prepared is None else given.prepared.sent
+    with progress_watch(settings.progress, setup.method.name) as watch:
+        LOGGER.info("%s on %s, %d parties", setup.method.name, setup.network, len(members))
+        told = with_callback(watch, settings.callback)
+        run = Run(members, setup.running, setup.carrying, settings.limits, saved, warm, told, secure, sent)
+        outcome = runner.run(run)
+    LOGGER.info("%s after %d rounds, gap %.3g", outcome.status, outcome.bill.rounds, outcome.bound.gap)
+    model = family.model(outcome, members, setup.problem, given.classes)
+    for agent in members:
+        agent.release()
+    if given.prepared is not None:
+        model = replace(model, preparation=given.prepared.prepared)
+    asked_again = replace(run, checkpoint=None, warm=None, watch=Run.watch, sent=None)
+    return replace(finish(setup, outcome, model, members, people), rerun=(runner, asked_again))
+
+
+def _set_up(problem: AnyProblem, given: _Tables, settings: Settings) -> Setup:
+    family, tables, runner = problem.kind, given.held, given.engine
+    split, method = settings.placement.split, settings.algorithm.method
+    summaries = [TableSummary.of(table, independence=method == AUTO) for table in tables]
+    sizes = sizes_of(summaries, split, make_link(settings.placement.link, runner.in_memory), runner.apart)
+    known = Circumstances(
+        make_network(settings.network, split, len(tables), settings.seed),
+        replace(sizes, on_gpu=on_gpu(tables)),
+        given.classes,
+        wants_secure_sums(settings.secure_sums, split, len(tables), runner.apart, family.only_sums),
+        partition=_partition(tables, split),
+        allowed_later=_on_tensors(tables),
+    )
+    return set_up(with_offset(problem, summaries), settings, known, partial(_for_tables, family, tables, runner))
+
+
+def _for_tables(family: Kind[Any, Any], tables: Sequence[Table], engine: Engine, problem: AnyProblem) -> Any:
     """The problem, once the data is known; of tables that are elsewhere, what it needs is asked there."""
     if family.wants_ranges(problem) and any(isinstance(table, RemoteTable) for table in tables):
         tables = tables_of_ranges(tables, engine)
@@ -263,7 +278,7 @@ def _on_tensors(tables: Sequence[Table]) -> set[str] | None:
     return {name for name, one in METHODS.items() if one.tensors} if any(is_tensor(t.X) for t in tables) else None
 
 
-def _same_data(before: Certificate, people: Sequence[Participant], problem: Problem) -> bool:
+def _same_data(before: Certificate, people: Sequence[Participant], problem: AnyProblem) -> bool:
     """Whether that certificate is about the same rows, the same loss and the same columns."""
     then, now = before.settings["problem"], problem.settings()
     alike = then["loss"] == now["loss"] and then["intercept"] == now["intercept"]

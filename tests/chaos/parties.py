@@ -46,7 +46,7 @@ ANYTHING = "policy.minimum-rows = 0\npolicy.budget = inf"
 """A policy for a few made-up rows."""
 
 
-def write_study(folder, names=NAMES, problem=RIDGE, deadline=8.0, through=None, policy=ANYTHING, **settings):
+def write_study(folder, names=NAMES, problem=RIDGE, deadline=30.0, through=None, policy=ANYTHING, **settings):
     """study.toml, keys, and a party.toml for each; with `through` a network, addresses are those of its proxies."""
     folder.mkdir(exist_ok=True)
     if settings.get("split", "features") == "features":
@@ -139,7 +139,7 @@ class Party:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def wait(self, timeout=200):
+    def wait(self, timeout=280):
         """Its exit code, and what it printed; one that does not end says where it hangs."""
         try:
             printed, _ = self.process.communicate(timeout=timeout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from dataclasses import replace
 
@@ -18,12 +17,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import coterie as co
-from coterie import cli
 from coterie.data.prepared import Cells, Prepared
 from coterie.data.recipes import recipe_of
 from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, ProtocolError, UnknownName
-from coterie.session.preparation import Place, category_counts, extremes, side_by_side
+from coterie.session.preparation import category_counts, extremes, side_by_side
+from coterie.site import Site
 
 RIDGE = co.Problem("squared", "l2", 0.1, intercept=True)
 
@@ -332,7 +331,7 @@ def test_too_many_categories_and_too_long_ones():
 )
 def test_what_a_party_may_not_tell(answers):
     """Sizes, hashes and names that cannot be are found before anything is made of them."""
-    talk = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Place(0, 2, False))
+    talk = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None))
     said = next(talk)
     for answer in answers[:-1]:
         said = talk.send(said if answer is None else np.array(answer))
@@ -457,19 +456,10 @@ def test_a_preparation_changes_neither_labels_nor_weights():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def run(shell):
     for k, (frame, y) in enumerate(PARTS):
         frame.assign(code=[f"{j % 3:03d}" for j in range(len(frame))], cost=y).to_csv(f"party{k}.csv", index=False)
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return command
+    return shell
 
 
 FILES = ["party0.csv", "party1.csv", "party2.csv", "--target", "cost"]
@@ -571,7 +561,7 @@ def test_extremes_are_exact(secure):
     rng = np.random.default_rng(1)
     values = [rng.normal(size=(n, 3)) * [1e-300, 1.0, 1e300] for n in (5, 0, 7)]
     values[0][0, 0] = -0.0
-    talks = [side_by_side([extremes(own, Place(k, 3, secure))]) for k, own in enumerate(values)]
+    talks = [side_by_side([extremes(own, Site(k, 3, None, secure_sums=secure))]) for k, own in enumerate(values)]
     messages = [next(talk) for talk in talks]
     while True:
         total = np.sum(messages, axis=0)

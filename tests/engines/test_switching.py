@@ -14,11 +14,12 @@ from coterie import rounds
 from coterie.bill import Bill
 from coterie.files import read_archive
 from coterie.methods import method
-from coterie.methods.costs import Link
+from coterie.methods.costs import Link, Sizes
 from coterie.networks import star
 from coterie.report.call import solve_call
-from coterie.rounds import Limits
-from coterie.session.setup import Sizes, set_up
+from coterie.session.method_choice import Circumstances
+from coterie.session.setup import set_up
+from coterie.settings import Settings
 from coterie.switching import Candidate, Switching
 from coterie.threads import one_blas_thread
 from coterie.verdict import Record
@@ -182,11 +183,14 @@ def test_clocks_do_not_matter(whole):
 # -- what may follow ---------------------------------------------------------------------------------------------------
 
 
+PARTIES = {"allowed", "allowed_later", "classes", "secure_sums"}
+
+
 def prepared(problem=FLAT, columns=100, **how):
     sizes = Sizes(400, columns, 400 * columns, 4, Link(*CROSSED))
-    rest = {"split": "samples", "method": "auto", "options": {}, "acceleration": "auto", "limits": Limits()}
-    made = star(4, server=True), sizes, lambda problem: problem
-    return set_up(problem, *made, **{**rest, "seed": 0, "classes": None, **how})
+    of_parties = {name: how.pop(name) for name in PARTIES & how.keys()}
+    known = Circumstances(star(4, server=True), sizes, **of_parties)
+    return set_up(problem, Settings.of(**how), known, lambda problem: problem)
 
 
 def test_a_method_of_few_rounds_follows_unless_it_is_dear():
@@ -202,7 +206,7 @@ def test_what_a_policy_forbids_does_not_follow():
 
 
 def test_a_parameter_or_an_acceleration_is_kept():
-    setup = prepared(options={"rho": 2.0})
+    setup = prepared(rho=2.0)
     assert (setup.method.name, setup.auto.other.name) == ("proximal-1", "proximal-2")
     assert setup.method.rho == setup.auto.other.rho == 2.0
     assert prepared(acceleration="anderson").auto.other.name in ("proximal-1", "proximal-2")
@@ -273,11 +277,10 @@ def test_coefficients_get_double_precision_only_where_single_is_not_enough():
 
 def test_columns_that_may_not_move_stay_where_they_are():
     sizes = Sizes(40, 80, 3200, 3)
-    how = {"acceleration": "auto", "limits": Limits(), "seed": 0, "classes": None, "method": "auto", "options": {}}
     problem, graph = co.Problem("squared", "box", lower=-1.0, upper=1.0, intercept=False), star(3)
     for apart, allowed, expected in ((False, None, "blocks"), (True, None, "tree"), (False, {"tree"}, "tree")):
-        known = replace(sizes, apart=apart)
-        setup = set_up(problem, graph, known, lambda one: one, split="features", allowed_later=allowed, **how)
+        known = Circumstances(graph, replace(sizes, apart=apart), allowed_later=allowed)
+        setup = set_up(problem, Settings.of(split="features"), known, lambda one: one)
         assert setup.auto.rescue.name == expected
 
 

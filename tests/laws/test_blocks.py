@@ -15,9 +15,10 @@ from coterie.errors import InvalidProblem, ProtocolError
 from coterie.losses import LOSSES, loss
 from coterie.methods import METHODS, blocks
 from coterie.networks import network, path, ring, star
-from coterie.rounds import Limits, introduced, run
+from coterie.rounds import introduced, run
 from coterie.session import setup
 from coterie.session.setup import make_agents
+from coterie.settings import Limits
 from coterie.transport.in_process import InProcess
 
 RNG = np.random.default_rng(0)

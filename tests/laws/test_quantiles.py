@@ -16,9 +16,10 @@ from coterie.engines import Run
 from coterie.engines import engine as find_engine
 from coterie.kernels.bins import counts, cut, is_one_number, roundest
 from coterie.networks import star
-from coterie.rounds import Conversation, Limits
+from coterie.rounds import Conversation
 from coterie.session.quantiles import quantiles
 from coterie.session.setup import make_agents
+from coterie.settings import Limits
 from coterie.transport.in_process import InProcess
 from coterie.words import Sum
 

@@ -11,14 +11,15 @@ import pytest
 import coterie as co
 from coterie.agent import Agent
 from coterie.arrays import CentredDesign, Design
-from coterie.certificate.low_rank import _spectral_norm
 from coterie.data import Table, leaves
 from coterie.errors import CoterieError
 from coterie.losses import LOSSES, loss
 from coterie.losses.shifted import Shifted
 from coterie.methods.costs import Sizes
-from coterie.methods.moments import diagonal, second_moment, symmetric
-from coterie.session.setup import liked_methods
+from coterie.moments import diagonal, second_moment, symmetric
+from coterie.problems.low_rank.proof import _spectral_norm
+from coterie.session.method_choice import Circumstances, MethodChoice
+from coterie.settings import Algorithm
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install 'coterie[gpu]'")
 pytestmark = pytest.mark.gpu
@@ -192,7 +193,8 @@ def test_other_methods_take_tensors_as_arrays(method):
 def test_auto_prefers_methods_that_compute_on_the_gpu(loss, penalty, methods):
     problem = co.Problem(loss, penalty, 1e-3, intercept=False)
     network, sizes = co.networks.star(4, server=True), Sizes(1_000_000, 500, 500_000_000, 4, on_gpu=True)
-    assert next(iter(liked_methods({}, problem, "samples", network, sizes))) in methods
+    choice = MethodChoice(problem, "samples", Circumstances(network, sizes), Algorithm())
+    assert next(iter(choice.liked())) in methods
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -130,14 +130,16 @@ CASES = {
         *runs(["proximal-1", "proximal-2"], KINKS[:1], agents=2),
         *runs(["graph-cp", "tree"], ["heavy huber"], **COLUMNS),
     ],
-    "methods.damped_newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
-    "methods.newton": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.second_order.newton": [{"problem": p} for p in ("wines softmax", "wines softmax l1", "wine times l1")],
+    "methods.second_order.linear": runs(["newton"], [*SMOOTH, "many rare l1"]),
+    "methods.second_order.rows": runs(["newton"], ["heavy huber"]),
+    "methods.line_search": runs(["newton"], [*SMOOTH, "many rare l1"]),
     "methods.diffusion_rows": runs(["pvrd2"], ["wine logistic"], **COLUMNS),
     "methods.sampled_rows": runs(["newton"], ["wine logistic"]),
     "methods.curved_pairs": runs(["lbfgs-rows"], ["wine logistic", "wine squared"]),
     "methods.pooled": runs(["blocks"], ["wine logistic", "iris hinge"], **COLUMNS),
-    "methods.conjugate_gradients": runs(["newton"], ["wine logistic"], hessian="products"),
-    "methods.working_set": runs(["newton"], ["many rare l1"]),
+    "methods.second_order.quadratic_models": runs(["newton"], ["wine logistic"], hessian="products"),
+    "methods.second_order.working_set": runs(["newton"], ["many rare l1"]),
     "methods.low_rank_model": runs(["newton"], ["many rare l1"]),
     "acceleration.relaxation": runs(["proximal-2"], ["iris hinge", "wine logistic"], acceleration="relaxation"),
     "methods.chambolle_pock": runs(["graph-cp", "tree"], ["heavy huber", "wine logistic"], **COLUMNS),
@@ -152,7 +154,6 @@ CASES = {
     "methods.perso_linear": [{"method": "perso-linear", "problem": "users", "tol": 3e-2, "max_rounds": 300}],
     "methods.primal_dual": runs(["proximal-1", "proximal-2"], [*SMOOTH, *KINKS[:2]]),
     "methods.relay": [*runs(["relay"], ["wine logistic"]), *runs(["relay"], ["iris hinge"], tol=1e-3)],
-    "methods.shared": [{"method": "shared-newton", "problem": "users in common", "few_rows": True}],
     "switching": runs(["auto"], ["correlated logistic"], link=(1e-3, 3e6), tol=1e-6),
     "rounds": runs(["proximal-1"], ["iris hinge", "wine logistic"]),
     "verdict": runs(["proximal-2", "gram"], ["wine squared", "iris hinge"])[:3],
@@ -205,6 +206,7 @@ def bound(name, what):
     return SLACK * TUNINGS[name].TUNING.origins()[what.split()[0]].costs
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("name", "what", "changed"), CHANGES, ids=lambda x: x if isinstance(x, str) else "")
 def test_no_constant_is_fragile(name, what, changed):
     assert cost(name, 0, changed) <= bound(name, what)
@@ -262,10 +264,8 @@ PLAIN = {
     "methods/dual_block.py: ROUNDING": "how numbers round",
     "methods/mixing_filter.py: ROUNDING": "how numbers round",
     "methods/shared.py: STEPS": "steps that are tried together",
-    "methods/softmax_newton.py: BLOCK": "how much is in memory at a time",
     "methods/costs.py: MEMORY": "how fast memory is",
-    "methods/cox_newton.py: ROUNDS": "when to say that there is no maximum",
-    "methods/damped_newton.py: TRIALS": "steps that are tried together",
+    "problems/survival/methods.py: ROUNDS": "when to say that there is no maximum",
     "methods/barriers/barrier.py: LONGEST": "how long steps are at most",
     "methods/blocks.py: KEY_BYTES": "how keys look",
     "methods/blocks.py: NONCE": "how messages are encrypted",
@@ -293,30 +293,30 @@ PLAIN = {
     "methods/lbfgs_rows.py: EXPECTED_SHARED": "what auto assumes",
     "methods/metrics.py: (SWEEPS, EXACT)": "when a block is solved",
     "methods/metrics.py: FLOOR": "how numbers round",
-    "methods/moments.py: BLOCK": "how much is in memory at a time",
-    "methods/moments.py: FEW": "when BLAS is called",
-    "methods/moments.py: LEAST_SINGLE": "how numbers round",
-    "methods/moments.py: NOISE": "how numbers round",
-    "methods/newton.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)": "what auto assumes",
-    "methods/newton.py: EXPECTED_LASSO": "what auto assumes",
-    "methods/newton.py: EXPECTED_SINGLE": "what auto assumes",
-    "methods/newton.py: EXPECTED_ROUNDS": "what auto assumes",
-    "methods/newton.py: EXPECTED_SPARSE_ROUNDS": "what auto assumes",
-    "methods/newton.py: FULL": "how long a message may be",
-    "methods/newton.py: NOTHING": "nothing",
-    "methods/newton.py: TRIALS": "steps that are tried together",
+    "moments.py: BLOCK": "how much is in memory at a time",
+    "moments.py: FEW": "when BLAS is called",
+    "moments.py: LEAST_SINGLE": "how numbers round",
+    "moments.py: NOISE": "how numbers round",
+    "methods/second_order/linear.py: (EXPECTED_IN_PLAY, EXPECTED_SHARE_IN_PLAY)": "what auto assumes",
+    "methods/second_order/linear.py: EXPECTED_LASSO": "what auto assumes",
+    "methods/second_order/linear.py: EXPECTED_SINGLE": "what auto assumes",
+    "methods/second_order/linear.py: EXPECTED_ROUNDS": "what auto assumes",
+    "methods/second_order/linear.py: EXPECTED_SPARSE_ROUNDS": "what auto assumes",
+    "methods/second_order/linear.py: FULL": "how long a message may be",
+    "methods/second_order/oracle.py: NOTHING": "nothing",
+    "methods/second_order/oracle.py: WHOLE": "a whole step",
+    "methods/line_search.py: HOPELESS": "when numbers overflow",
+    "methods/line_search.py: SHORTER": "steps that are tried together",
     "methods/quadratic.py: (ATTEMPTS, GRADIENT_STEPS)": "when to give up",
     "methods/quadratic.py: FIRM": "how numbers round",
     "methods/quadratic.py: ROUNDING": "how numbers round",
-    "methods/searched_rows.py: (HOPELESS, SHORTEST)": "when numbers overflow, and when a search has no end",
-    "methods/searched_rows.py: (SUFFICIENT, ROUNDING)": "Armijo's textbook constant, and how numbers round",
     "methods/searched_rows.py: TRIALS": "steps that are tried together",
     "methods/inner_steps.py: ROUNDING": "how numbers round",
     "methods/small_ball.py: CLOSE": "when a small problem is solved",
     "methods/small_ball.py: FLAT": "how numbers round",
     "methods/small_ball.py: POWER": "how exactly a step length is known",
     "methods/subspace.py: NEGLIGIBLE": "how numbers round",
-    "methods/working_set.py: SINGLE_PRECISION": "how numbers round",
+    "methods/second_order/working_set.py: SINGLE_PRECISION": "how numbers round",
 }
 """Numbers at module level that steer nothing, and what they are."""
 
@@ -332,6 +332,7 @@ def constants(path):
 
 def test_every_number_that_steers_is_in_a_tuning():
     root = Path(co.__file__).parent
-    files = [path for room in ROOMS for path in (root / room).rglob("*.py")] + [root / "rounds.py", root / "verdict.py"]
+    files = [path for room in ROOMS for path in (root / room).rglob("*.py")]
+    files += [root / "moments.py", root / "rounds.py", root / "verdict.py", *root.glob("problems/*/methods.py")]
     found = {f"{path.relative_to(root)}: {name}" for path in files for name in constants(path)}
     assert found == set(PLAIN)

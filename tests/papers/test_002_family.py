@@ -195,6 +195,7 @@ def test_correlated_columns_leave_no_local_problem_half_solved(loss, rows, spars
     assert np.linalg.norm(new - exact) <= 0.01 * np.linalg.norm(exact)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("penalty", ["l2", "l1", "elasticnet", "none", "group"])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("rule", RULES)
@@ -237,6 +238,7 @@ def test_cocoa_refuses_an_intercept():
 # -- acceleration ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "squared_hinge"])
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
@@ -270,6 +272,7 @@ def test_the_hinge_is_relaxed_until_anderson_has_something_to_promise():
     assert rounds["auto"].sum() <= 0.6 * rounds["none"].sum()
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("seed", [1, 2])
 def test_an_anchor_ends_the_circling_where_nothing_is_strongly_convex(seed):
     anchored = hinge_rounds(seed, "l1", "auto", 2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from warnings import catch_warnings, simplefilter
@@ -138,8 +139,8 @@ def fit(
     if found is not None:
         found.save(output / "inference.json")
         sections.append(co.report.inference_section(found))
-    if question.problem.family == "survival":
-        sections.append(co.report.survival_section(_strata(question)))
+    if question.read is not None:
+        sections += question.problem.kind.sections(partial(_strata, question))
     if scores is not None:
         scores.save(output / "evaluation.json")
     page = co.report.write_report(result, output / "report.html", sections=sections, evaluation=scores)

@@ -14,8 +14,9 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.files import by_user, entries, has_named_columns, survival_roles, tables
+from coterie.commands.files import by_user, columns_of_labels, entries, has_named_columns, label_roles, tables
 from coterie.errors import InvalidData, InvalidInput, UnknownName
+from coterie.problems import kinds
 
 
 def _from_toml(ctx: typer.Context, path: Path | None) -> Path | None:
@@ -156,7 +157,7 @@ Rule = Annotated[str, among("best", "1se", also=": the strongest within one stan
 class Question:
     """What is asked: a problem, the data, and the settings of `solve` (its method excepted)."""
 
-    problem: co.Problem
+    problem: Any
     data: Any
     settings: dict[str, Any]
     options: dict[str, Any]
@@ -190,6 +191,10 @@ def question(
     event: Event = None,
     entry: Entry = None,
     strata: Strata = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="ROLE=COLUMN, where labels of a kind of problem have several. Can be repeated."),
+    ] = None,
     columns: Columns = None,
     prepare: Annotated[
         list[str] | None,
@@ -204,7 +209,11 @@ def question(
     users: Annotated[str | None, typer.Option(help="Column with the user of each row: one model per user.")] = None,
     on_disk: OnDisk = None,
     loss: Annotated[
-        str | None, among(*dict.fromkeys((*names_in("losses"), *names_in("tasks"), "cox")), also=" (default squared)")
+        str | None,
+        among(
+            *dict.fromkeys((*names_in("losses"), *names_in("tasks"), *names_in("problems/*", "loss"))),
+            also=" (default squared)",
+        ),
     ] = None,
     penalty: Annotated[
         str | None, among(*names_in("penalties"), also=" (default: l2 if --strength is given, else none)")
@@ -236,7 +245,8 @@ def question(
         str, among("samples", "features", "users", also=": how the data is partitioned; users fits one model per user")
     ] = "samples",
     agents: Annotated[
-        int | None, typer.Option(help="Number of agents that one file is split into (default 8). Cox takes 1.")
+        int | None,
+        typer.Option(help="Number of agents that one file is split into (default 8). Cox takes 1."),
     ] = None,
     network: Annotated[str | None, among(*names_in("networks"), also=", or an edge file")] = None,
     engine: Annotated[str, among(*names_in("engines"))] = "local",
@@ -281,15 +291,20 @@ def question(
             raise InvalidData("models of every user take no offset. Leave --offset and --exposure out.")
         with co.progress.stage_watch(None):
             parts = by_user(data, target, users, columns)
-        return Question(co.personal.problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
+        from coterie.problems.users import problem_of_users
+
+        return Question(problem_of_users(**parameters), parts, {**settings, "agents": None}, options)
     matrix = None
     if loss == "completion" and "shape" not in parameters:
         matrix, named_entries = entries(data, columns, target, weight)
         parameters["shape"] = matrix.shape
     problem = co.Problem(loss := loss or "squared", chosen, intercept=intercept, **parameters)
     roles: dict[str, Any] = {"target": target, "weight": weight, "offset": offset, "exposure": exposure}
-    roles |= survival_roles(loss == "cox", target, time=time, event=event, entry=entry, strata=strata)
-    if target is None and loss != "cox" and problem.family != "low-rank" and any(map(has_named_columns, data)):
+    roles |= label_roles(
+        problem, target, time=time, event=event, entry=entry, strata=strata, **columns_of_labels(label)
+    )
+    one = "target" in problem.kind.labels.roles and not problem.kind.for_matrices
+    if target is None and one and any(map(has_named_columns, data)):
         raise InvalidInput("--target is missing: it names the column with the labels.")
     roles |= {"prepare": recipes, "on_disk": on_disk}
 
@@ -321,12 +336,12 @@ def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:
 
 
 def _parts(loss: str, penalty: str) -> tuple[tuple[Mapping[str, Any], str], ...]:
-    survival = {co.survival.Cox.name: co.survival.Cox}
-    return (co.losses.LOSSES, loss), (co.tasks.TASKS, loss), (survival, loss), (co.penalties.PENALTIES, penalty)
+    return *((kind.losses, loss) for kind in kinds()), (co.penalties.PENALTIES, penalty)
 
 
 PANELS = {
-    "Data": "target id same_order weight offset exposure time event entry strata columns prepare cluster users on_disk",
+    "Data": "target id same_order weight offset exposure time event entry strata label columns prepare cluster users "
+    "on_disk",
     "Problem": "loss penalty strength l1_ratio threshold level radius lower upper groups intercept option",
     "Parties": "split agents network engine deadline threads secure_sums",
     "When to stop": "tol max_rounds max_seconds max_bits",

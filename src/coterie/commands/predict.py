@@ -64,7 +64,7 @@ def predict(
             offset, exposure = own.offset, own.exposure
     if without:
         raise InvalidInput("--without is for a study: give your party.toml in place of the model.")
-    fitted = co.models.load_model(model)
+    fitted: Any = co.models.load_model(model)
     if part := getattr(fitted, "part", None):
         owner = part.partition(" of ")[0]
         raise InvalidInput(f"this is {owner}'s part of a model; use `coterie predict party.toml` at every party.")

@@ -106,7 +106,7 @@ def users(
     if model is not None:
         if not (data or test):
             raise InvalidInput("there are no rows to test the model on: give --test new.csv, or the training data.")
-        fitted = _saved(model)
+        fitted: Any = _saved(model)
         train, kept = (by_user(part, target, users, fitted.columns or columns) if part else [] for part in (data, test))
     elif data:
         train = by_user(data, target, users, columns)

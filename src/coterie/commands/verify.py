@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.files import by_user, entries, survival_roles, tables
+from coterie.commands.files import by_user, entries, label_roles, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -67,11 +67,17 @@ def verify(
     entry: Entry = None,
     strata: Strata = None,
     columns: Columns = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column with the cluster of each row, if inference.json has clustered errors.")
+    ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Recompute a certificate from model and data. With a party.toml, do it together with the other parties."""
+    """Recompute a certificate from model and data. With a party.toml, do it together with the other parties.
+
+    run.json and inference.json next to the certificate are compared, too.
+    """
     given = [certificate, *([] if model is None else [model]), *(data or [])]
     if all(file.suffix == ".toml" or file.is_dir() for file in given):
         raise typer.Exit(_with_parties(party_files(given), as_json))
@@ -88,19 +94,56 @@ def verify(
     split = document.settings["split"]
     personal = split == "users"
     paired_by_position(same_order, id, split)
-    fitted = co.models.load_model(model)
+    fitted: Any = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     roles["prepare"] = fitted.preparation
-    survival = fitted.problem.family == "survival"
-    roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
+    roles |= label_roles(fitted.problem, target, time=time, event=event, entry=entry, strata=strata)
+    stored = _stored(certificate, model)
+    if cluster is not None and id is not None:
+        raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")
     if getattr(fitted, "row_ids", None) is not None:
         from coterie.session.entries import NamedMatrix
 
-        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)  # type: ignore[union-attr, arg-type]
+        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)
         parts = entries(data, columns or fitted.columns, target, weight, names)[1]
+    elif personal:
+        parts = by_user(data, target, users, columns)
+    elif cluster is None:
+        parts = tables(data, split, columns, **roles)
     else:
-        parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
-    raise typer.Exit(_shown(co.verify(document, fitted, parts), as_json))
+        parts, stored["clusters"] = _without_clusters(tables(data, split, columns, **{**roles, "id": cluster}))
+    found = co.verify(document, fitted, parts, **stored)
+    raise typer.Exit(_shown(replace(found, unchecked=(*found.unchecked, *_other_files(certificate))), as_json))
+
+
+def _stored(certificate: Path, model: Path) -> dict[str, Any]:
+    """What was read of the other files of a fit, where the certificate and the model lie in its folder."""
+    folder, stored = certificate.parent, dict[str, Any]()
+    if (certificate.name, model) != ("certificate.json", folder / "model.npz"):
+        return stored
+    if (folder / "run.json").is_file():
+        stored["result"] = co.Result.load(folder)
+    if (folder / "inference.json").is_file():
+        stored["inference"] = co.Inference.load(folder / "inference.json")
+    return stored
+
+
+def _other_files(certificate: Path) -> list[str]:
+    """What else lies there, and what computes it again."""
+    found = []
+    if (certificate.parent / "evaluation.json").is_file():
+        found.append("evaluation.json, which `coterie evaluate` computes again from the held-out rows")
+    if (certificate.parent / "path").is_dir():
+        found.append("path/, in which every strength has a certificate of its own")
+    return found
+
+
+def _without_clusters(parts: co.Table | list[co.Table]) -> tuple[co.Table | list[co.Table], Any]:
+    """The tables without the column of clusters, and that column."""
+    several = parts if isinstance(parts, list) else [parts]
+    clusters = [part.ids for part in several]
+    bare = [replace(part, ids=None) for part in several]
+    return (bare, clusters) if isinstance(parts, list) else (bare[0], clusters[0])
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coterie.agent import Agent, with_data
+from coterie.agent import with_data
 from coterie.arrays import as_number
 from coterie.bill import Bill
 from coterie.certificate import Point
@@ -20,7 +20,8 @@ from coterie.checkpoint import Checkpoint
 from coterie.engines.engine import Run
 from coterie.errors import CoterieError, InvalidInput, InvalidProblem, NumericalError, PartyLost, UnknownName
 from coterie.networks import Network
-from coterie.rounds import Conversation, Keep, Limits, Outcome, Watch
+from coterie.rounds import Conversation, Keep, Outcome, Watch
+from coterie.settings import Limits
 from coterie.steps import Steps, Transport
 from coterie.switching import Switching
 from coterie.threads import one_blas_thread
@@ -112,7 +113,7 @@ class ProcessSpec:
     """What one process is told: its agents, with their data, and where they start."""
 
     process: int
-    agents: tuple[Agent, ...]
+    agents: tuple[Any, ...]
     warm: tuple[Point, ...] | None
 
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from coterie.arrays import FloatArray, whole_number
 from coterie.data import Table
 from coterie.estimators.direct import Direct, suits
-from coterie.personal import Personal, Shared
+from coterie.problems.personal.problem import Personal
+from coterie.problems.shared.problem import Shared
 from coterie.result import Result
 from coterie.session.choosing import (
     BOOSTED,
@@ -58,14 +59,14 @@ class Everybody:
         return True
 
     def marks(self, candidate: Candidate, fold: int) -> Marks:
-        parts, key = self._parts[fold], (candidate.problem.family, fold)
+        parts, key = self._parts[fold], (candidate.problem.kind.name, fold)
         positive = None if self.classes is None else self.classes[1]
         if self.how.get("engine", "local") == "local" and suits(candidate.problem, self.tables):
             if fold not in self._direct:
                 self._direct[fold] = Direct(parts, positive)
             assert isinstance(candidate.problem, Shared)
             return self._direct[fold].marks(candidate.problem)
-        warm = {"warm_start": self._last[key]} if key in self._last and candidate.problem.family == "shared" else {}
+        warm = {"warm_start": self._last[key]} if key in self._last and candidate.problem.kind.name == "shared" else {}
         result: Result = solve(
             candidate.problem, [kept for kept, _ in parts], **{**self.how, **QUICK, **candidate.how, **warm}
         )
@@ -101,7 +102,7 @@ def chosen_fit(chosen: Choice, tables: Sequence[Table], how: Mapping[str, Any]) 
     """The choice, fitted to all rows."""
     candidate = chosen.candidate
     settings = {name: how[name] for name in ("split", "engine", "seed", "tol", "max_rounds", "progress") if name in how}
-    exact = EXACT if candidate.problem.family == "shared" else {}
+    exact = EXACT if candidate.problem.kind.name == "shared" else {}
     result: Result = solve(candidate.problem, list(tables), **{**settings, **exact, **candidate.how})
     # Nobody asked for the method of the choice.
     return replace(result, explanation=f"{result.explanation.replace(', as asked for', '')} {chosen}")

@@ -25,8 +25,8 @@ from coterie.arrays import FloatArray, Matrix, is_sparse
 from coterie.errors import NumericalError
 from coterie.here import CohortDesign
 from coterie.kernels.cholesky import solve_positive
-from coterie.methods.moments import second_moment
-from coterie.personal import Shared
+from coterie.moments import second_moment
+from coterie.problems.shared.problem import Shared
 from coterie.tuning import Tuning, tuned
 
 
@@ -35,6 +35,9 @@ class _Tuning(Tuning):
     steps: int = tuned(100, "Newton's steps at most.", "measured: 12 suffice on har and school")
     solved: float = tuned(1e-22, "Share of the loss of a last squared decrement.", "rounding: the slopes' ε, squared")
     solved_far: float = tuned(1e-17, "... where columns have large means.", "rounding: scores of means of 1e6, squared")
+    far: float = tuned(100.0, "Means of columns are large if they are this many times their spread.")
+    passes: int = tuned(3, "How often what a dual lacks is looked for.", "rounding: each gives some digits")
+    flattest: float = tuned(1e-12, "The least curvature of a score that all rows share.", "rounding: straight losses")
     enough: float = tuned(1e-4, "Share of the linear decrease that a step needs.", "paper: Armijo 1966")
     halvings: int = tuned(40, "How often a step is halved.", "rounding: 2⁻⁴⁰ of a step changes nothing")
 
@@ -42,12 +45,6 @@ class _Tuning(Tuning):
 TUNING = _Tuning()
 SMALL = 1 << 20
 """Numbers of which a second copy is kept."""
-PASSES = 3
-"""How often what a dual lacks is looked for."""
-FAR = 100.0
-"""Means of columns are large if they are this many times their spread."""
-FLATTEST = 1e-12
-"""The least curvature of what all scores of a user have in common: far from the labels, losses are straight."""
 FEW = 32
 """Equations up to which Cholesky's factors are computed without LAPACK."""
 Some = slice | npt.NDArray[np.intp]
@@ -123,26 +120,29 @@ def columns_of(agent: Agent) -> _Columns:
     X = X[None] if not is_sparse(X) and X.ndim == 2 else X
     own = np.append(np.full(d, problem.mu), [problem.nu] if math.isfinite(problem.nu) else [])
     places = np.append(np.arange(d), [width - 1] if math.isfinite(problem.nu) else []).astype(np.intp)
+    about_means = _about_means(agent, _Columns(X, own, places, None, None))
+    if about_means is not None:
+        return about_means
     K = None
     if n < len(own):
         K = (X @ X.T).toarray()[None] if is_sparse(X) else X @ X.transpose(0, 2, 1)
         K = np.asarray(K) / problem.mu
         K += 1.0 / problem.nu
     columns = _Columns(X, own, places, K, None)
-    if 0 < d < len(own) and not is_sparse(X) and _have_large_means(agent):
-        centre = agent.known.centre
-        centred = np.concatenate([X - centre, np.ones((*X.shape[:2], 1))], axis=2)
-        return columns._replace(K=None, centred=centred, centre=centre)
     small = K is None and not is_sparse(X) and n * len(own) <= SMALL
     return columns._replace(full=np.ascontiguousarray(columns.dense())) if small else columns
 
 
-def _have_large_means(agent: Agent) -> bool:
-    centre, lengths = agent.known.centre, agent.known.lengths
-    if centre is None or lengths is None:
-        return False
+def _about_means(agent: Agent, columns: _Columns) -> _Columns | None:
+    """The same about the columns' means, where these are large."""
+    X, centre, lengths = columns.X, agent.known.centre, agent.known.lengths
+    if centre is None or lengths is None or is_sparse(X) or not 0 < X.shape[-1] < len(columns.own):
+        return None
     means = agent.total * float(centre @ centre)
-    return float(lengths.sum()) - means < means / FAR**2
+    if float(lengths.sum()) - means >= means / TUNING.far**2:
+        return None
+    centred = np.concatenate([X - centre, np.ones((*X.shape[:2], 1))], axis=2)
+    return columns._replace(centred=centred, centre=centre)
 
 
 def deviation(agent: Agent, common: FloatArray, start: FloatArray) -> Own:
@@ -212,7 +212,7 @@ def best_dual(agent: Agent, here: Own) -> FloatArray:
     own, scores, v = (part[None] if alone else part for part in (here.own, here.scores, here.slopes))
     y = np.broadcast_to(agent.exact_labels, scores.shape)
     curvature = agent.loss.curvature(scores.reshape(-1), y.reshape(-1)).reshape(scores.shape)
-    for _ in range(PASSES):
+    for _ in range(TUNING.passes):
         way, _ = _way(agent, A, agent.weighted(v), agent.weighted(curvature), own[:, A.places])
         v = v + curvature * A.forward(way)
     return v[0] if alone else v
@@ -242,7 +242,7 @@ def _way_about_means(
     slope = (Z.transpose(0, 2, 1) @ v[:, :, None])[:, :, 0] / n + ridge * o + price * o[:, -1:] * a
     G = (Z.transpose(0, 2, 1) * (bends / n)[:, None, :]) @ Z
     G[:, (k := np.arange(G.shape[1])), k] += ridge
-    G[:, -1, -1] = np.maximum(G[:, -1, -1], FLATTEST)
+    G[:, -1, -1] = np.maximum(G[:, -1, -1], TUNING.flattest)
     p, r = _positive(G.copy(), slope), _positive(G, np.broadcast_to(a, slope.shape).copy())
     intercept = (p @ a) / (1.0 + price * (r @ a))
     found = -(p - price * intercept[:, None] * r)
@@ -284,15 +284,27 @@ def reduced(agent: Agent, bends: FloatArray) -> FloatArray:
 
         ZᵀDZ − ZᵀDA (AᵀDA + M)⁻¹ AᵀDZ,     Z the centred design, D = diag(s ℓ'')/N
     """
-    A, root = columns_of(agent), np.sqrt(bends)
-    Z = agent.centred.dense(slice(None)) * root[:, None]
-    if not len(A.own):
-        return Z.T @ Z
-    Q = A.dense()[0] * (root[:, None] / np.sqrt(agent.total * A.own))
-    # With Q = D^½ A M^-½:   Zᵀ (I − Q (I + QᵀQ)⁻¹ Qᵀ) Z = Zᵀ (I + QQᵀ)⁻¹ Z
-    by_rows = len(Q) < Q.shape[1]
-    inner = Q @ Q.T if by_rows else Q.T @ Q
-    inner.flat[:: len(inner) + 1] += 1.0
-    right = Z if by_rows else Q.T @ Z
-    part: FloatArray = right.T @ scipy.linalg.solve(inner, right, assume_a="pos")
-    return part if by_rows else Z.T @ Z - part
+    A, root = columns_of(agent), np.sqrt(np.atleast_2d(bends))[:, :, None]
+    Z = _centred_rows(agent) * root
+    H: FloatArray = Z.transpose(0, 2, 1) @ Z
+    if len(A.own):
+        H = _without_own_block(H, Z, A.dense() * (root / np.sqrt(agent.total * A.own)))
+    return H if bends.ndim == 2 else H[0]
+
+
+def _centred_rows(agent: Agent) -> FloatArray:
+    """The rows of the centred designs of these users."""
+    design = agent.centred
+    if isinstance(design, CohortDesign):
+        return np.stack([design.member(k).dense(slice(None)) for k in range(len(design.stack))])
+    return design.dense(slice(None))[None]
+
+
+def _without_own_block(H: FloatArray, Z: FloatArray, Q: FloatArray) -> FloatArray:
+    """Zᵀ (I − Q (I + QᵀQ)⁻¹ Qᵀ) Z = Zᵀ (I + QQᵀ)⁻¹ Z, where H is ZᵀZ and Q is D^½ A M^-½."""
+    Qt, by_rows = Q.transpose(0, 2, 1), Q.shape[1] < Q.shape[2]
+    inner, right = (Q @ Qt, Z) if by_rows else (Qt @ Q, Qt @ Z)
+    diagonal = np.arange(inner.shape[1])
+    inner[:, diagonal, diagonal] += 1.0
+    part: FloatArray = right.transpose(0, 2, 1) @ np.linalg.solve(inner, right)
+    return part if by_rows else H - part

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from coterie.data.prepared import Prepared
 from coterie.errors import CorruptFile, shortened
 from coterie.files import read_archive, readable, write_archive
 from coterie.losses.huber import Huber
-from coterie.problem import Problem
+from coterie.problem import P, Problem
 
 MOST_LETTERS = 60
 """Length of a list of classes in an output."""
@@ -27,14 +27,14 @@ def shown_label(label: Any) -> str:
     return f"{label:g}" if isinstance(label, float | np.floating) else str(label)
 
 
-class Model:
+class Model(Generic[P]):
     """A fitted model. Subclasses are frozen dataclasses, whose fields are what their file has: numbers and words."""
 
     kind: ClassVar[str]
     """The name of its family, and of its file's kind."""
     one_score: ClassVar[bool] = True
     """Whether a row has one score, also if there are two classes."""
-    problem: Problem
+    problem: P
     classes_: Any
     columns: tuple[str, ...] | None
     preparation: Prepared | None = None
@@ -52,6 +52,18 @@ class Model:
             levels = ", ".join(f"{column} = {level}" for column, level in self.preparation.references.items())
             notes.append(f"reference levels: {levels}")
         return notes
+
+    def counted(self, counts: Sequence[float]) -> str:
+        """How many events there are, or rows of each class: `counts` as a certificate has them."""
+        if self.one_score and len(counts) == 2:
+            return f"events: {counts[1]:.10g} of {sum(counts):.10g}"
+        labels = range(len(counts)) if self.classes_ is None else self.classes_.tolist()
+        each = [f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)]
+        return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
+
+    def units(self) -> str:
+        """What a coefficient is, and of which unit of its column; empty where there are no such coefficients."""
+        return ""
 
     def _modelled(self) -> str:
         """Which class a positive score means, or which classes there is a score for."""

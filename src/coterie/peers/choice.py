@@ -15,7 +15,6 @@ from coterie.bill import Cost
 from coterie.errors import Refused
 from coterie.peers.fits import Fits, said, whole
 from coterie.result import Result
-from coterie.rounds import Limits
 from coterie.session.choosing import (
     FOLDS,
     LINEAR,
@@ -30,6 +29,7 @@ from coterie.session.choosing import (
     sums_of,
 )
 from coterie.session.folds import counts_by_fold, leaves_enough, only, without
+from coterie.settings import Limits
 
 
 class OneOfMany:

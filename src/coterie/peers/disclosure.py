@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coterie.data import Table
+from coterie.describe import Describe
 from coterie.errors import InvalidInput
-from coterie.families import family_of
+from coterie.evaluate import Evaluate
 from coterie.methods import METHODS, Method
 from coterie.session.choosing import FITS, FOLDS
 from coterie.session.information import Information
+from coterie.session.parties import Operation
 
 if TYPE_CHECKING:
     from coterie.peers.study import Study
@@ -20,21 +22,8 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
-_TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
-_ENOUGH = "of groups with fewer rows here than minimum-count, only that the party objects to them, added up"
-_DESCRIPTION = {
-    "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
-    "of every two columns; of text and labels with few different values the hashes of those that are not rare here, "
-    f"rows of each, and the names of those that are not rare; {_ENOUGH}; {_TOLD_ALONE}",
-    "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
-    "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
-}
-_EVALUATION = {
-    "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
-    "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
-    f"a grid of scores; {_ENOUGH}; {_TOLD_ALONE}",
-    "users": "nothing: there is no evaluation of a model per user",
-}
+OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate)
+"""What parties can do together besides a fit; each states itself what it tells."""
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -47,7 +36,7 @@ def candidates(study: Study) -> dict[str, type[Method]]:
     """The methods that may run: the one that the study names, or those that `auto` can choose from or change to."""
     if study.method != "auto":
         return {study.method: METHODS[study.method]}
-    family = study.make_problem().family
+    family = study.make_problem().kind.name
     fitting = {
         name: one
         for name, one in METHODS.items()
@@ -85,7 +74,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         "",
         f"To: {', '.join(hears)}; {route}.",
         f"Here: {table.n} rows, {table.d} columns{', the labels' if table.y is not None else ''}.",
-        f"Model: {family_of(problem).described(problem.settings())}.",
+        f"Model: {problem.kind.described(problem.settings())}.",
         "",
         "Sent once, to all parties:",
         "  - the numbers of rows, columns and non-zeros, the type of numbers, whether there are labels, the classes",
@@ -101,20 +90,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             else "keyed hashes of the ids: parties can test guesses, outsiders cannot"
         )
         lines.append(f"  - {how} (column {study.id!r}); in the end all know which ids are common to all")
-    if study.messages == "users":
-        lines += ["  - for stumps, the least and the largest value of each column"]
-        lines += ["  - the number of rows, and the loss of the zero model, added up"]
-    else:
-        lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
-    if study.messages == "samples" and problem.family in ("linear", "shared"):
-        sums = "its sum, and its sum" if problem.intercept else "its sum"
-        lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
-        if not problem.penalty.coercive:
-            lines += ["  - for every column the sum of its squares"]
-    if problem.family == "low-rank" and problem.intercept:
-        entries = "for every row and column of the matrix the number of its entries here and their sum"
-        usual = "for every column its sum, and for every class its rows or for every label its sum"
-        lines += [f"  - {entries if problem.task.kind == 'entries' else usual}: means"]
+    lines += [f"  - {line}" for line in problem.kind.introduction(problem, study.messages)]
     if table.offset is not None and problem.intercept and study.split == "samples":
         lines += ["  - sums of the offsets, of their squares, and of slopes where all coefficients are 0"]
     if study.split == "features":
@@ -131,11 +107,9 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up",
             "  - with --without, the same of the rows that were fitted, and its own penalty, added up",
         ]
-    lines += [
-        "",
-        "Sent to evaluate, by `coterie evaluate`, of rows that were held out:",
-        f"  - {_EVALUATION[study.split]}",
-    ]
+    for operation in OPERATIONS:
+        told = operation.page(study.split) or ["nothing"]
+        lines += ["", f"Sent by `coterie {operation.name}`:", *(f"  - {text}" for text in told)]
     lines += ["", "Sent to verify, by `coterie verify`:"]
     lines += [
         "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "
@@ -143,7 +117,7 @@ def disclosure(study: Study, party: str, table: Table) -> str:
     ]
     lines += [
         "",
-        f"Not sent: {_NOT_SENT.get(problem.family, _NOT_SENT[study.split])}",
+        f"Not sent: {_NOT_SENT.get(problem.kind.name, _NOT_SENT[study.split])}",
         f"The most curious party could compute: {most_curious(study)}.",
         "There is no differential privacy here, and no protection from parties that lie: see docs/threat-model.md.",
     ]
@@ -214,7 +188,7 @@ def _path(study: Study) -> list[str]:
 
 def _has_classes(study: Study) -> bool:
     problem = study.make_problem()
-    return bool(family_of(problem).classification(problem))
+    return bool(problem.kind.classification(problem))
 
 
 def _inference(study: Study) -> list[str]:

@@ -17,7 +17,6 @@ from coterie.data.prepared import Prepared
 from coterie.data.summary import TableSummary
 from coterie.engines.processes import VERSIONS
 from coterie.errors import PartyLost, ProtocolError
-from coterie.families import family_of, points_of
 from coterie.peers.nonce import commitment
 from coterie.peers.policy import Account, agree_on_methods
 from coterie.peers.preparing import prepare_own
@@ -30,11 +29,14 @@ from coterie.peers.session import (
     transport_of,
     with_predictors,
 )
-from coterie.problem import Problem
+from coterie.problem import AnyProblem
+from coterie.problems import points_of
 from coterie.result import Result
-from coterie.rounds import Limits, Outcome, Watch, run
+from coterie.rounds import Outcome, Watch, run
 from coterie.session.finish import finish
+from coterie.session.method_choice import Circumstances
 from coterie.session.setup import set_up, sizes_of, with_offset
+from coterie.settings import Limits
 from coterie.statuses import Status
 from coterie.transport.driver import HEARD, Driver
 from coterie.transport.grpc_mesh import Restarted
@@ -110,14 +112,14 @@ class Fits:
         transport.collectives.stop = Stop()
         return transport
 
-    def member(self, table: Table, problem: Problem) -> Agent:
+    def member(self, table: Table, problem: AnyProblem) -> Agent:
         """This party as an agent with these rows."""
         problem = with_offset(problem.with_classes(self.classes), self.parts)
         return member(self.session, table, self.parts, problem, self.session.study.make_network())
 
     def fit(
         self,
-        problem: Problem,
+        problem: AnyProblem,
         *,
         limits: Limits | None = None,
         table: Table | None = None,
@@ -135,23 +137,18 @@ class Fits:
         """
         session, study, own = self.session, self.session.study, self.session.own
         mine = self.table if table is None else table
-        setup = set_up(
-            with_offset(problem, self.parts),
+        settings = study.settings()
+        settings = replace(settings, limits=limits or settings.limits).but(method=method or study.method)
+        known = Circumstances(
             study.make_network(),
             sizes_of(self.parts, study.split, apart=True),
-            lambda problem: with_predictors(session, problem, mine),
-            split=study.split,
-            method=method or study.method,
-            options=study.options,
-            acceleration=study.acceleration,
-            limits=limits or study.make_limits(),
-            seed=study.seed,
-            classes=self.classes,
+            self.classes,
+            study.has_secure_sums,
             allowed=self.allowed,
             allowed_later=self.allowed_later,
-            secure_sums=study.has_secure_sums,
-            prepare=None if (recipes := study.make_preparation()) is None else recipes.settings(),
         )
+        problem = with_offset(problem, self.parts)
+        setup = set_up(problem, settings, known, lambda problem: with_predictors(session, problem, mine))
         if not called:
             self.say(setup.explanation)
         agent = member(session, mine, self.parts, setup.problem, setup.graph)
@@ -171,7 +168,7 @@ class Fits:
         elif outcome.status is Status.PROTOCOL_ERROR and saved is not None:
             saved.forget()
         # Split by features, the coefficients of its own columns and what they add to the intercept.
-        model = family_of(problem).model(outcome, [agent], agent.problem, self.classes)
+        model = problem.kind.model(outcome, [agent], agent.problem, self.classes)
         if study.split == "features":
             model = replace(model, part=f"{own.party} of {study.name}")
         if self.prepared is not None:

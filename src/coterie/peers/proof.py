@@ -21,23 +21,33 @@ import numpy.typing as npt
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point
-from coterie.comparison import Compared, compare_classes, compare_columns, compare_how, contradictions, plain
+from coterie.comparison import (
+    Compared,
+    compare_classes,
+    compare_columns,
+    compare_how,
+    compare_run,
+    contradictions,
+    plain,
+)
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.data.table import in_order
-from coterie.errors import CorruptFile, InvalidInput, ProtocolError
-from coterie.families import family_of, points_of
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, ProtocolError
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.chaos import Chaos
 from coterie.peers.consent import Consent, require_for_study
 from coterie.peers.disclosure import disclosure
+from coterie.peers.inference import check_table
 from coterie.peers.nonce import commitment
 from coterie.peers.party import read_own
 from coterie.peers.preparing import prepare_again
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
+from coterie.problems import points_of
+from coterie.result import Result
 from coterie.session.finish import proven_again
 from coterie.session.setup import no_network, with_offset
 from coterie.session.strengths import knob
@@ -59,6 +69,7 @@ class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     primal_at_zero: float
     radius: float | None
     room: float | None
+    counts: tuple[float, ...] | None
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -148,6 +159,10 @@ def _verify(
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
+    late = check_table(session.own, certificate, model, facts, compared)
+    everybodys = session.all_gather([text[:LONGEST] for text in late], "standard errors", list[str])
+    for name, texts in zip(names, everybodys, strict=True):
+        objections += [f"{name}: {printable(text)}" for text in texts]
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, facts, about)
     signers = check_signatures(session, certificate)[0]
@@ -169,7 +184,7 @@ def _brought(
     penalty = settings["problem"]["penalty"]
     strength = None if study.path is None else float(penalty[knob(penalty)])
     problem = with_offset(study.make_problem(strength).with_classes(classes), parts)
-    if family_of(problem).graph_is_data:
+    if problem.kind.graph_is_data:
         # Its base predictors were made of what the parties told each other when they were fitted.
         problem = model.problem
         graph = graph if METHODS[settings["method"]["name"]].uses_network else no_network(len(parts), "none")
@@ -181,6 +196,8 @@ def _brought(
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
     unsigned = check_signatures(session, certificate)[1]
+    if study.split == "features" and model.run != certificate.run:
+        unsigned.append("its model is a part of another run than its certificate")
     claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
     return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
 
@@ -196,13 +213,19 @@ def _compare(
         found.objections.append(f"its model is that of {', '.join(model.users)}")
     if plain(model.problem.settings()) != plain(agent.problem.settings()):
         found.objections.append("its model is of another problem than its certificate")
-    if model.kind != agent.family:
+    if model.kind != agent.problem.kind.name:
         found.objections.append(f"its model is a {model.kind} one, of another kind than the study's problem")
     if study.split == "features" and model.part != f"{session.own.party} of {study.name}":
         found.objections.append(f"its model is the part of {model.part}")
-    found.objections += family_of(model.problem).unproven(model, [agent])
+    found.objections += model.problem.kind.unproven(model, [agent])
     found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
     compare_how(found, certificate)
+    if found.objections:
+        return  # A run of other files is not worth a second objection.
+    try:
+        compare_run(found, Result.load(session.own.output), certificate)
+    except CoterieError:
+        found.objections.append("its run.json was changed after it was written, or is of another run")
 
 
 def _objections(

@@ -27,7 +27,7 @@ party.toml, at one party:
     data = "clinic.parquet"
     keys = "keys"                       # the folder with key.pem, certificate.pem and authority.pem
     target = "readmitted"               # at the party with the labels; there also weight, and offset or exposure
-                                        # for survival: time, event, and perhaps entry and strata
+                                        # or labels in several: time, event, and perhaps entry and strata
 
 What has to be the same is compared when two parties meet, line by line (`Study.agreement`).
 """
@@ -37,6 +37,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -47,18 +48,18 @@ from coterie.arrays import digest, whole_number
 from coterie.data.recipes import Preparation
 from coterie.engines.processes import pace_of
 from coterie.errors import InvalidInput, InvalidProblem, UnknownName
-from coterie.families import family_of
 from coterie.methods import method as find_method
 from coterie.networks import Network, from_edges, star
 from coterie.peers.policy import Policy
-from coterie.personal import Shared, problem_of_users
-from coterie.problem import Problem
-from coterie.rounds import Limits
+from coterie.problem import AnyProblem, Problem
+from coterie.problems import kinds
+from coterie.problems.shared.problem import Shared
+from coterie.problems.users import problem_of_users
 from coterie.session.preparing import check_problem as check_preparation
-from coterie.session.setup import make_limits, make_network, wants_secure_sums
+from coterie.session.setup import checked_limits, make_network, wants_secure_sums
 from coterie.session.standard_errors import Question, check_problem
 from coterie.session.strengths import COUNT, KNOBS, check_strength, check_strengths, knob_of
-from coterie.survival import ROLES
+from coterie.settings import KEYWORDS, Algorithm, Limits, Placement, Settings
 from coterie.transport.layout import Layout
 
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
@@ -107,21 +108,21 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     party: tuple[Party, ...]
     problem: dict[str, Any]
     split: Literal["samples", "features", "users"] = "features"
-    network: str | list[tuple[str, str]] | None = None
+    network: str | list[tuple[str, str]] | None = Settings.network
     """A name, or pairs of parties that talk to each other."""
-    method: str = "auto"
+    method: str = Algorithm.method
     options: dict[str, Any] = {}
     """The method's parameters."""
-    acceleration: str = "auto"
-    tol: float = 1e-6
-    max_rounds: int = 10_000
-    max_seconds: float | None = None
-    max_bits: float | None = None
-    check_every: int | None = None
-    seed: int = 0
+    acceleration: str = Algorithm.acceleration
+    tol: float = Limits.tol
+    max_rounds: int = Limits.max_rounds
+    max_seconds: float | None = Limits.max_seconds
+    max_bits: float | None = Limits.max_bits
+    check_every: int | None = Limits.check_every
+    seed: int = Settings.seed
     id: str | None = None
     """The column by which rows are matched, split by features."""
-    same_order: bool = False
+    same_order: bool = Placement.same_order
     """Split by features, in place of an id: all parties list the same rows in the same order."""
     psi: bool = False
     """Match by private set intersection instead of keyed hashes."""
@@ -130,9 +131,9 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     """Whether the parties agree that the labels become known to all, which some methods need."""
     dials: tuple[tuple[str, str], ...] = ()
     """Pairs of neighbours of which the first dials the second; of all others, the later one in the study dials."""
-    secure_sums: bool | None = None
+    secure_sums: bool | None = Settings.secure_sums
     """Whether sums are masked; by default split by samples and parties are three or more."""
-    prepare: dict[str, Any] | str | list[str] | None = None
+    prepare: dict[str, Any] | str | list[str] | None = Settings.prepare
     """What to do with raw columns first: numbers, text and columns of a `Preparation`, or recipes."""
     path: PathSettings | None = None
     """Which strengths to try; the strength in the problem is then left out."""
@@ -186,15 +187,15 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
     @property
     def has_secure_sums(self) -> bool:
         """Whether sums are masked."""
-        only_sums = family_of(self.make_problem()).only_sums
+        only_sums = self.make_problem().kind.only_sums
         return wants_secure_sums(self.secure_sums, self.split, len(self.party), True, only_sums)
 
     @property
     def messages(self) -> str:
         """Of which split its messages are: users with a common model say what parties with rows say."""
-        return "samples" if family_of(self.make_problem()).only_sums else self.split
+        return "samples" if self.make_problem().kind.only_sums else self.split
 
-    def make_problem(self, strength: float | None = None) -> Problem:
+    def make_problem(self, strength: float | None = None) -> Any:
         """The problem; where a path chooses the strength, with that one, or with any."""
         if self.chooses:
             return Shared(**{"loss": "logistic", **self.problem})
@@ -216,9 +217,12 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="keb
         """What to do with raw columns first, if anything."""
         return None if self.prepare is None else Preparation.of(self.prepare)
 
-    def make_limits(self) -> Limits:
-        """When to stop."""
-        return make_limits(self.tol, self.max_rounds, self.max_seconds, self.max_bits, self.check_every)
+    def settings(self) -> Settings:
+        """How the model is fitted, if these settings make sense."""
+        keywords = {name: getattr(self, name) for name in KEYWORDS & set(self.__struct_fields__)}
+        made = Settings.of(**keywords)
+        algorithm = replace(made.algorithm, options=self.options)
+        return replace(made, limits=checked_limits(made.limits), algorithm=algorithm, prepare=self.make_preparation())
 
     def make_network(self) -> Network:
         """Who talks to whom; split by users, who is alike."""
@@ -302,7 +306,7 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     event: str | None = None
     entry: str | None = None
     strata: str | None = None
-    """For survival, in place of a target."""
+    """Labels of several columns, in place of a target (`Kind.labels`)."""
     columns: tuple[str, ...] | None = None
     test: float | str | None = None
     """Rows for `coterie evaluate`: a file, or a share of the data that is not fitted to, such as 0.3."""
@@ -315,7 +319,8 @@ class PartyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     def roles(self) -> dict[str, Any]:
         """Which columns of its data are labels, or stand beside them, as `read` takes them."""
-        return {role: getattr(self, role) for role in ("target", "weight", "offset", "exposure", *ROLES)}
+        labels = {role for kind in kinds() for role in kind.labels.roles if role in self.__struct_fields__}
+        return {role: getattr(self, role) for role in ("weight", "offset", "exposure", *sorted(labels))}
 
 
 T = TypeVar("T", Study, PartyFile)
@@ -352,10 +357,10 @@ def load_study(path: str | Path) -> Study:
         except InvalidInput as error:
             raise InvalidInput(f"{path}: [prepare]: {error}") from error
     _check_inference(path, study, problem)
-    study.make_limits()
+    study.settings()
     _check_method(path, study)
     try:
-        family_of(problem).check_network(study.network)
+        problem.kind.check_network(study.network)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from error
     network = study.make_network()
@@ -365,7 +370,7 @@ def load_study(path: str | Path) -> Study:
     return study
 
 
-def _check_inference(path: str | Path, study: Study, problem: Problem) -> None:
+def _check_inference(path: str | Path, study: Study, problem: AnyProblem) -> None:
     """Refuse standard errors that there are not."""
     if study.inference is None:
         for name in ("weights", "correction"):
@@ -452,7 +457,7 @@ def _check_method(path: str | Path, study: Study) -> None:
             f"{path}: method {study.method!r} is for data split by {method.split}, not by {study.split}."
         )
     problem = study.make_problem()
-    if method.family != problem.family or study.split == "users":
+    if method.family != problem.kind.name or study.split == "users":
         return  # models per user are checked when the graph is known
     try:
         method.check(problem, study.make_network())
