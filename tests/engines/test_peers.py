@@ -237,12 +237,13 @@ def test_an_empty_party_changes_nothing(tmp_path):
         replace(tables[1], X=np.vstack([t.X for t in tables[1:]]), y=np.concatenate([t.y for t in tables[1:]])),
         replace(tables[2].take_rows(np.arange(0)), y=None),
     ]
-    write_study(tmp_path, split="samples", tol=1e-8)
+    openly = {"split": "samples", "secure-sums": False}  # whoever has no rows hides nobody
+    write_study(tmp_path, tol=1e-8, **openly)
     results = together(tmp_path, tables)
     assert [r.status for r in results] == ["optimal"] * 3
     assert results[2].model.coef_ == pytest.approx(pooled.model.coef_, abs=1e-5)
     nobody = [replace(t.take_rows(np.arange(0)), y=None) for t in tables]
-    for error in together(write_study(tmp_path / "again", split="samples"), nobody):
+    for error in together(write_study(tmp_path / "again", **openly), nobody):
         assert isinstance(error, InvalidData)
         assert "no party has any rows" in str(error)
 
@@ -354,6 +355,19 @@ def test_unequal_row_counts_without_ids_are_refused(tmp_path):
     write_study(tmp_path, method="tree", network="path")
     for error in together(tmp_path, tables):
         assert "party 'cyd': has 50 rows but party 'ada' has 60" in str(error)
+
+
+def test_a_name_at_two_parties_is_refused_where_rows_are_in_the_same_order(tmp_path):
+    write_study(tmp_path)
+    tables = data()
+    tables[2] = replace(tables[2], columns=("x7", tables[0].columns[1], "x8"))
+    page = disclosure(load_study(tmp_path / "study.toml"), "ada", tables[0])
+    assert "keyed hashes of the column names" in page
+    first, second, third = together(tmp_path, tables)
+    for error in (first, third):
+        assert isinstance(error, InvalidData)
+        assert "a column ('x1') is at ada and at cyd" in str(error)
+    assert "(the same name) is at ada and at cyd" in str(second)
 
 
 def test_bad_values_are_refused_before_anybody_is_called(tmp_path):
