@@ -10,7 +10,7 @@ import typer
 import coterie as co
 from coterie.catalogue import names_in
 from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
-from coterie.commands.files import numbered, survival_roles, tables
+from coterie.commands.files import numbered, paired_by_position, survival_roles, tables
 from coterie.commands.options import (
     Config,
     Consent,
@@ -29,7 +29,6 @@ from coterie.commands.options import (
     Time,
     Weight,
     among,
-    paired_by_position,
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput

@@ -29,6 +29,15 @@ def survival_roles(wanted: bool, target: str | None, **named: str | None) -> dic
     return named
 
 
+def paired_by_position(same_order: bool, id: str | None, split: str) -> bool:
+    """Whether rows are paired by position; refused where they are not paired, or paired by id."""
+    if same_order and id is not None:
+        raise InvalidInput("--id and --same-order both say which rows belong together. Give one.")
+    if same_order and split != "features":
+        raise InvalidInput("--same-order is for --split features, where files hold columns of the same rows.")
+    return same_order
+
+
 def numbered(path: Path, columns: int) -> tuple[str, ...] | None:
     """Names that tell an svmlight file, which says nothing of columns it does not use, how many there are."""
     nameless = {".svm", ".svmlight", ".libsvm"} & set(path.suffixes)

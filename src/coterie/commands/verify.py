@@ -12,7 +12,7 @@ from rich.markup import escape
 import coterie as co
 from coterie.commands.agent import party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
-from coterie.commands.files import by_user, entries, survival_roles, tables
+from coterie.commands.files import by_user, entries, paired_by_position, survival_roles, tables
 from coterie.commands.options import (
     Columns,
     Config,
@@ -27,7 +27,6 @@ from coterie.commands.options import (
     Target,
     Time,
     Weight,
-    paired_by_position,
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
