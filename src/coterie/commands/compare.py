@@ -55,13 +55,16 @@ def compare(
     if not results:
         raise InvalidProblem("no method can solve this problem: " + " ".join(refused.values()))
     if question.engine.speaks:
-        _save(results, timings, output)
-        if figures is not None:
-            co.report.save_comparison_figures(results, output / "figures", figures)
+        _save(results, timings, output, figures)
         page = co.report.write_comparison(results, output / "report.html", timings)
         show_comparison(results, refused, page, as_json, timings)
-    reached = any(result.status.success for result in results.values())
-    raise typer.Exit(0 if reached else max(result.status.exit_code for result in results.values()))
+    raise typer.Exit(_exit_code(list(results.values())))
+
+
+def _exit_code(results: list[co.Result]) -> int:
+    if any(result.status.success for result in results):
+        return 0
+    return max(result.status.exit_code for result in results)
 
 
 def _warm_up(question: Question, names: Iterable[str], *, named: bool) -> dict[str, str]:
@@ -87,10 +90,12 @@ def _in_turns(question: Question, names: list[str], turns: int, progress: bool |
     return runs
 
 
-def _save(results: dict[str, co.Result], timings: dict[str, list[float]], output: Path) -> None:
+def _save(results: dict[str, co.Result], timings: dict[str, list[float]], output: Path, figures: str | None) -> None:
     for name, result in results.items():
         result.save(output / name)
     (output / TIMINGS).write_text(json.dumps(timings))
+    if figures is not None:
+        co.report.save_comparison_figures(results, output / "figures", figures)
 
 
 def show_comparison(

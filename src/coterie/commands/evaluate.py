@@ -115,19 +115,25 @@ def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bo
     own, study = load_party(files[0])
     ask_for_consent(files[0], own, study, yes, show=False)
     found = evaluate_together(own, study, data[0] if data else None, say=saying(own.party))
-    if found is not None and output is not None:
+    if found is None:
+        _show_elsewhere(own.party, as_json)
+        return 0
+    if output is not None:
         found.save(output)
     if as_json:
-        written = None if found is None else str(output or own.output / EVALUATION)
-        scores = (
-            {"scores": None, "headline": ""} if found is None else {**found.summary(), "headline": found.headline()}
-        )
-        print_json({"party": own.party, **scores, "output": written})
-    elif found is None:
-        print("The scores are at the party with the labels.")
+        scores = {**found.summary(), "headline": found.headline()}
+        print_json({"party": own.party, **scores, "output": str(output or own.output / EVALUATION)})
     else:
         show_evaluation(found)
     return 0
+
+
+def _show_elsewhere(party: str, as_json: bool) -> None:
+    """Say that another party has the scores."""
+    if as_json:
+        print_json({"party": party, "scores": None, "headline": "", "output": None})
+    else:
+        print("The scores are at the party with the labels.")
 
 
 def _tables(fitted: Any, data: list[Path], split: str, roles: dict[str, Any]) -> list[co.Table]:

@@ -85,21 +85,26 @@ def verify(
             "`coterie verify party.toml` at every party."
         )
     split = document.settings["split"]
-    personal = split == "users"
     paired_by_position(same_order, id, split)
     fitted = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
-    roles["prepare"] = fitted.preparation
     survival = fitted.problem.family == "survival"
     roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
-    if getattr(fitted, "row_ids", None) is not None:
-        from coterie.session.entries import NamedMatrix
-
-        names: Any = NamedMatrix(fitted.row_ids, fitted.column_ids)  # type: ignore[union-attr, arg-type]
-        parts = entries(data, columns or fitted.columns, target, weight, names)[1]
+    if split == "users":
+        parts: Any = by_user(data, target, users, columns)
+    elif getattr(fitted, "row_ids", None) is not None:
+        parts = _entries(fitted, data, columns, target, weight)
     else:
-        parts = by_user(data, target, users, columns) if personal else tables(data, split, columns, **roles)
+        parts = tables(data, split, columns, prepare=fitted.preparation, **roles)
     raise typer.Exit(_shown(co.verify(document, fitted, parts), as_json))
+
+
+def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | None, weight: str | None) -> Any:
+    """Entries of a matrix by the names that the model knows."""
+    from coterie.session.entries import NamedMatrix
+
+    names = NamedMatrix(fitted.row_ids, fitted.column_ids)
+    return entries(data, columns or fitted.columns, target, weight, names)[1]
 
 
 def _with_parties(files: list[Path], as_json: bool) -> int:
