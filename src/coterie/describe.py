@@ -29,7 +29,7 @@ from coterie.session.describing import PROBABILITIES, Wish, described
 from coterie.session.preparation import Place
 from coterie.session.scoring import alone
 from coterie.session.setup import make_agents, wants_secure_sums
-from coterie.settings import Limits
+from coterie.settings import Limits, Placement, Settings
 from coterie.words import Talk
 
 RAW = Preparation()
@@ -47,8 +47,8 @@ def describe(
     correlation: bool = True,
     minimum: int = 1,
     per_party: bool = False,
-    engine: str | Engine = "local",
-    secure_sums: bool | None = None,
+    engine: str | Engine = Placement.engine,
+    secure_sums: bool | None = Settings.secure_sums,
 ) -> Description:
     """What columns look like over the rows of all parties: counts, means, deviations, quantiles, categories.
 

@@ -31,7 +31,7 @@ from coterie.session.remote import remote_tables
 from coterie.session.scoring import check_problem, evaluated, evaluated_by_columns
 from coterie.session.setup import check_offset, make_agents, make_network, wants_secure_sums
 from coterie.session.tables import attach_offset, gather_prepared
-from coterie.settings import Limits, Settings
+from coterie.settings import Limits, Placement, Settings
 
 ROOM = 2.0**20
 """How many numbers an agent tells at most."""
@@ -42,13 +42,13 @@ def evaluate(
     data: Any,
     *,
     offset: Any = None,
-    split: str = "samples",
-    agents: int | Sequence[Any] | None = None,
-    engine: str | Engine = "local",
-    secure_sums: bool | None = None,
+    split: str = Placement.split,
+    agents: int | Sequence[Any] | None = Placement.agents,
+    engine: str | Engine = Placement.engine,
+    secure_sums: bool | None = Settings.secure_sums,
     per_party: bool = False,
     minimum: int = 1,
-    same_order: bool = False,
+    same_order: bool = Placement.same_order,
 ) -> Evaluation:
     """How well a model predicts these rows: what all parties' rows give together, from sums and counts.
 

@@ -32,6 +32,7 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import print_json, show_evaluation
 from coterie.errors import InvalidInput
+from coterie.settings import Placement, Settings
 
 EXAMPLE = (
     "Examples: coterie evaluate coterie-fit/model.npz north-new.csv south-new.csv --target ill · "
@@ -52,7 +53,7 @@ def evaluate(
     ] = None,
     target: Target = None,
     id: Id = None,
-    same_order: SameOrder = False,
+    same_order: SameOrder = Placement.same_order,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
@@ -60,14 +61,14 @@ def evaluate(
     event: Event = None,
     entry: Entry = None,
     strata: Strata = None,
-    split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = "samples",
+    split: Annotated[str, among("samples", "features", also=": how the data is partitioned")] = Placement.split,
     per_party: Annotated[bool, typer.Option("--per-party", help="Scores of every party, too.")] = False,
     minimum: Annotated[
         int, typer.Option(help="Least number of rows of each party that has any, in a group that is told.")
     ] = 1,
-    engine: Annotated[str, among(*names_in("engines"))] = "local",
+    engine: Annotated[str, among(*names_in("engines"))] = Placement.engine,
     deadline: Deadline = None,
-    secure_sums: SecureSums = None,
+    secure_sums: SecureSums = Settings.secure_sums,
     output: OutputFile = None,
     yes: Consent = False,
     as_json: Json = False,

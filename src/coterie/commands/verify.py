@@ -30,6 +30,7 @@ from coterie.commands.options import (
 )
 from coterie.commands.output import console, print_json
 from coterie.errors import InvalidInput
+from coterie.settings import Placement
 
 if TYPE_CHECKING:
     from coterie.verify import Verification
@@ -57,7 +58,7 @@ def verify(
     ] = None,
     target: Target = None,
     id: Id = None,
-    same_order: SameOrder = False,
+    same_order: SameOrder = Placement.same_order,
     weight: Weight = None,
     offset: Offset = None,
     exposure: Exposure = None,
