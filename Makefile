@@ -32,7 +32,7 @@ demo: $(VENV)/.installed
 
 test check: $(VENV)/.installed-dev lint types
 	@scripts/debian.sh
-	$(BIN)/pytest -n 2 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist loadgroup
 
 test-slow: $(VENV)/.installed-dev
 	ROTATION=all $(BIN)/pytest -n 2 --dist loadgroup -m slow

@@ -3,6 +3,8 @@
 import functools
 import os
 import re
+import sys
+from collections import defaultdict
 from datetime import date
 from pathlib import Path
 
@@ -28,15 +30,41 @@ def pytest_report_header(config):
     return f"rotation {os.environ['ROTATION']} of {ROTATIONS}: repeat it with ROTATION=n, run all with ROTATION=all"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Leave out the rotating tests of other days, unless a test is asked for by its name."""
+    """Leave out the rotating tests of other days, unless a test is asked for by its name (a::b, or -k).
+
+    The tests of each file are dealt out on their own: a number stands for the same tests when only some files run.
+    """
     chosen = os.environ["ROTATION"]
-    if chosen == "all" or any("::" in argument for argument in config.args):
+    if chosen == "all" or config.option.keyword or any("::" in argument for argument in config.args):
         return
-    rotating = [item for item in items if item.get_closest_marker("rotates")]
-    others = {item for place, item in enumerate(rotating) if place % ROTATIONS != int(chosen) % ROTATIONS}
-    config.hook.pytest_deselected(items=[item for item in items if item in others])
-    items[:] = [item for item in items if item not in others]
+    rotating = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("rotates"):
+            rotating[item.path].append(item)
+    today = {item for found in rotating.values() for item in found[int(chosen) % ROTATIONS :: ROTATIONS]}
+    others = [item for found in rotating.values() for item in found if item not in today]
+    config.hook.pytest_deselected(items=others)
+    left_out = set(others)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture
+def shell(monkeypatch, capsys, tmp_path):
+    """The command line, in this process and an empty folder: its exit code, its output and its errors."""
+    from coterie import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return command
 
 
 @functools.cache

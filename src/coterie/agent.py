@@ -131,6 +131,9 @@ class Facts:
     """Split by samples, X̃ᵀ(s∘ℓ') where methods start, in the coordinates of `Agent.centred`."""
     means: Means | None = None
     """For low-rank models with an intercept."""
+    counts: tuple[float, ...] | None = None
+    """The rows of each class, in the order of the classes; of survival times those without and with an event. Where
+    rows have weights, the sums of these. None: nothing is counted."""
 
 
 def _never() -> bool:

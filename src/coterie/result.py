@@ -132,6 +132,22 @@ class Result(Generic[M]):
         """Which problem was solved: loss, penalty, and whether there is an intercept."""
         return family_of(self.model.problem).described(self.certificate.settings["problem"])
 
+    def notes(self) -> list[str]:
+        """What is modelled, for every output: the class, the number of events, reference levels and units."""
+        notes, counts = self.model.notes(), self.certificate.counts
+        if counts is not None:
+            weighted = sum(counts) != self._rows
+            notes.append(f"{self.model.counted(counts)}{' (sums of weights)' if weighted else ''}")
+        if units := self.model.units():
+            notes.append(units)
+        return notes
+
+    @property
+    def _rows(self) -> int:
+        """How many rows all parties have together."""
+        rows = [person.rows for person in self.certificate.participants]
+        return rows[0] if self.certificate.settings["split"] == "features" else sum(rows)
+
     @property
     def has_intercept(self) -> bool:
         """Whether the model has an intercept."""
@@ -193,7 +209,7 @@ class Result(Generic[M]):
         lines = [
             f"{self.status}: {self.status.advice}{f' ({self.error})' if self.error else ''}",
             f"Model: {self.about}.",
-            *(f"  {note}" for note in self.model.notes()),
+            *(f"  {note}" for note in self.notes()),
             self.certificate.proves,
             f"{self.explanation}",
             f"{count(self.bill.rounds, 'round')}, {self.bill.total.bits / 8e6:.3g} MB in "

@@ -230,6 +230,16 @@ def differences(certificate: Certificate, bound: Bound, facts: Facts) -> Iterato
             claimed is not None and known is not None and not abs(claimed - known) <= AGREEMENT * known
         ):
             yield _differs(name, known, claimed)
+    if not _alike(said.counts, facts.counts):
+        yield _differs("counts", facts.counts, said.counts)
+
+
+def _alike(written: Sequence[float] | None, found: Sequence[float] | None) -> bool:
+    """Whether two lists of sums over rows are the same, up to rounding."""
+    if written is None or found is None:
+        return written is found
+    close = AGREEMENT * sum(found)
+    return len(written) == len(found) and all(abs(a - b) <= close for a, b in zip(written, found, strict=True))
 
 
 def _follows(said: Certificate, bound: Bound, unit: float) -> bool:

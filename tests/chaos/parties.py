@@ -139,7 +139,7 @@ class Party:
     def signal(self, number):
         self.process.send_signal(number)
 
-    def wait(self, timeout=200):
+    def wait(self, timeout=280):
         """Its exit code, and what it printed; one that does not end says where it hangs."""
         try:
             printed, _ = self.process.communicate(timeout=timeout)

@@ -42,7 +42,7 @@ def running(command, port):
     """A program of somebody else's, until it listens there."""
     process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        for _ in range(200):
+        for _ in range(4000):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             assert process.poll() is None, process.stdout.read()

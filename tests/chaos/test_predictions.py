@@ -60,7 +60,7 @@ def test_wrong_scores_are_refused_by_name_and_nothing_is_written(fitted, tmp_pat
         running[name] = subprocess.Popen(
             [sys.executable, *map(str, command)], stderr=subprocess.PIPE, text=True, env=environment
         )
-    said = {name: process.communicate(timeout=100)[1] for name, process in running.items()}
+    said = {name: process.communicate(timeout=280)[1] for name, process in running.items()}
     assert {running[name].returncode for name in NAMES} == {Status.PROTOCOL_ERROR.exit_code}, said
     # Scores travel from cyd by way of bea to ada: bea finds out, and ada hears of it.
     for honest in ("ada", "bea"):

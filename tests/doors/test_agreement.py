@@ -80,6 +80,7 @@ def quantile(X, number, label, **settings):
 MODELS = (ridge, lasso, elastic_net, logistic, huber, quantile)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("split", ["samples", "features"])
 @pytest.mark.parametrize("name", DATASETS)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)

@@ -144,20 +144,20 @@ def test_a_solver_that_hangs_dies_or_fails_is_a_reason():
             raise ValueError("no\nthank you")
         if tol == 0.25:
             os._exit(1)
-        time.sleep(0 if tol == 1.0 else 60)
+        time.sleep(0 if tol == 1.0 else 3600)
         return np.zeros(10)
 
     one = case("squared", "l2")
     peer = Peer("x", "", frozenset(), fit)
     with Worker(peer, one) as worker:
-        answer = worker.fit(1.0, 10.0, memory=True)
+        answer = worker.fit(1.0, 200.0, memory=True)
         assert answer["value"] == one.objective(np.zeros(10))
-        assert answer["seconds"] < 1
-        assert worker.fit(0.5, 10.0) == "ValueError: no"
+        assert answer["seconds"] < 60
+        assert worker.fit(0.5, 200.0) == "ValueError: no"
         assert worker.fit(0.125, 0.2) == "more than 0 s for one fit"
-        assert worker.fit(1.0, 10.0) == "its process died"
+        assert worker.fit(1.0, 200.0) == "its process died"
     with Worker(peer, one) as worker:
-        assert worker.fit(0.25, 10.0) == "its process died"
+        assert worker.fit(0.25, 200.0) == "its process died"
 
 
 def test_cells_have_names_of_their_own_and_the_rows_of_a_stopped_run_stay(tmp_path, monkeypatch):

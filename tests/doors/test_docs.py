@@ -63,10 +63,17 @@ def check_printed(page: Path, block: Block, printed: str, expected: str) -> None
 # -- running a page ----------------------------------------------------------------------------------------------------
 
 
+ALWAYS = {"README.md", "quick-start.md"}
+"""What a newcomer runs first; of the other pages, each day runs some."""
+
+
+def some_days(page: Path) -> Any:
+    marks = [] if page.name in ALWAYS else [pytest.mark.rotates]
+    return pytest.param(page, marks=[*marks, *[pytest.mark.slow] * is_slow(page)])
+
+
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=[pytest.mark.slow] * is_slow(p)) for p in PAGES if not changes_the_source(p)],
-    ids=lambda page: str(page.relative_to(ROOT)),
+    "page", [some_days(p) for p in PAGES if not changes_the_source(p)], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_page_runs(page, tmp_path):
     for outcome in run(page, tmp_path):
@@ -80,12 +87,8 @@ def test_page_runs(page, tmp_path):
         assert (page.parent / name).is_file(), f"{name} is not there: python -m tests.pages {page.relative_to(ROOT)}"
 
 
-def seldom(page: Path) -> Any:
-    """Two of these pages run every time, the others in `make test-slow`: each runs tests of its own in a copy."""
-    return page if page.stem in ("add-a-loss", "add-an-engine") else pytest.param(page, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("page", [seldom(p) for p in PAGES if changes_the_source(p)], ids=lambda page: page.name)
+@pytest.mark.rotates
+@pytest.mark.parametrize("page", [*filter(changes_the_source, PAGES)], ids=lambda page: page.name)
 def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
     for name in ("src", "papers", "tests", "benchmarks"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -112,6 +115,7 @@ def test_page_that_adds_files_runs_in_a_copy(page, tmp_path):
         check_printed(page, block, out.splitlines()[-1], text)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(example, tmp_path):
     assert len(run_python(["-W", "error", str(example)], tmp_path).splitlines()) >= 3
@@ -123,7 +127,7 @@ def run_python(arguments: list[str], folder: Path) -> str:
     sources = os.pathsep.join([str(folder / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": sources, "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=120
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=280
     )
     assert done.returncode == 0, f"{' '.join(arguments)} failed:\n{done.stdout}\n{done.stderr}"
     return done.stdout

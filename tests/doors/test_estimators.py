@@ -50,6 +50,7 @@ def expected_failures(estimator):
     return {}
 
 
+@pytest.mark.rotates
 @parametrize_with_checks([LinearRegressor(), LinearClassifier()])
 def test_scikit_learn_approves(estimator, check):
     check(estimator)

@@ -191,7 +191,7 @@ def test_the_shell_says_that_it_was_stopped(moment, tmp_path):
     """Ctrl-C during an import may end in another exception; the shell knows why, and leaves no traceback."""
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k % 7},{k % 2}\n" for k in range(40)))
     command = [sys.executable, "-c", STOPPED, str(moment), "fit", "a.csv", "--target", "y", "--loss", "logistic"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, timeout=120)
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, timeout=280)
     assert run.returncode == co.Status.INTERRUPTED.exit_code
     assert "Traceback" not in run.stderr
     assert "stopped by hand before the end" in run.stderr

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import coterie as co
 from coterie import progress
-from coterie.cli import app, main
+from coterie.cli import app
 from coterie.data import on_disk, streams
 from coterie.data.on_disk import is_on_disk
 from coterie.errors import InvalidData
@@ -262,7 +262,7 @@ def test_what_is_left_is_the_least_of_all_limits(monkeypatch):
 
 
 @pytest.mark.parametrize(("flags", "said"), [([], None), (["--on-disk"], True), (["--in-memory"], False)])
-def test_a_command_says_where_data_goes_and_what_to_do_without_memory(flags, said, tmp_path, monkeypatch, capsys):
+def test_a_command_says_where_data_goes_and_what_to_do_without_memory(flags, said, tmp_path, monkeypatch, shell):
     seen = []
 
     def out(*given, on_disk, **how):
@@ -271,12 +271,9 @@ def test_a_command_says_where_data_goes_and_what_to_do_without_memory(flags, sai
 
     monkeypatch.setattr(streams, "empty_matrix", out)
     path = write(frame(), tmp_path / "a.parquet")
-    monkeypatch.setattr(sys, "argv", ["coterie", "fit", str(path), "--target", "y", *flags])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 3
+    code, _, shown = shell("fit", path, "--target", "y", *flags)
+    assert code == 3
     assert seen == [said]
-    shown = capsys.readouterr().err.replace("\n", " ")
     assert "memory is out (8 GB). Parquet and Arrow files stay on disk with --on-disk." in " ".join(shown.split())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pandas as pd
 import pytest
 
 import coterie as co
-from coterie import cli
 from coterie.commands.exit_codes import EXIT_CODES
 from coterie.errors import BOTH, ELSEWHERE, UnknownName
 from coterie.losses import LOSSES
@@ -18,15 +16,12 @@ from coterie.penalties import PENALTIES
 
 
 @pytest.fixture
-def shell(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def told(shell):
+    """The exit code, and all that is said, in one line."""
 
     def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), " ".join((said.out + said.err).split())
+        code, out, err = shell(*arguments)
+        return code, " ".join((out + err).split())
 
     return command
 
@@ -146,16 +141,16 @@ def test_a_singular_one_hot_design_mentions_drop_first():
 # -- the shell ---------------------------------------------------------------------------------------------------------
 
 
-def test_verify_with_a_missing_file_speaks_of_files(shell, tmp_path):
+def test_verify_with_a_missing_file_speaks_of_files(told, tmp_path):
     for name, first in (("a", 1), ("b", 5)):
         (tmp_path / f"{name}.csv").write_text("x,y\n" + "".join(f"{first + k},{k}\n" for k in range(4)))
     how = ["--target", "y"]
-    assert shell("fit", "a.csv", "b.csv", *how, "--penalty", "l2", "--strength", "0.1", "-o", "f")[0] == 0
-    code, said = shell("verify", "f/certificate.json", "f/model.npz", "a.csv", *how)
+    assert told("fit", "a.csv", "b.csv", *how, "--penalty", "l2", "--strength", "0.1", "-o", "f")[0] == 0
+    code, said = told("verify", "f/certificate.json", "f/model.npz", "a.csv", *how)
     assert code == 3
     assert "the certificate covers 8 rows, and this data has 4. Give all data that was fitted" in said
     assert "agents" not in said
-    assert shell("verify", "f/certificate.json", "f/model.npz", "a.csv", "b.csv", *how)[0] == 0
+    assert told("verify", "f/certificate.json", "f/model.npz", "a.csv", "b.csv", *how)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -169,9 +164,9 @@ def test_verify_with_a_missing_file_speaks_of_files(shell, tmp_path):
         ["predict", "none.npz", "a.csv"],
     ],
 )
-def test_the_shell_has_no_arguments_of_python(arguments, shell, tmp_path):
+def test_the_shell_has_no_arguments_of_python(arguments, told, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{k},{k % 2}\n" for k in range(8)))
-    code, said = shell(*arguments)
+    code, said = told(*arguments)
     assert code in (2, 3)
     assert not [word for word in said.split() if word.partition("=")[0].isidentifier() and "=" in word]
 

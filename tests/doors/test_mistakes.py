@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import coterie as co
-from coterie import cli
 from coterie.estimators import LinearClassifier, LinearRegressor
 
 RNG = np.random.default_rng(0)
@@ -237,15 +236,13 @@ ON_THE_COMMAND_LINE = {
 
 
 @pytest.mark.parametrize("name", ON_THE_COMMAND_LINE)
-def test_the_command_line_answers_without_a_traceback(name, folder, monkeypatch, capsys):
+def test_the_command_line_answers_without_a_traceback(name, folder, monkeypatch, shell):
     line, code, *words = ON_THE_COMMAND_LINE[name]
     monkeypatch.chdir(folder)
     monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(sys, "argv", ["coterie", *line.split()])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    told = "".join(capsys.readouterr())
-    assert ended.value.code == code, told
+    ended, *printed = shell(*line.split())
+    told = "".join(printed)
+    assert ended == code, told
     assert "Traceback" not in told
     for word in words:
         assert word in " ".join(told.split()), told

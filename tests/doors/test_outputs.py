@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -59,5 +60,73 @@ def test_the_shell_says_it_too(tmp_path):
     ask = ["fit", str(tmp_path / "rows.csv"), "--target", "group", "--loss", "logistic", "-o", str(tmp_path / "out")]
     assert "modelled class: control (reference: case)" in CliRunner().invoke(app, ask).output
     told = json.loads(CliRunner().invoke(app, [*ask, "--json"]).output.splitlines()[-1])
-    assert told["notes"] == ["modelled class: control (reference: case)"]
+    events = f"events: {(FRAME.group == 'control').sum()} of 120"
+    assert told["notes"][:2] == ["modelled class: control (reference: case)", events]
     assert told["intercept"] is True
+
+
+LABELS = {
+    "text": FRAME.group.to_numpy(),
+    "bool": (FRAME.group == "control").to_numpy(),
+    "numbers": (FRAME.group == "control").to_numpy().astype(int),
+    "signs": np.where(FRAME.group == "control", 1.0, -1.0),
+}
+COUNTED = f"events: {(FRAME.group == 'control').sum()} of 120"
+NUMBERS = FRAME[["age", "dose"]].to_numpy()
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_number_of_events_is_in_every_output(labels, intercept, tmp_path):
+    y = LABELS[labels]
+    fit = co.solve(co.Problem("logistic", "l2", 0.1, intercept=intercept), (NUMBERS, y), agents=3)
+    assert COUNTED in str(fit)
+    again = co.Result.load(fit.save(tmp_path / "fit"))
+    assert COUNTED in str(again)
+    assert COUNTED.removeprefix("events: ") in co.report.write_report(again, tmp_path / "report.html").read_text()
+    assert co.verify(again.certificate, again.model, (NUMBERS, y)).holds
+
+
+def test_events_are_counted_where_columns_are_split_and_where_users_deviate():
+    y = LABELS["text"]
+    by_columns = [NUMBERS[:, :1], (NUMBERS[:, 1:], y)]
+    fit = co.solve(co.Problem("logistic", "l2", 0.1), by_columns, split="features", same_order=True)
+    assert COUNTED in str(fit)
+    users = [(NUMBERS[k::4], y[k::4]) for k in range(4)]
+    assert COUNTED in str(co.solve(co.Shared("logistic"), users, split="users"))
+
+
+def test_events_of_survival_times_and_rows_of_classes_are_counted():
+    time, died = RNG.exponential(size=120), RNG.random(120) < 0.6
+    fit = co.solve(co.Problem("cox", "l2", 0.1), (NUMBERS, co.survival_labels(time, died)))
+    assert f"events: {died.sum()} of 120" in str(fit)
+    kinds = RNG.choice(["a", "b", "c"], 120)
+    fit = co.solve(co.Problem("multinomial", "l2", 0.1), (NUMBERS, kinds), agents=2)
+    counted = ", ".join(f"{kind} {(kinds == kind).sum()}" for kind in "abc")
+    assert f"rows per class: {counted}" in str(fit)
+
+
+def test_events_of_weighted_rows_are_sums_of_weights():
+    weights, y = RNG.integers(1, 4, 120) + 0.5, LABELS["numbers"]
+    fit = co.solve(co.Problem("logistic", "l2", 0.1), co.Table(NUMBERS, y, weights=weights), agents=2)
+    assert f"events: {weights[y == 1].sum():g} of {weights.sum():g} (sums of weights)" in str(fit)
+
+
+@pytest.mark.parametrize(
+    ("loss", "meaning"), [("logistic", "log odds"), ("poisson", "logarithm of the mean"), ("squared", "mean")]
+)
+def test_outputs_say_the_unit_of_a_coefficient(loss, meaning):
+    y = LABELS["numbers"]
+    fit = co.solve(co.Problem(loss, "l2", 0.1), (NUMBERS, y), agents=2)
+    assert f"coefficients: change of the {meaning}" in str(fit)
+    assert "per unit of the column" in str(fit)
+    scaled = co.solve(co.Problem(loss, "l2", 0.1), (NUMBERS, y), agents=2, prepare="standardise")
+    assert "per unit of the scaled column in coef_, per unit of the raw column in tables" in str(scaled)
+
+
+def test_forged_numbers_of_events_are_refused():
+    y = LABELS["text"]
+    fit = co.solve(co.Problem("logistic", "l2", 0.1), (NUMBERS, y), agents=2)
+    for counts in ((60.0, 60.0), None, fit.certificate.counts[::-1], (120.0,)):
+        found = co.verify(replace(fit.certificate, counts=counts), fit.model, (NUMBERS, y))
+        assert any("counts is" in text for text in found.objections), counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from functools import partial
 
@@ -14,7 +13,6 @@ import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 import coterie as co
-from coterie import cli
 from coterie.data.keys import LEAST_ROWS, noted
 from coterie.engines.local import Local
 from coterie.errors import DataWarning, InvalidData, InvalidInput
@@ -34,19 +32,15 @@ ALONE = [BANK.drop(columns="id"), SHOP.drop(columns="id")]
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def run(shell):
     BANK.to_csv("bank.csv", index=False)
     SHOP.to_csv("shop.csv", index=False)
     ALONE[0].to_csv("bare-bank.csv", index=False)
     ALONE[1].loc[BANK.index].to_csv("bare-shop.csv", index=False)
 
     def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, " ".join(captured.err.split())
+        code, out, err = shell(*arguments)
+        return code, out, " ".join(err.split())
 
     return command
 

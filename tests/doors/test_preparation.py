@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from dataclasses import replace
 
@@ -18,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, PolynomialFeatures, SplineTransformer, StandardScaler
 
 import coterie as co
-from coterie import cli
 from coterie.data.prepared import Cells, Prepared
 from coterie.data.recipes import recipe_of
 from coterie.data.remote import Rows, table_of
@@ -457,19 +455,10 @@ def test_a_preparation_changes_neither_labels_nor_weights():
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def run(shell):
     for k, (frame, y) in enumerate(PARTS):
         frame.assign(code=[f"{j % 3:03d}" for j in range(len(frame))], cost=y).to_csv(f"party{k}.csv", index=False)
-
-    def command(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return command
+    return shell
 
 
 FILES = ["party0.csv", "party1.csv", "party2.csv", "--target", "cost"]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import coterie as co
-from coterie import cli
 from coterie.commands.output import Saved, show_result, summary
 from coterie.errors import NumericalError, PartyLost
 from coterie.replacing import FAILED, LAST, place_for, why_kept, why_path_kept
@@ -106,17 +104,13 @@ def test_a_path_with_a_failure_does_not_replace_one_without(tmp_path):
     assert "strength 0.01: bea has not been heard" in str(lost)
 
 
-def test_the_shell_keeps_the_better_result(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_the_shell_keeps_the_better_result(shell, tmp_path):
     lines = ["a,b,c,y", *(",".join(map(repr, row)) for row in np.column_stack([X, Y]).tolist())]
     (tmp_path / "data.csv").write_text("\n".join(lines))
 
     def fit(*more):
         base = ["data.csv", "--target", "y", "--strength", "0.1", "--intercept", "--method", "proximal-2", "-o", "out"]
-        monkeypatch.setattr(sys, "argv", ["coterie", "fit", *base, "--agents", "2", *more])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return int(ended.value.code or 0), capsys.readouterr().out
+        return shell("fit", *base, "--agents", "2", *more)[:2]
 
     assert fit("--tol", "1e-8")[0] == 0
     before = (tmp_path / "out" / "run.json").read_bytes()
@@ -134,6 +128,7 @@ def test_the_shell_keeps_the_better_result(monkeypatch, capsys, tmp_path):
     assert (tmp_path / "out" / "run.json").read_bytes() != before
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("status", list(Status))
 def test_every_output_says_why_a_run_ended(status, good, tmp_path, capsys):
     result = failed(good, status)

@@ -194,6 +194,7 @@ class Reader(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("make", EDGES, ids=lambda make: make.__name__)
 def test_pages_are_well_formed_and_self_contained(make) -> None:
     written = document(make)

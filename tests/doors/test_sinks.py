@@ -49,7 +49,7 @@ def test_tensorboard_event_files_hold_the_history(tmp_path):
     result = co.solve(PROBLEM, (X, y), agents=3, callback=sinks.tensorboard(tmp_path))
     (file,) = tmp_path.iterdir()
     expected = [(row.round, np.float32(row.gap)) for row in result.history]
-    found, until = [], time.monotonic() + 30.0
+    found, until = [], time.monotonic() + 200.0
     while found != expected and time.monotonic() < until:  # a thread of tensorboardX writes, when it finds the time
         content, found = file.read_bytes(), []
         while len(content) >= 16:  # a record is its length, a checksum, the event, and another checksum

@@ -36,7 +36,7 @@ def build(root: Path, folder: Path) -> None:
         env=environment(root),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -48,6 +48,7 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.rotates
 def test_the_site_has_every_page_and_stands_alone(site):
     pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
     written = {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in (ROOT / "docs").rglob("*.md")}
@@ -68,6 +69,7 @@ def test_the_site_has_every_page_and_stands_alone(site):
     assert home.count("md-nav__item--section") >= 5, "the pages are in sections"
 
 
+@pytest.mark.rotates
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium; scripts/debian.sh installs one as root")
 def test_search_works_from_a_folder(site):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[dev]'")

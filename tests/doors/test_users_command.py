@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 import pytest
 
 import coterie as co
-from coterie import cli
 from coterie.report import write_report
 
 USERS = 24
@@ -30,18 +28,12 @@ def phones(seed, sizes):
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def run(shell):
     phones(0, np.arange(USERS) % 5 + 6).to_csv("train.csv", index=False)
     phones(1, 30)[["b", "likes", "phone", "a"]].to_csv("test.csv", index=False)
 
     def command(*arguments):
-        other = arguments[:1] == ("predict",)
-        monkeypatch.setattr(sys, "argv", ["coterie", *([] if other else ["users"]), *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
+        return shell(*arguments) if arguments[:1] == ("predict",) else shell("users", *arguments)
 
     return command
 

@@ -78,7 +78,7 @@ def test_with_the_defaults_tiny_data_is_refused_in_real_processes(tmp_path):
     write_study(tmp_path, problem=LOGISTIC, split="samples", policy="")
     write_data(tmp_path, data("samples", classification=True, n=18, d=6))
     command = [sys.executable, "-m", "coterie", "agent", str(tmp_path), "--json"]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=180, check=False).stdout)
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=280, check=False).stdout)
     for name in NAMES:
         assert found["parties"][name]["exit_code"] == 3
         assert f"{name}'s policy: there are 6 rows here" in found["parties"][name]["error"]

@@ -35,6 +35,7 @@ class Visits(Local):
         return run.on(Replayed(run.network, Bill(run.network), run.names, visited, run.secure_sums))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS]
 )

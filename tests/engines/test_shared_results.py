@@ -15,7 +15,7 @@ from tests.engines.test_replayed import LONG, SYNCHRONOUS
 from coterie import arrays
 from coterie.arrays import sealed, shared_result
 
-PATIENCE = 30
+PATIENCE = 200
 
 
 class Forgetful(dict):
@@ -25,6 +25,7 @@ class Forgetful(dict):
         return default
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in SYNCHRONOUS]
 )

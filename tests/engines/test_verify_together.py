@@ -228,6 +228,7 @@ def fitted(tmp_path_factory):
     return folder, tables
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_what_was_falsified_is_found_and_said_by_all(tmp_path, fitted, forgery):
     forge, expected = FORGERIES[forgery]

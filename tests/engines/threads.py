@@ -33,7 +33,7 @@ class Threads(Engine):
                 meeting.wait()
                 return addresses
 
-            return live(spec, own, meet, run_id="threads", deadline=20.0, keys=keys[own.process])
+            return live(spec, own, meet, run_id="threads", deadline=120.0, keys=keys[own.process])
 
         with ThreadPoolExecutor(spec.processes) as pool:
             return put_together(list(pool.map(one, spec.shared_out(run))), spec)

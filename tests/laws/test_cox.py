@@ -284,6 +284,7 @@ def exact(problem, rows, y, s, coef) -> mp.mpf:
     return total + strength * (l1 * mp.fsum(map(abs, coef)) + l2 / 2 * mp.fsum(w * w for w in coef))
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("seed", range(24))
 def test_no_gap_is_smaller_than_the_truth(seed):
     rng = np.random.default_rng([23, seed])

@@ -215,9 +215,9 @@ def test_align_is_fast(kind):
     rng = np.random.default_rng(0)
     n = 200_000
     parties = [Table(X=np.zeros((n, 1)), ids=rng.permutation(n + 1000)[:n].astype(kind)) for _ in range(2)]
-    start = time.perf_counter()
+    start = time.process_time()
     aligned, _ = align(parties)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert aligned[0].n == aligned[1].n >= n - 1000
 
 

@@ -83,6 +83,7 @@ def test_a_deleted_radius(tmp_path):
     assert not co.verify(resealed(larger, tmp_path), result.model, data).holds
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("factor", [0.0, 0.5, 1 - 1e-6, 1 + 1e-6, 2.0, -1.0])
 @pytest.mark.parametrize("mean", MEANS)
 @pytest.mark.parametrize("name", sorted(PROBLEMS))
@@ -113,6 +114,7 @@ def test_every_field_of_the_file_changed_alone(tmp_path):
         changed = {
             "settings": {**result.certificate.settings, "problem": PROBLEMS["lasso"].settings()},
             "model_digest": "0" * 64,
+            "counts": (1.0, 2.0),
             "witness": tuple(-1e3 * v for v in result.certificate.witness),
         }.get(name, getattr(other, name))
         forged = resealed(replace(result.certificate, **{name: changed}), tmp_path)

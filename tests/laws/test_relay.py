@@ -60,6 +60,7 @@ def test_it_reaches_the_pooled_optimum(loss, weights):
     assert -1e-8 <= result.certificate.primal - best <= result.certificate.gap + 1e-8
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, lambda A: A.astype("f4")], ids=["dense", "sparse", "f4"])
 @pytest.mark.parametrize("agents", [1, 15, [40, 20], [30, 0, 30]], ids=["one", "many", "unequal", "one empty"])
 def test_any_split_and_any_array(agents, kind):

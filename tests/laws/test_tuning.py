@@ -205,6 +205,7 @@ def bound(name, what):
     return SLACK * TUNINGS[name].TUNING.origins()[what.split()[0]].costs
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize(("name", "what", "changed"), CHANGES, ids=lambda x: x if isinstance(x, str) else "")
 def test_no_constant_is_fragile(name, what, changed):
     assert cost(name, 0, changed) <= bound(name, what)

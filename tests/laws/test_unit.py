@@ -27,6 +27,7 @@ METHODS_HERE = sorted(name for name, method in METHODS.items() if method.family 
 FITTED = [name for name in LOSSES if LOSSES[name].moves_with_labels]
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("mean", [2e3, 1e6, 1e9])
 @pytest.mark.parametrize("method", METHODS_HERE)
 @pytest.mark.parametrize("name", FITTED)

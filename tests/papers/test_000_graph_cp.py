@@ -471,6 +471,7 @@ def test_block_norms_bound_the_block_with_its_intercept(scale, shift, penalty, l
     np.testing.assert_allclose(norms / norms[0], lengths / lengths[0])
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("method", ["graph-cp", "tree"])
 @pytest.mark.parametrize("penalty", list(PENALTIES))
 @pytest.mark.parametrize("loss", sorted(LOSSES))

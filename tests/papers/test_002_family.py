@@ -195,6 +195,7 @@ def test_correlated_columns_leave_no_local_problem_half_solved(loss, rows, spars
     assert np.linalg.norm(new - exact) <= 0.01 * np.linalg.norm(exact)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("penalty", ["l2", "l1", "elasticnet", "none", "group"])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("rule", RULES)
@@ -237,6 +238,7 @@ def test_cocoa_refuses_an_intercept():
 # -- acceleration ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("loss", ["squared", "logistic", "huber", "squared_hinge"])
 @pytest.mark.parametrize("penalty", ["l2", "l1"])

@@ -60,6 +60,7 @@ def test_balance_weighs_both_distances_the_same():
     assert 2.0**2 / rho == pytest.approx(rho * 7.0 * 3.0**2 / 50**2)
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("layout", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_array])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("name", ["ridge", "lasso", "logistic", "svm"])
@@ -92,6 +93,7 @@ def test_the_answer_is_scikit_learns(name, intercept, layout):
     assert result.bill.scalars == 2 * K * (D + intercept) * result.rounds
 
 
+@pytest.mark.rotates
 @pytest.mark.parametrize("penalty", ["none", "l2", "l1", "elasticnet", "group", "nonnegative", "box", "l1ball"])
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_every_loss_and_penalty_reaches_the_pooled_optimum(loss, penalty):

@@ -64,6 +64,8 @@ class Certificate:
     settings: Mapping[str, Any]
     model_digest: str
     witness: tuple[FloatArray, ...] = field(repr=False)
+    counts: tuple[float, ...] | None = None
+    """The rows of each class; of survival times those without and with an event; with weights, the sums of these."""
     room: float | None = None
     """Beside an intercept: how far from this one the others may be that the claim is about."""
     signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
@@ -95,6 +97,7 @@ class Certificate:
             settings=settings,
             model_digest=model_digest,
             witness=witness,
+            counts=facts.counts,
             room=bound.room,
         )
 
@@ -111,7 +114,7 @@ class Certificate:
     def statement(self) -> bytes:
         """What parties sign: the numbers, of whom and of which run. Own parts and duals stay with each."""
         numbers = ("primal", "dual", "gap", "relative_gap", "tolerance", "radius", "room", "unit", "primal_at_zero")
-        said = {name: getattr(self, name) for name in numbers}
+        said = {name: getattr(self, name) for name in (*numbers, "counts")}
         people = [vars(participant) for participant in self.participants]
         return _canonical({"certificate": KIND, **said, "participants": people, "settings": self.settings}).encode()
 
@@ -135,6 +138,7 @@ class Certificate:
             "room": self.room,
             "unit": self.unit,
             "primal_at_zero": self.primal_at_zero,
+            "counts": self.counts,
             "participants": [vars(participant) for participant in self.participants],
             "settings": self.settings,
             "digests": {"data": self.data_digest, "model": self.model_digest, "settings": _seal(self.settings)},
@@ -165,6 +169,7 @@ class Certificate:
                     **content,
                     "participants": tuple(Participant(**p) for p in content["participants"]),
                     "witness": tuple(_decode(v) for v in content["witness"]),
+                    "counts": None if content["counts"] is None else tuple(map(float, content["counts"])),
                 },
                 model_digest=claimed["model"],
             )

@@ -69,18 +69,38 @@ def _refuse_misfits(agent: Agent) -> None:
 
 def _by_samples(agent: Agent) -> Talk[Facts]:
     if not agent.problem.intercept:
-        said = np.concatenate([[agent.weight, 0.0, 0.0, agent.conjugate_at_zero], agent.column_squares])
+        classes = _sum_of_labels(agent) if _has_classes(agent) else 0.0
+        said = np.concatenate([[agent.weight, classes, 0.0, agent.conjugate_at_zero], agent.column_squares])
         message = yield Sum(np.concatenate([said, _at_start(agent, 0.0, 0.0)]))
         sums, there = message[: len(said)], message[len(said) :]
-        total, conjugates, constant, losses = float(sums[0]), float(sums[3]), 0.0, float(there[-3])
+        total, labels, conjugates = float(sums[0]), float(sums[1]), float(sums[3])
+        constant, losses = 0.0, float(there[-3])
     else:
         ones = agent.weighted(np.ones(agent.data.n))
-        said = np.array([agent.weight, float(ones @ agent.exact_labels), _at_zero(agent), agent.conjugate_at_zero])
+        said = np.array([agent.weight, _sum_of_labels(agent), _at_zero(agent), agent.conjugate_at_zero])
         sums = yield Sum(np.concatenate([said, agent.design.adjoint(ones)[:-1], agent.column_squares]))
         total, labels, losses, conjugates = map(float, sums[:4])
         constant = yield from best_constant(agent, total, labels / total)
         message = there = yield Sum(_at_start(agent, _start(agent, constant), constant))
-    return shared_result(message, _from_rows, agent, sums[4:], there, (total, losses, conjugates, constant))
+    known = total, losses, conjugates, constant
+    return shared_result(message, _from_rows, agent, sums[4:], there, known, _counts(agent, total, labels))
+
+
+def _has_classes(agent: Agent) -> bool:
+    """Whether the labels are -1 and +1."""
+    return agent.problem.loss.kind == "classification"
+
+
+def _sum_of_labels(agent: Agent) -> float:
+    """Σ s y of its own rows."""
+    return float(agent.weighted(np.ones(agent.data.n)) @ agent.exact_labels)
+
+
+def _counts(agent: Agent, total: float, labels: float) -> tuple[float, ...] | None:
+    """The rows of both classes, from the sum of all weights and that of all labels."""
+    if not _has_classes(agent):
+        return None
+    return (total - labels) / 2.0, (total + labels) / 2.0
 
 
 def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
@@ -92,7 +112,13 @@ def _at_start(agent: Agent, start: float, constant: float) -> FloatArray:
     return np.concatenate([here.adjoint, about])
 
 
-def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tuple[float, float, float, float]) -> Facts:
+def _from_rows(
+    agent: Agent,
+    columns: FloatArray,
+    there: FloatArray,
+    known: tuple[float, float, float, float],
+    counts: tuple[float, ...] | None,
+) -> Facts:
     """What follows from the sums over the rows: of columns and their squares, of slopes, and of four numbers."""
     total, losses, conjugates, constant = known
     slope, (squares, at_start, at_constant, labels) = there[:-4], map(float, there[-4:])
@@ -119,24 +145,30 @@ def _from_rows(agent: Agent, columns: FloatArray, there: FloatArray, known: tupl
         label_scale=_label_scale(agent, labels / total, constant),
         lengths=lengths,
         slope=slope,
+        counts=counts,
     )
 
 
 def _by_features(agent: Agent) -> Talk[Facts]:
     # ∇ℓ would tell everybody the labels; ‖∇P‖ ≤ ‖X‖_F ‖∇ℓ‖ / n tells a length without them.
     lengths = agent.design.squared_lengths()[: agent.data.d]
+    # Without an intercept nothing else that is told depends on how many rows each class has.
+    counted = _has_classes(agent) and agent.problem.intercept
     mine: FloatArray = np.zeros(6)
-    constant = 0.0
+    own_labels, constant = 0.0, 0.0
     if agent.data.y is not None:
         mine, constant = _of_labels(agent)
-    sums = yield Sum(np.append(mine, [lengths.sum(dtype=float), sum_of_inverses(lengths)]))
-    total, at_start, squares, gap_unit, at_zero, label_scale, spread, inverses = map(float, sums)
+        own_labels = _sum_of_labels(agent)
+    labels = [own_labels] if counted else []
+    sums = yield Sum(np.concatenate([mine, [lengths.sum(dtype=float), sum_of_inverses(lengths)], labels]))
+    total, at_start, squares, gap_unit, at_zero, label_scale, spread, inverses = map(float, sums[:8])
     return replace(
         lengths_of_start(agent, total, at_start, squares, squares * spread, inverses),
         gap_unit=gap_unit,
         primal_at_zero=at_zero,
         **_constants(agent, constant),
         label_scale=label_scale,
+        counts=_counts(agent, total, float(sums[8])) if counted else None,
     )
 
 

@@ -66,7 +66,8 @@ def _facts(agent: Agent, said: FloatArray) -> Facts:
     unit = (losses - saturated) / total
     if unit <= SAME * (abs(losses) + abs(saturated)) / total:
         unit = 1.0  # at every event nobody else is at risk: what is left is rounding
-    return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths)
+    counts = total - events, events
+    return replace(known, gap_unit=unit, primal_at_zero=losses / total, lengths=lengths, counts=counts)
 
 
 def certify(agent: Agent, point: Point, target: float = 0.0, radius: float | None = ANY) -> Talk[Bound]:

@@ -42,7 +42,7 @@ def summary(result: co.Result) -> dict[str, Any]:
         "advice": result.status.advice,
         "problem": result.about,
         "intercept": result.has_intercept,
-        "notes": result.model.notes(),
+        "notes": result.notes(),
         "reason": result.reason,
         "error": None if result.error is None else str(result.error),
         "lost_party": result.lost_party,
@@ -142,7 +142,7 @@ def _show_bill(bill: co.Bill) -> None:
 def show_model(result: co.Result) -> None:
     """Which model was fitted, and whether it has an intercept."""
     console().print("[bold]Model[/bold]  ", end="")
-    console().print("\n  ".join([result.about, *result.model.notes()]), markup=False)
+    console().print("\n  ".join([result.about, *result.notes()]), markup=False)
 
 
 def show_evaluation(found: co.Evaluation) -> None:

@@ -332,6 +332,11 @@ class Prepared(msgspec.Struct, frozen=True):
         return any("standardise" in column.recipe for column in self.columns)
 
     @property
+    def scales(self) -> bool:
+        """Whether some column is in other units than the raw column."""
+        return any(isinstance(step, Scaled) for column in self.columns for step in column.steps)
+
+    @property
     def references(self) -> dict[str, str]:
         """The categories without a column, by the raw column."""
         return {column.name: column.reference for column in self.columns if column.reference is not None}

@@ -17,6 +17,20 @@ from coterie.errors import InvalidData
 from coterie.models.model import Model
 from coterie.problem import Problem
 
+MEANINGS = {
+    "squared": "change of the mean, in units of the label,",
+    "huber": "change of the centre, in units of the label,",
+    "absolute": "change of the median, in units of the label,",
+    "quantile": "change of the quantile, in units of the label,",
+    "logistic": "change of the log odds",
+    "poisson": "change of the logarithm of the mean",
+    "gamma": "change of the logarithm of the mean",
+    "cox": "change of the logarithm of the hazard",
+}
+"""What a coefficient is, by the loss."""
+SCORE = "change of the score"
+"""What it is for any other loss."""
+
 
 @dataclass(frozen=True)
 class LinearModel(Model):
@@ -39,9 +53,16 @@ class LinearModel(Model):
     """Of a part: the digest of the run that it comes from, which all parties of that run have. Only parts of one run
     add up to a model."""
 
+    def units(self) -> str:
+        """What a coefficient is, and of which unit of its column."""
+        meaning = f"coefficients: {MEANINGS.get(self.problem.loss.name, SCORE)}"
+        if self.preparation is None or not self.preparation.scales:
+            return f"{meaning} per unit of the column"
+        return f"{meaning} per unit of the scaled column in coef_, per unit of the raw column in tables"
+
     def in_raw_units(self) -> tuple[FloatArray, float]:
         """Coefficients and constant per unit of the raw columns, where the preparation scaled some of them."""
-        if self.preparation is None:
+        if self.preparation is None or not self.preparation.scales:
             return self.coef_, self.intercept_
         A, offsets = self.preparation.units()
         return self.coef_ @ A, self.intercept_ + float(self.coef_ @ offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -52,6 +52,18 @@ class Model:
             levels = ", ".join(f"{column} = {level}" for column, level in self.preparation.references.items())
             notes.append(f"reference levels: {levels}")
         return notes
+
+    def counted(self, counts: Sequence[float]) -> str:
+        """How many events there are, or rows of each class: `counts` as a certificate has them."""
+        if self.one_score and len(counts) == 2:
+            return f"events: {counts[1]:.10g} of {sum(counts):.10g}"
+        labels = range(len(counts)) if self.classes_ is None else self.classes_.tolist()
+        each = [f"{shown_label(label)} {rows:.10g}" for label, rows in zip(labels, counts, strict=True)]
+        return f"rows per class: {shortened(', '.join(each), MOST_LETTERS)}"
+
+    def units(self) -> str:
+        """What a coefficient is, and of which unit of its column; empty where there are no such coefficients."""
+        return ""
 
     def _modelled(self) -> str:
         """Which class a positive score means, or which classes there is a score for."""

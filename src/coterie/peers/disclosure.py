@@ -106,6 +106,8 @@ def disclosure(study: Study, party: str, table: Table) -> str:
         lines += ["  - the number of rows, and the loss of the zero model, added up"]
     else:
         lines += ["  - the sum of the labels' squares and losses at w = 0, and of the squares of all numbers here"]
+    if _counts_classes(study):
+        lines += ["  - how many rows of each class, or events, there are (with weights their sums), added up"]
     if study.messages == "samples" and problem.family in ("linear", "shared"):
         sums = "its sum, and its sum" if problem.intercept else "its sum"
         lines += [f"  - for every column {sums} weighted by the slope at w = 0: means, and means per class"]
@@ -210,6 +212,15 @@ def _path(study: Study) -> list[str]:
         "without the rows of each fold. The difference of two of them is about the rows of one fold",
         f"  - for every strength and fold, of the rows that were kept back: {loss}",
     ]
+
+
+def _counts_classes(study: Study) -> bool:
+    """Whether rows of each class are counted before the rounds; split by features only with an intercept."""
+    problem = study.make_problem()
+    if problem.family in ("multiclass", "survival"):
+        return True
+    counted = problem.family in ("linear", "shared") and problem.loss.kind == "classification"
+    return counted and (problem.intercept or study.split != "features")
 
 
 def _has_classes(study: Study) -> bool:

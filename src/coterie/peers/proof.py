@@ -59,6 +59,7 @@ class Numbers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     primal_at_zero: float
     radius: float | None
     room: float | None
+    counts: tuple[float, ...] | None
 
 
 class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

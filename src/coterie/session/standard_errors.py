@@ -51,6 +51,7 @@ from coterie.engines import engine as find_engine
 from coterie.errors import InvalidData, InvalidProblem, UnknownName
 from coterie.families import family_of
 from coterie.inference import Inference
+from coterie.models.linear import MEANINGS, SCORE
 from coterie.models.model import shown_label
 from coterie.networks import star
 from coterie.problem import Problem
@@ -465,16 +466,16 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     if problem.family == "multiclass":
         reference, *classes = map(shown_label, model.classes_)
         notes.append(f"modelled classes: {', '.join(classes)} (reference: {reference})")
-        counts = zip((reference, *classes), totals.events, strict=True)
-        notes.append(f"rows per class: {', '.join(f'{name} {rows:.10g}' for name, rows in counts)}")
+        notes.append(model.counted(totals.events))
         notes += model.notes()[1:]
     else:
         notes += model.notes()
     if events_of(problem) == 1:
-        notes.append(f"events: {totals.events[0]:.10g} of {n:.10g}")
+        notes.append(model.counted((n - totals.events[0], totals.events[0])))
     if strata := family_of(problem).note(problem, parties):
         notes.append(f"baseline hazards: {strata.rstrip('.').lower()}")
-    notes.append(f"coefficients: {_UNITS.get(problem.loss.name, 'change of the score')} per unit of the column")
+    meaning = AGAINST if problem.family == "multiclass" else MEANINGS.get(problem.loss.name, SCORE)
+    notes.append(f"coefficients: {meaning} per unit of the column")
     if totals.asking.units is not None:
         notes[-1] += ", in raw units (the fit scaled the columns)"
         constant = model.in_raw_units()[1] if problem.family == "linear" else 0.0
@@ -485,16 +486,8 @@ def _notes(model: Any, asked: Question, totals: Totals, n: float, parties: int) 
     return notes
 
 
-_UNITS = {
-    "squared": "change of the mean, in units of the label,",
-    "huber": "change of the centre, in units of the label,",
-    "logistic": "change of the log odds",
-    "multinomial": "change of the log odds against the reference class",
-    "poisson": "change of the logarithm of the mean",
-    "gamma": "change of the logarithm of the mean",
-    "cox": "change of the logarithm of the hazard",
-}
-"""What a coefficient is, by the loss."""
+AGAINST = "change of the log odds against the reference class"
+"""What a coefficient of several classes is, in the table."""
 _MEANINGS = {
     None: "frequency, because all are whole numbers (a row counts as that many rows; say if they are sampling or "
     "precision weights)",

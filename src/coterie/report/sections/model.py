@@ -44,6 +44,6 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
                 yield text(name), " × ".join(f"{length:,}" for length in value.shape) or written_value(value.item())
         return
     yield from family_of(model.problem).facts(model, result.network).items()
-    for note in model.notes():
+    for note in result.notes():
         name, _, said = note.partition(": ")
         yield text(name.capitalize()), text(said)
