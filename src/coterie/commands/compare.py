@@ -53,7 +53,7 @@ def compare(
     results = {name: sorted(each, key=lambda one: one.seconds)[len(each) // 2] for name, each in runs.items()}
     timings = {name: [one.seconds for one in each] for name, each in runs.items()}
     if not results:
-        raise InvalidProblem("no method can solve this problem: " + " ".join(refused.values()))
+        raise InvalidProblem("no method can solve this problem: " + " ".join(dict.fromkeys(refused.values())))
     if question.engine.speaks:
         _save(results, timings, output, figures)
         page = co.report.write_comparison(results, output / "report.html", timings)
