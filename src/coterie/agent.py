@@ -19,10 +19,12 @@ from coterie.kernels.tensors import beside
 from coterie.losses import Loss
 from coterie.losses.shifted import Shifted
 from coterie.problem import Problem
+from coterie.site import Site
 from coterie.stacked_design import StackedDesign
 from coterie.survival import CoxHere, RiskSets, stratified
 from coterie.tasks import Means
 
+S = TypeVar("S", bound=Site)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -40,12 +42,13 @@ def remembered(function: Callable[[Agent, *Ts], T]) -> Callable[[Agent, *Ts], T]
     return update_wrapper(last, function)
 
 
-def with_data(agent: Agent) -> Agent:
-    """The agent with its data, read here if it lives here."""
-    if isinstance(agent.data, RemoteTable):
-        data = agent.data.read(agent.index)
-        return replace(agent, data=_in_double_precision(data) if agent.careful else data, scratch={})
-    return agent
+def with_data(site: S) -> S:
+    """The site or agent with its data, read here if it lives here."""
+    if not isinstance(site.data, RemoteTable):
+        return site
+    data = site.data.read(site.index)
+    careful = isinstance(site, Agent) and site.careful
+    return replace(site, data=_in_double_precision(data) if careful else data, scratch={})
 
 
 def _in_double_precision(data: Table) -> Table:
@@ -57,7 +60,7 @@ def _in_double_precision(data: Table) -> Table:
     return replace(data, X=data.X.astype(float, copy=False))
 
 
-def numbers_held(agents: Sequence[Agent]) -> int:
+def numbers_held(agents: Sequence[Site]) -> int:
     """How many numbers an agent holds, on average: whether its work is worth a thread."""
     matrices = [agent.data.X for agent in agents]
     # One GPU gains nothing from a second thread; several work at the same time.
@@ -142,12 +145,9 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True)
-class Agent:
+class Agent(Site):
     """One holder of data, as a method sees it."""
 
-    index: int
-    count: int
-    data: Table
     problem: Problem
     split: str
     neighbours: tuple[int, ...] = ()
@@ -155,8 +155,6 @@ class Agent:
     facts: Facts | None = None
     ties: tuple[float, ...] = ()
     """The weight of each neighbour in the collaboration graph, split by users."""
-    secure_sums: bool = False
-    """Whether sums are of whole numbers (see `transport.sums`)."""
     secret: bytes = field(default=b"", compare=False, repr=False)
     """Where `private_random` draws from, between organisations; without one, from the seed."""
     careful: bool = False
@@ -164,8 +162,6 @@ class Agent:
     should_stop: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     """Whether the run ends after this round, so that long work inside it may end with what it has: time is up, or
     somebody pressed Ctrl-C. Clocks differ between processes, so it only says so where all agents live in one."""
-    scratch: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """What was computed from the data once and may be computed again: never part of a State."""
 
     def made_careful(self) -> Agent:
         """The same agent for a run that stalled: its numbers in double precision, also those of the model.

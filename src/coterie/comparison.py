@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,13 @@ from coterie.data import Table
 from coterie.data.table import columns_of
 from coterie.errors import CoterieError, NotRegistered, UnknownName
 from coterie.families import Classes, family_of
+from coterie.inference import Inference
 from coterie.methods import METHODS
 from coterie.networks import Network
 from coterie.networks import network as find_network
 from coterie.problem import Problem
+from coterie.result import Result
+from coterie.statuses import Status
 
 HOW = ("method", "acceleration", "seed", "limits", "changed", "secure_sums", "proved_by", "inference")
 """Settings that say how a model was found: nothing that is proven rests on them."""
@@ -35,6 +38,13 @@ NUMBERED = re.compile(r"party \d+\Z")
 """Those of users, in a list of data."""
 FEW = 6
 """So many names are shown."""
+AGREEMENT = 1e-9
+"""How far a lower bound may be above an objective by rounding, relative to it."""
+TABLE, TINY = 1e-6, 1e-12
+"""How closely a table of standard errors agrees with one that is computed again, relative to each number and to the
+largest one."""
+CLOSE_STEPS = 1e-2
+"""The same for the distance to the best model, in standard errors."""
 
 
 @dataclass
@@ -145,8 +155,80 @@ def compare_how(found: Compared, certificate: Certificate) -> None:
         found.unchecked.append("the network that messages travelled on")
     if (settings.get("prepare") or {}).get("numbers_given"):
         found.unchecked.append("the numbers of the preparation, which were given and not fitted")
-    if "inference" in settings:
-        found.unchecked.append("standard errors")
+
+
+def compare_run(found: Compared, result: Result, certificate: Certificate) -> None:
+    """Compare what `run.json` says with the certificate; `result` is what was read from it."""
+    settings, before = certificate.settings, len(found.objections)
+    proven = certificate.gap <= certificate.tolerance * certificate.unit
+    if result.status.success != proven and result.error is None:
+        found.objections.append(f"run.json says the status {result.status}, which does not follow from the gap")
+    bounded = result.status is Status.OPTIMAL_WITHIN_RADIUS
+    if result.status.success and bounded != (certificate.radius is not None):
+        found.objections.append(f"run.json says the status {result.status}, which does not follow from the radius")
+    if result.network.agents != len(certificate.participants):
+        found.objections.append(f"run.json has a network of {result.network.agents} agents")
+    same_graph = settings["split"] == "users" or result.network.digest == settings["network_digest"]
+    if not same_graph:
+        found.objections.append("run.json has another network than the certificate")
+    if not result.explanation.startswith(f"Method {settings['method']['name']} "):
+        found.objections.append("run.json explains another method than that of the certificate")
+    rounds, bits = [record.round for record in result.history], [record.bits for record in result.history]
+    if rounds != sorted(rounds) or bits != sorted(bits) or max(rounds, default=0) > result.bill.rounds:
+        found.objections.append("run.json has a history that its bill contradicts")
+    if max(bits, default=0) > result.bill.total.bits:
+        found.objections.append("run.json has a bill of fewer bits than its history")
+    if result.status.success and result.error is not None:
+        found.objections.append("run.json says what went wrong in a run that succeeded")
+    if (result.lost_party is not None) != (result.status is Status.PARTY_LOST):
+        found.objections.append("run.json names a lost party, and its status does not, or the other way round")
+    if _has_one_objective(certificate, result) and _crosses(certificate, result):
+        found.objections.append("run.json has a history that crosses the bounds of the certificate")
+    if len(found.objections) == before:
+        found.compared.append("run.json: the status, the method, the network and the model that it is about")
+    found.unchecked.append("the bill, the history and the messages of run.json, which say how the run went")
+
+
+def _has_one_objective(certificate: Certificate, result: Result) -> bool:
+    """Whether all bounds of a history are about the objective of the certificate, and about all models."""
+    loss = certificate.settings["problem"].get("loss", {})
+    graph_changes = family_of(result.model.problem).graph_is_data
+    return certificate.radius is None and loss.get("stages", 1) == 1 and not graph_changes
+
+
+def _crosses(certificate: Certificate, result: Result) -> bool:
+    """Whether some objective of the history is below the proven bound, or some bound above the proven objective."""
+    slack = AGREEMENT * (abs(certificate.primal) + certificate.unit)
+    low, high = certificate.dual - slack, certificate.primal + slack
+    return any(record.primal < low or record.dual > high for record in result.history)
+
+
+def compare_inference(found: Compared, written: Inference, computed: Inference) -> None:
+    """Compare a stored table of standard errors with the one that was computed again."""
+    before = len(found.objections)
+    for entry in fields(Inference):
+        name = entry.name
+        if name in ("bill", "distance", "sums"):
+            continue
+        said, here = getattr(written, name), getattr(computed, name)
+        if not _same_entry(said, here):
+            shown = f": {said!r} is written, and {here!r} is computed" if isinstance(here, str | float | int) else ""
+            found.objections.append(f"inference.json has other {name} than the data gives{shown}")
+    if not abs(written.distance - computed.distance) <= CLOSE_STEPS:
+        found.objections.append("inference.json has another distance than the data gives")
+    if len(found.objections) == before:
+        found.compared.append(f"the {written.kind} standard errors of {len(written.names)} coefficients")
+
+
+def _same_entry(said: Any, here: Any) -> bool:
+    """Whether two entries of a table of standard errors agree, numbers to `TABLE` of the largest beside them."""
+    if isinstance(here, np.ndarray):
+        if not isinstance(said, np.ndarray) or said.shape != here.shape:
+            return False
+        return bool(np.allclose(said, here, rtol=TABLE, atol=TINY * float(np.abs(here).max(initial=0.0))))
+    if isinstance(here, float):
+        return isinstance(said, float | int) and abs(said - here) <= TABLE * abs(here)
+    return bool(said == here)
 
 
 def plain(value: Any) -> str:

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from coterie.agent import Agent
 from coterie.arrays import as_number, is_sparse, whole_number
 from coterie.data import Table
 from coterie.data.prepared import column_names
 from coterie.data.raw import raw_objects
-from coterie.data.read import read_party
 from coterie.data.recipes import Preparation
-from coterie.data.remote import Elsewhere, RemoteTable, Rows, Source
+from coterie.data.remote import Rows
+from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
 from coterie.description import Description
-from coterie.engines import Engine, Run
-from coterie.engines import engine as find_engine
-from coterie.errors import InvalidData, InvalidInput, UnknownName
-from coterie.networks import star
-from coterie.problem import Problem
-from coterie.rounds import Conversation
+from coterie.engines import Engine
+from coterie.errors import InvalidData, InvalidInput, ProtocolError, UnknownName
+from coterie.files import without_nan
+from coterie.methods.disclosure import discloses
 from coterie.session.describing import PROBABILITIES, Wish, described
-from coterie.session.preparation import Place
-from coterie.session.scoring import alone
-from coterie.session.setup import make_agents, wants_secure_sums
-from coterie.settings import Limits, Placement, Settings
-from coterie.words import Talk
+from coterie.session.parties import Meeting, Operation, Parties, hosted
+from coterie.settings import Placement, Settings
+from coterie.site import Rules, Site
+from coterie.words import Talk, alone
 
 RAW = Preparation()
 LABEL = "label"
@@ -63,43 +61,87 @@ def describe(
                 together, are not looked into
     per_party   whether to describe every party, too
     """
-    wish = make_wish(target, quantiles, minimum, correlation)
-    raw = partial(raw_table, target=target, columns=columns, leave_out=tuple(leave_out))
-    runner = find_engine(engine)
-    data = replace(data, prepare=RAW) if isinstance(data, Rows) else data
-    elsewhere = runner.hosting(data, None)
-    with (runner if elsewhere is None else elsewhere[0]).held():
-        if elsewhere is None:
-            parts = data if isinstance(data, list) else [data]
-            tables = in_common([raw(part() if callable(part) else part, index) for index, part in enumerate(parts)])
-        else:
-            runner, sources = elsewhere
-            known = runner.ask([partial(_looked_at, source, index, raw) for index, source in enumerate(sources)])
-            forms = [Table(np.empty((0, len(names))), columns=names, name=name) for name, names, _ in known]
-            order = in_common(forms)[0]
-            tables = []
-            for index, (source, (name, _, rows)) in enumerate(zip(sources, known, strict=True)):
-                form = replace(order, X=Elsewhere((rows, order.d)), name=name)
-                tables.append(RemoteTable.of(form, partial(_fetched, source, index, raw, order)))
-        secure = wants_secure_sums(secure_sums, "samples", len(tables), runner.apart)
-        network = star(len(tables), server=True)
-        members = make_agents(tables, Problem("squared", intercept=False), "samples", network, 0, secure)
-        talk = partial(_described, wish, per_party)
-        outcome = runner.run(Run(members, Conversation(talk), network, Limits(), secure_sums=secure))
-    found: Description = outcome.answers[0][0]
-    if not found.rows:
-        raise InvalidData("no party has any rows. Give at least one party data.")
-    own = zip(tables, outcome.answers, strict=True)
-    parties = {table.name: replace(one, about=about(one, 1)) for table, (_, one) in own if one is not None}
-    return replace(found, about=about(found, len(tables)), parties=parties, bill=outcome.bill)
-
-
-def make_wish(target: str | None, quantiles: Sequence[float], minimum: int, correlation: bool) -> Wish:
-    """What is asked for, if it makes sense."""
     for probability in quantiles:
         if not 0 <= as_number(probability) <= 1:
             raise InvalidInput(f"quantiles are probabilities from 0 to 1, e.g. 0.5, not {probability!r}.")
-    return Wish(target, tuple(map(float, quantiles)), whole_number("minimum", minimum), correlation)
+    wish = Wish(target, tuple(map(float, quantiles)), correlation=correlation)
+    asked = Describe(wish, None if columns is None else tuple(columns), tuple(leave_out))
+    rules = Rules(whole_number("minimum", minimum), per_party=per_party)
+    meeting = Meeting(network="star", secure_sums=secure_sums, prepare=RAW, rules=rules)
+    data = data if isinstance(data, list | Rows) else [data]
+    with hosted(asked, data, meeting, engine) as parties:
+        return asked.together(parties)
+
+
+# -- what parties are asked --------------------------------------------------------------------------------------------
+
+
+@discloses(
+    "for every column the number of values, their sum and squares, counts in agreed bins, sums of products of every "
+    "two columns; of text and labels with few different values the hashes of those that are not rare here, rows of "
+    "each, and the names of those that are not rare; of groups with fewer rows here than minimum-count, only that the "
+    "party objects to them, added up",
+    splits=("samples",),
+)
+def described_together(wish: Wish, rules: Rules, site: Site) -> Talk[Description]:
+    """What columns look like over all parties' rows."""
+    return described(replace(wish, minimum=rules.minimum, room=rules.room), site)
+
+
+@discloses("where the policy says per-party, all that the description of its own rows has")
+def described_alone(wish: Wish, site: Site) -> str | None:
+    """The description of one party, if it tells it."""
+    if not site.rules.tells_alone(site.data.n):
+        return None
+    found = own_description(replace(wish, minimum=site.rules.minimum), site)
+    return json.dumps(without_nan(found.summary()))
+
+
+def own_description(wish: Wish, site: Site) -> Description:
+    """The description of this party's rows; nothing is told."""
+    found = alone(described(wish, Site(0, 1, site.data)))
+    return replace(found, about=about(found, 1))
+
+
+# -- the operation -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Describe(Operation[Description]):
+    """What columns look like over the rows of all parties; split by features or users, those of this party."""
+
+    name: ClassVar[str] = "describe"
+    file: ClassVar[str] = "description"
+    matches: ClassVar[bool] = False
+    discloses: ClassVar = (described_together, described_alone)
+
+    wish: Wish
+    columns: tuple[str, ...] | None = None
+    leave_out: tuple[str, ...] = ()
+
+    def alone(self, table: Table) -> Table:
+        return raw_columns(table, self.wish.target, self.columns, self.leave_out)
+
+    def together(self, parties: Parties) -> Description:
+        by_rows = parties.split == "samples"
+        if by_rows:
+            parties = in_common(parties)
+            found = parties.run_protocol(partial(described_together, self.wish, parties.rules))
+            assert found is not None
+            if not found.rows:
+                raise InvalidData("no party has any rows. Give at least one party data.")
+            found = replace(found, about=about(found, len(parties.cards)), bill=parties.bill)
+        else:
+            found = next(one for one in parties.look(partial(own_description, self.wish)) if one is not None)
+        return replace(found, parties=self._single_parties(parties))
+
+    def _single_parties(self, parties: Parties) -> dict[str, Description]:
+        """What single parties tell of their rows."""
+        told = parties.ask(partial(described_alone, self.wish), str | None)
+        try:
+            return {name: Description.of(json.loads(one)) for name, one in zip(parties.names, told, strict=True) if one}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProtocolError(f"a party sent a description that cannot be read ({error}).") from error
 
 
 def about(found: Description, parties: int) -> str:
@@ -107,36 +149,32 @@ def about(found: Description, parties: int) -> str:
     return f"{found.rows:,} rows of {'1 party' if parties == 1 else f'{parties} parties'}"
 
 
-def described_alone(table: Table, wish: Wish) -> Description:
-    """One party's rows, without a word to the others."""
-    found = alone(described(table, wish, Place(0, 1, False)))
-    return replace(found, about=about(found, 1))
-
-
-def _described(wish: Wish, per_party: bool, agent: Agent) -> Talk[tuple[Description, Description | None]]:
-    own = described_alone(agent.data, wish) if per_party and agent.data.n else None
-    found = yield from described(agent.data, wish, Place(agent.index, agent.count, agent.secure_sums))
-    return found, own
-
-
-def raw_table(
-    part: Any, index: int, target: str | None, columns: Sequence[str] | None, leave_out: Sequence[str] = ()
+def raw_columns(
+    table: Table, target: str | None, columns: Sequence[str] | None, leave_out: Sequence[str] = ()
 ) -> Table:
     """A party's columns as they are, the labels among them."""
-    table = read_party(part, index, prepare=RAW)
     X = table.X.toarray() if is_sparse(table.X) else np.asarray(table.X)
     table = replace(table, X=X, columns=column_names(replace(table, X=X)))
     if table.y is not None:
         table = _with_labels(table, target or LABEL)
-    names = table.columns or ()
-    wanted = [*columns, *([target] if target and target not in columns else [])] if columns is not None else names
-    for name in [*wanted, *leave_out, *([] if target is None else [target])]:
-        if name not in names and table.d:
-            raise party_error(table.name, str(UnknownName("column", name, names)))
-    kept = [names.index(name) for name in wanted if name not in leave_out] if table.d else []
-    chosen = table.take_columns(np.array(kept, int))
+    chosen = table.take_columns(_chosen(table, target, columns, leave_out))
     texts = {name: held for name, held in (table.texts or {}).items() if name in (chosen.columns or ())}
     return Table(chosen.X, columns=chosen.columns, name=table.name, texts=texts or None)
+
+
+def _chosen(
+    table: Table, target: str | None, columns: Sequence[str] | None, leave_out: Sequence[str]
+) -> npt.NDArray[np.intp]:
+    """The places of the columns that are described."""
+    names = table.columns or ()
+    if not table.d:
+        return np.empty(0, np.intp)
+    targets = [] if target is None else [target]
+    wanted = [*names] if columns is None else [*columns, *(name for name in targets if name not in columns)]
+    for name in [*wanted, *leave_out, *targets]:
+        if name not in names:
+            raise party_error(table.name, str(UnknownName("column", name, names)))
+    return np.array([names.index(name) for name in wanted if name not in leave_out], np.intp)
 
 
 def _with_labels(table: Table, name: str) -> Table:
@@ -150,32 +188,33 @@ def _with_labels(table: Table, name: str) -> Table:
     return replace(table, X=X, y=None, weights=None, columns=(*(table.columns or ()), name), texts=known or None)
 
 
-def in_common(tables: Sequence[Table]) -> list[Table]:
-    """The tables with the same columns in the same order; a party without columns gets those of the others."""
-    first = next((table for table in tables if table.d), tables[0])
-    names = first.columns or ()
-    found = []
-    for table in tables:
-        if not table.d and not table.n:
-            found.append(replace(table, X=np.empty((0, len(names))), columns=names))
-            continue
-        held = table.columns or ()
-        for name in [*names, *held]:
-            if name not in held or name not in names:
-                whose, other = (table, first) if name in held else (first, table)
-                raise party_error(
-                    other.name, f"has no column {name!r}, which party {whose.name!r} has. Choose with columns."
-                )
-        order = np.array([held.index(name) for name in names], int)
-        found.append(table if held == names else replace(table, X=table.X[:, order], columns=names))
-    return found
+def in_common(parties: Parties) -> Parties:
+    """The parties with the same columns in the same order; where names are not told, they must be so already."""
+    first = next((card for card in parties.cards if card.columns), parties.cards[0])
+    for card in parties.cards:
+        if card.columns or card.rows:
+            _refuse_other_columns(first, card)
+    if first.names is None:
+        parties.check(labels=False)
+        return parties
+    return parties.map(partial(_in_order, first.names))
 
 
-def _looked_at(source: Source, index: int, raw: Any) -> tuple[str, tuple[str, ...], int]:
-    """Name, names of columns, and number of rows."""
-    table = raw(source(), index)
-    return table.name, table.columns or (), table.n
+def _refuse_other_columns(first: TableSummary, card: TableSummary) -> None:
+    names, held = first.names or (), card.names or ()
+    for name in [*names, *held]:
+        if name not in held or name not in names:
+            whose, other = (card, first) if name in held else (first, card)
+            raise party_error(
+                other.name, f"has no column {name!r}, which party {whose.name!r} has. Choose with columns."
+            )
 
 
-def _fetched(source: Source, index: int, raw: Any, order: Table) -> Table:
-    return in_common([order, raw(source(), index)])[1]
+def _in_order(names: tuple[str, ...], site: Site) -> Table:
+    table = site.data
+    if not table.d and not table.n:
+        return replace(table, X=np.empty((0, len(names))), columns=names)
+    if table.columns == names:
+        return table
+    order = np.array([(table.columns or ()).index(name) for name in names], int)
+    return replace(table, X=table.X[:, order], columns=names)

@@ -63,6 +63,12 @@ class Inference:
     """The coefficients of the columns as they were prepared: per standard deviation after "standardise"."""
     per_sd: bool = False
     """Whether `fitted` is a column of the table."""
+    clusters: int = 0
+    """How many clusters there are."""
+    clusters_shared: int = 0
+    """How many of them have rows at several agents, which held no parts of one table."""
+    sums: FloatArray | None = field(default=None, repr=False, compare=False)
+    """The sums over all parties that the table comes from."""
     bill: Bill | None = field(default=None, repr=False, compare=False)
     """What it cost to ask; not saved."""
 

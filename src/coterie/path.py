@@ -345,7 +345,7 @@ def _there(problem: Problem, sources: Sequence[Source], search: Search, settings
     if settings.prepare is not None:
         recipes = settings.prepare
         recipes = recipes if isinstance(recipes, Prepared) else Preparation.of(recipes)
-        prepared = prepare_remotely(sources, problem, settings.but(prepare=recipes, secure_sums=secure), engine)
+        prepared = prepare_remotely(sources, settings.but(prepare=recipes, secure_sums=secure), engine)
         ready, sent = prepared.held, _spent(prepared, carrying)
         settings = settings.but(prepare=prepared.prepared)
     if strengths is None:
@@ -379,7 +379,7 @@ def _is_remote(data: Any, engine: Any) -> bool:
     return remote and find_engine(engine).name != "local"
 
 
-def _prepared(tables: list[Table], problem: Problem, settings: Settings) -> tuple[Preparing, Cost]:
+def _prepared(tables: list[Table], problem: Problem, settings: Settings) -> tuple[Preparing[Any], Cost]:
     """The tables with their columns prepared, and what that cost."""
     placement = settings.placement
     check_problem(problem, placement.split)
@@ -387,7 +387,7 @@ def _prepared(tables: list[Table], problem: Problem, settings: Settings) -> tupl
     return ready, _spent(ready, make_network(settings.network, placement.split, len(tables), settings.seed))
 
 
-def _spent(ready: Preparing, network: Network) -> Cost:
+def _spent(ready: Preparing[Any], network: Network) -> Cost:
     """What a preparation cost."""
     bill = Bill(network)
     bill.restore(ready.sent)

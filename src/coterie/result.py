@@ -203,7 +203,10 @@ class Result(Generic[M]):
             raise CorruptFile(f"{folder / 'run.json'} was changed after it was written: its seal does not match.")
         if not model.digest() == certificate.model_digest == owner:
             raise CorruptFile(f"{folder} has the files of different runs: save one result into one folder.")
-        return Result(status, model, certificate, bill, History(rows), network, explanation, error, warnings=warnings)
+        found = Result(status, model, certificate, bill, History(rows), network, explanation, error, warnings=warnings)
+        if content.get("reason", found.reason) != found.reason:
+            raise CorruptFile(f"{folder / 'run.json'} contradicts itself: its reason is not that of its status.")
+        return found
 
     def __str__(self) -> str:
         lines = [

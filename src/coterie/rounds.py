@@ -34,6 +34,7 @@ from coterie.checkpoint import Checkpoint, Snapshot
 from coterie.crowd import Crowds, crowds_of
 from coterie.errors import NumericalError, PartyLost, arithmetic, as_numerical
 from coterie.settings import Limits
+from coterie.site import Site
 from coterie.statuses import Status
 from coterie.steps import Steps, Transport
 from coterie.switching import Change, Switching
@@ -90,15 +91,17 @@ class Outcome:
 class Conversation:
     """What an engine runs instead of rounds: every agent has one talk. Nobody is introduced and nothing is proven."""
 
-    talk: Callable[[Agent], Talk[Any]]
-    """For engines with several processes, a function of a module, or a `partial` of one."""
+    talk: Callable[[Any], Talk[Any]]
+    """Of a `Site` or an `Agent`; for engines with several processes, a function of a module, or a `partial` of one."""
     purpose: str = "rounds"
     """What the bill says it is for."""
     asynchronous: ClassVar[bool] = False
 
     @arithmetic()
-    def on(self, agents: Sequence[Agent], transport: Transport) -> Outcome:
+    def on(self, agents: Sequence[Site], transport: Transport, sent: dict[str, Any] | None = None) -> Outcome:
         """Have it; the answers are in the outcome, and the bill says one round, if it is one."""
+        if sent is not None:
+            transport.bill.restore(sent)
         answers = transport.take(self.talk, [(agent,) for agent in agents], self.purpose)
         if self.purpose == "rounds":
             transport.bill.end_round()

@@ -178,7 +178,7 @@ class _Tables:
     classes: Classes
     engine: Engine
     elsewhere: bool
-    prepared: Preparing | None
+    prepared: Preparing[Any] | None
 
 
 def _tables_here(problem: Problem, data: Any, settings: Settings, engine: Engine) -> _Tables:
@@ -196,7 +196,7 @@ def _tables_here(problem: Problem, data: Any, settings: Settings, engine: Engine
 def _tables_elsewhere(problem: Problem, sources: list[Source], settings: Settings, engine: Engine) -> _Tables:
     split, ready = settings.placement.split, None
     if settings.prepare is not None:
-        ready = prepare_remotely(sources, problem, settings, engine)
+        ready = prepare_remotely(sources, settings, engine)
         sources = ready.held
     check = partial(prepare_tables, problem=problem, split=split)
     classification = family_of(problem).classification(problem)

@@ -6,31 +6,42 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
-from coterie.agent import Facts, numbers_held
+from coterie.agent import Agent, Facts, numbers_held
 from coterie.bill import Bill
 from coterie.certificate import Bound, Certificate, Participant, participants, sentence
 from coterie.certificate.bound import lower_bound
-from coterie.comparison import Compared, compare, compare_model, plain
+from coterie.choices import CORRECTIONS
+from coterie.comparison import Compared, compare, compare_inference, compare_model, compare_run, plain
 from coterie.data import Table
 from coterie.data import split as split_table
 from coterie.data.prepared import Prepared
 from coterie.data.table import in_order
+from coterie.engines import Run
+from coterie.engines import engine as find_engine
 from coterie.errors import (
     CorruptFile,
     CoterieError,
     InvalidData,
     InvalidInput,
+    InvalidProblem,
     NumericalError,
+    UnknownName,
 )
 from coterie.families import family_of, points_of
+from coterie.inference import Inference
 from coterie.models import AnyModel
 from coterie.networks import star
 from coterie.problem import Problem
+from coterie.result import History, Result
 from coterie.session.finish import proven_again
 from coterie.session.preparing import follows_from
 from coterie.session.setup import check_offset, make_agents
+from coterie.session.standard_errors import STATA, Question, infer, questions_of
 from coterie.session.tables import attach_offset, gather, gather_prepared, in_one_piece, prepare_tables
+from coterie.settings import Limits
+from coterie.statuses import Status
 from coterie.threads import cores
 from coterie.transport.in_process import InProcess
 
@@ -89,7 +100,15 @@ class Verification:
 
 
 def verify(
-    certificate: Certificate, model: AnyModel, data: Any, *, offset: Any = None, same_order: bool = False
+    certificate: Certificate,
+    model: AnyModel,
+    data: Any,
+    *,
+    offset: Any = None,
+    same_order: bool = False,
+    result: Result | None = None,
+    inference: Inference | None = None,
+    clusters: Any = None,
 ) -> Verification:
     """Recompute primal, dual and gap from `data`, and `offset` if it had one (in the form in which they were fitted),
     and compare everything.
@@ -108,14 +127,25 @@ def verify(
     try:
         prepared = getattr(model, "preparation", None)
         with cores(None):
-            return _verify(certificate, model, attach_offset(data, offset, certificate.settings["split"], prepared))
+            placed = attach_offset(data, offset, certificate.settings["split"], prepared)
+            return _verify(certificate, model, placed, Stored(result, inference, clusters))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, NumericalError) as error:
         if isinstance(error, CoterieError) and not isinstance(error, NumericalError):
             raise
         raise CorruptFile(f"the certificate lacks what a proof needs ({type(error).__name__}: {error}).") from error
 
 
-def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verification:
+@dataclass(frozen=True)
+class Stored:
+    """What a folder has besides the model and the certificate, where it was given."""
+
+    result: Result | None
+    inference: Inference | None
+    clusters: Any
+    """The clusters of the rows, for clustered standard errors."""
+
+
+def _verify(certificate: Certificate, model: AnyModel, data: Any, stored: Stored) -> Verification:
     settings = certificate.settings
     split = settings["split"]
     family = family_of(model.problem)
@@ -136,6 +166,8 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
         found.objections.append("the model is not the model that was certified")
     if (part := getattr(model, "part", None)) is not None:
         found.objections.append(f"the model is a part: that of {part}")
+    if getattr(model, "run", None) is not None:
+        found.objections.append("the model names a run of parts, but it is whole")
     _compare_preparation(found, settings.get("prepare"), prepared, data, split)
     if found.objections:
         return Verification(tuple(found.objections))
@@ -146,12 +178,55 @@ def _verify(certificate: Certificate, model: AnyModel, data: Any) -> Verificatio
     except InvalidInput as error:
         raise CorruptFile(f"the certificate proves nothing: {error}") from error
     compare_model(found, certificate, model, agents)
+    if stored.result is not None:
+        compare_run(found, stored.result, certificate)
+    if stored.inference is not None:
+        _compare_inference(found, certificate, model, agents, stored)
     transport = InProcess(network, Bill(network), secure_sums=secure, numbers=numbers_held(agents))
     bound, facts = proven_again(agents, points, transport, certificate.radius)
     found.objections += differences(certificate, bound, facts)
     about = described(problem, split, held)
     known = Verification.of(found.objections, certificate, bound, facts, about)
     return replace(known, compared=tuple(found.compared), unchecked=tuple(found.unchecked))
+
+
+def _compare_inference(
+    found: Compared, certificate: Certificate, model: AnyModel, agents: Sequence[Agent], stored: Stored
+) -> None:
+    """Compute stored standard errors again, from the data that these agents have."""
+    written = stored.inference
+    assert written is not None
+    clustered = written.kind == "clustered"
+    if clustered and stored.clusters is None:
+        raise InvalidInput(
+            "inference.json has clustered standard errors: give the clusters of the rows (clusters=, or --cluster "
+            "COLUMN), so that they can be computed again."
+        )
+    clusters = stored.clusters if clustered else None
+    network = star(len(agents), server=True)
+    run = Run(list(agents), Question().information(model), network, Limits(), secure_sums=agents[0].secure_sums)
+    fitted = Result(
+        Status.OPTIMAL, model, certificate, Bill(network), History(()), network, "", rerun=(find_engine("local"), run)
+    )
+    known = written.correction in ("", STATA, *CORRECTIONS.get(written.kind, ()))
+    if not known:
+        found.objections.append(f"inference.json has a correction that does not exist: {written.correction}")
+        return
+    tried = Compared()
+    for asked in questions_of(written):
+        tried = Compared()
+        try:
+            with catch_warnings():
+                simplefilter("ignore", UserWarning)
+                computed = infer(fitted, asked, clusters, None)
+            computed = computed.with_per_sd() if written.per_sd else computed
+            compare_inference(tried, written, computed)
+        except (InvalidData, InvalidProblem, UnknownName) as refusal:
+            tried.objections.append(f"inference.json has standard errors that the data does not give: {refusal}")
+        if not tried.objections:
+            break
+    found.objections += tried.objections
+    found.compared += tried.compared
 
 
 def _gathered(certificate: Certificate, model: AnyModel, data: Any) -> list[Table]:

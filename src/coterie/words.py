@@ -24,9 +24,13 @@ IndexArray: TypeAlias = npt.NDArray[np.intp]
 
 
 class Sum(msgspec.Struct, frozen=True, gc=False):
-    """Ask for the sum of everybody's `x`; all must have the same shape and dtype."""
+    """Ask for the sum of everybody's `x`; all must have the same shape and dtype.
+
+    With `to`, only that agent hears it; the others are sent None.
+    """
 
     x: FloatArray
+    to: int | None = None
 
 
 class Mix(msgspec.Struct, frozen=True, gc=False):
@@ -79,11 +83,13 @@ Talk: TypeAlias = Generator[Word, Any, T]
 
 
 def alone(talk: Talk[T]) -> T:
-    """The end of a conversation of sums that one agent holds with nobody else: a sum is what it said itself."""
+    """What a party comes to that speaks with nobody: every sum is what it says itself."""
     reply: Any = None
-    try:
-        while True:
-            reply = talk.send(reply).x  # type: ignore[union-attr]
-    except StopIteration as end:
-        result: T = end.value
-        return result
+    while True:
+        try:
+            word = talk.send(reply)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        assert isinstance(word, Sum), "only sums have a meaning for one party"
+        reply = word.x

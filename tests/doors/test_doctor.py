@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.engines.clusters import MPI_ENVIRONMENT
 
 from coterie import installation
 from coterie.commands.exit_codes import REFUSED
@@ -33,8 +34,7 @@ OPTIONAL = ("ray", "pyspark", "mpi4py", "grpc", "cryptography")
 def command(*arguments, without=()):
     """The command in a Python in which those packages cannot be imported: exit code, output, errors."""
     script = WITHOUT.format(missing=without, arguments=arguments)
-    environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+    environment = {**os.environ, **MPI_ENVIRONMENT}
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=280)
     return found.returncode, found.stdout, found.stderr
 

@@ -22,8 +22,8 @@ from coterie.cli import app
 from coterie.errors import CorruptFile, InvalidData, InvalidInput, InvalidProblem, UnknownName
 from coterie.networks import star
 from coterie.session.curves import curves
-from coterie.session.scoring import alone
 from coterie.transport.in_process import InProcess
+from coterie.words import alone
 
 RNG = np.random.default_rng(5)
 N = 600

@@ -379,16 +379,17 @@ print(result.model.problem.loss, result.status)
     assert told.stdout == "ScaledSquared(scale=2.0) optimal\n", told.stderr
 
 
-def test_without_the_package_the_shell_asks_for_it(answered):
+def test_without_the_package_the_shell_asks_for_it(answered, shell, monkeypatch):
+    monkeypatch.chdir(answered)
     for command in (CHECK, ["predict", "answer/model.npz", "rows.csv"]):
-        asked = python("-m", "coterie", *command, cwd=answered)
-        told = " ".join(asked.stderr.split())
-        assert asked.returncode == 3, told
+        code, _, said = shell(*command)
+        told = " ".join(said.split())
+        assert code == 3, told
         assert "the penalty 'square' is not known here" in told
         assert "register it" in told
         assert "readable" not in told
-    asked = python("-m", "coterie", *FIT, "-o", "other", cwd=answered)
-    assert (asked.returncode, "register it" in " ".join(asked.stderr.split())) == (3, True)
+    code, _, said = shell(*FIT, "-o", "other")
+    assert (code, "register it" in " ".join(said.split())) == (3, True)
 
 
 # -- entry points ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import typing
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree
 
 import pytest
@@ -20,7 +21,7 @@ LAYERS = [
     {"choices", "statuses", "errors", "catalogue", "arrays", "backends", "factors", "files", "kernels", "tuning"}
     | {"installation", "settings", "stacked_design", "stages", "threads"},
     {"losses", "penalties", "networks", "data", "predictors", "here", "survival", "tasks"},
-    {"words"},
+    {"words", "site"},
     {"problem", "personal", "agent", "crowd", "bill", "certificate", "checkpoint", "steps", "rounds", "verdict"}
     | {"acceleration", "switching"},
     {"transport"},
@@ -174,3 +175,23 @@ def test_tests_that_share_what_is_slow_to_start_run_in_one_process():
     assert {group_of(file) for file in engines} == {"clusters"}
     assert group_of("tests/engines/test_peers.py") == "tests/engines/test_peers.py"  # a fixture serves all of it
     assert group_of("tests/doors/test_house.py") is None
+
+
+def test_each_rotating_test_is_run_in_one_rotation_whichever_files_run(monkeypatch):
+    from tests import conftest
+
+    def item(file, number):
+        return mock.Mock(path=file, number=number, **{"get_closest_marker.return_value": number > 0})
+
+    def chosen(rotation, files, keyword=""):
+        monkeypatch.setenv("ROTATION", rotation)
+        items = [item(file, number) for file in files for number in range(10)]
+        conftest.pytest_collection_modifyitems(mock.Mock(args=[], **{"option.keyword": keyword}), items)
+        return [(one.path, one.number) for one in items]
+
+    everything = chosen("all", "ab")
+    parts = [chosen(rotation, "ab") for rotation in "0123"]
+    assert sorted(one for part in parts for one in part if one[1] > 0) == [one for one in everything if one[1] > 0]
+    assert all(("a", 0) in part for part in parts)
+    assert chosen("2", "b") == [one for one in parts[2] if one[0] == "b"]
+    assert chosen("2", "ab", keyword="name") == everything

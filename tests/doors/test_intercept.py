@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from tests.chaos.parties import NAMES, data, together, write_study
-from typer.testing import CliRunner
 
 import coterie as co
-from coterie import cli
 from coterie.errors import InvalidInput, InvalidProblem
 from coterie.losses import LOSSES
 from coterie.peers.disclosure import disclosure
@@ -49,20 +46,6 @@ def rows_file(folder, y, name="rows.csv"):
     lines = [",".join([*(f"{value:.17g}" for value in row), str(label)]) for row, label in zip(X, y, strict=True)]
     (folder / name).write_text("\n".join(["a,b,c,d,y", *lines]) + "\n")
     return str(folder / name)
-
-
-def shell(*arguments):
-    return CliRunner().invoke(cli.app, [str(part) for part in arguments])
-
-
-def refusal(capsys, *arguments):
-    """What `coterie` says on its way out."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "argv", ["coterie", *map(str, arguments)])
-        patched.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit):
-            cli.main()
-    return " ".join(capsys.readouterr().err.split())
 
 
 # -- the default -------------------------------------------------------------------------------------------------------
@@ -115,21 +98,21 @@ def test_it_is_the_model_of_scikit_learn():
     np.testing.assert_allclose(result.model.coef_, theirs.coef_, atol=1e-4)
 
 
-def test_the_shell_fits_diabetes(tmp_path):
+def test_the_shell_fits_diabetes(shell, tmp_path):
     table = load_diabetes()
     lines = [
         ",".join(map(repr, map(float, [*row, label]))) for row, label in zip(table.data, table.target, strict=True)
     ]
     (tmp_path / "diabetes.csv").write_text("\n".join([",".join([*table.feature_names, "target"]), *lines]))
-    done = shell(
+    printed = shell(
         "fit", tmp_path / "diabetes.csv", "--target", "target", "--test", "0.3", "--json", "-o", tmp_path / "a"
-    )
-    told = json.loads(done.stdout)
+    )[1]
+    told = json.loads(printed)
     assert told["intercept"] is True
     assert told["evaluation"]["scores"]["r2"] == pytest.approx(0.488, abs=0.02)
 
 
-def test_the_shell_has_three_answers(tmp_path):
+def test_the_shell_has_three_answers(shell, tmp_path):
     file = rows_file(tmp_path, LABELS["regression"])
     (tmp_path / "settings.toml").write_text("intercept = false\n")
     options = {
@@ -140,8 +123,8 @@ def test_the_shell_has_three_answers(tmp_path):
         ("--loss", "multinomial", "--penalty", "traceball", "--radius", "1"): False,
     }
     for given, expected in options.items():
-        done = shell("plan", file, "--target", "y", *given, "--json")
-        assert json.loads(done.stdout)["intercept"] is expected, given
+        printed = shell("plan", file, "--target", "y", *given, "--json")[1]
+        assert json.loads(printed)["intercept"] is expected, given
 
 
 def test_a_study_has_it_unless_it_says_otherwise(tmp_path):
@@ -170,7 +153,7 @@ def test_parties_fit_it_together(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["cocoa", "relay"])
-def test_methods_without_an_intercept_say_how_to_leave_it_out(method, tmp_path, capsys):
+def test_methods_without_an_intercept_say_how_to_leave_it_out(method, tmp_path, shell):
     y = LABELS["regression"]
     with pytest.raises(
         InvalidProblem, match=f"{method} fits no intercept.* Use intercept=False, or method='proximal-1'"
@@ -179,8 +162,8 @@ def test_methods_without_an_intercept_say_how_to_leave_it_out(method, tmp_path, 
     assert co.solve(co.Problem(**RIDGE, intercept=False), (X, y), agents=2, method=method, tol=1e-3).status.success
     with pytest.raises(InvalidProblem, match="Use fit_intercept=False"):
         co.LinearRegressor(method=method).fit(X, y)
-    said = refusal(capsys, "fit", rows_file(tmp_path, y), "--target", "y", "--strength", "0.1", "--method", method)
-    assert "Use --no-intercept, or --method proximal-1." in said
+    said = shell("fit", rows_file(tmp_path, y), "--target", "y", "--strength", "0.1", "--method", method)[2]
+    assert "Use --no-intercept, or --method proximal-1." in " ".join(said.split())
     said = r'study.toml: .* Use intercept = false, or method = "proximal-1"'
     with pytest.raises(InvalidInput, match=said):
         write_study(tmp_path / "study", problem=RIDGE, split="samples", method=method)
@@ -191,7 +174,7 @@ def test_methods_without_an_intercept_say_how_to_leave_it_out(method, tmp_path, 
 # -- outputs say which -------------------------------------------------------------------------------------------------
 
 
-def test_every_output_says_whether_there_is_one(tmp_path):
+def test_every_output_says_whether_there_is_one(shell, tmp_path):
     file, answer = rows_file(tmp_path, LABELS["regression"]), tmp_path / "answer"
     asked = [file, "--target", "y", "--penalty", "l2"]
     ridge = [*asked, "--strength", "0.1"]
@@ -201,7 +184,7 @@ def test_every_output_says_whether_there_is_one(tmp_path):
         ["compare", *ridge, "-m", "newton", "--turns", "1", "-o", tmp_path / "both"],
         ["path", *asked, "--strengths", "1", "-o", tmp_path / "path"],
     ):
-        printed = " ".join(shell(*arguments).stdout.split())
+        printed = " ".join(shell(*arguments)[1].split())
         assert "with an intercept" in printed, arguments
     for page in (answer, tmp_path / "both", tmp_path / "path"):
         assert "with an intercept" in (page / "report.html").read_text(), page
@@ -210,20 +193,20 @@ def test_every_output_says_whether_there_is_one(tmp_path):
     assert "intercept=True," in solve_call(result)
 
 
-def test_and_whether_there_is_none(tmp_path):
+def test_and_whether_there_is_none(shell, tmp_path):
     file, answer = rows_file(tmp_path, LABELS["regression"]), tmp_path / "answer"
     ridge = [file, "--target", "y", "--penalty", "l2", "--strength", "0.1", "--no-intercept"]
-    printed = " ".join(shell("fit", *ridge, "-o", answer).stdout.split())
+    printed = " ".join(shell("fit", *ridge, "-o", answer)[1].split())
     assert "Model squared loss, l2 (strength 0.1) penalty without an intercept" in printed
     assert "without an intercept" in (answer / "report.html").read_text()
-    assert json.loads(shell("plan", *ridge, "--json").stdout)["intercept"] is False
+    assert json.loads(shell("plan", *ridge, "--json")[1])["intercept"] is False
     result = co.Result.load(answer)
     assert "without an intercept" in str(result)
     assert "intercept=False," in solve_call(result)
     checked = shell("verify", answer / "certificate.json", answer / "model.npz", file, "--target", "y")
-    assert "penalty without an intercept;" in " ".join(checked.stdout.split())
+    assert "penalty without an intercept;" in " ".join(checked[1].split())
     evaluated = shell("evaluate", answer / "model.npz", file, "--target", "y")
-    assert "squared model without an intercept on 80 rows" in evaluated.stdout
+    assert "squared model without an intercept on 80 rows" in evaluated[1]
 
 
 KINDS = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -125,28 +123,17 @@ def test_links_that_cannot_be_are_refused():
         co.plan(co.Problem(intercept=False), (10, 2), link=(0.1, 0.0))
 
 
-def test_the_command(tmp_path):
+def test_the_command(shell, tmp_path):
     file = tmp_path / "patients.csv"
     np.savetxt(
         file, np.column_stack([X[:300], NUMBERS[:300]]), delimiter=",", header=",".join("abcdefghijklm"), comments=""
     )
-    command = [
-        sys.executable,
-        "-m",
-        "coterie",
-        "plan",
-        str(file),
-        "--target",
-        "m",
-        "--strength",
-        "0.1",
-        "--agents",
-        "3",
-    ]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    command = ["plan", file, "--target", "m", "--strength", "0.1", "--agents", "3"]
+    code, text, _ = shell(*command)
+    assert code == 0
     assert "1 round " in text
     assert "total" in text
-    found = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    found = json.loads(shell(*command, "--json")[1])
     assert found["rounds"] >= 1
     assert len(found["bits_per_party"]) == 4
     assert found["seconds"] > 0

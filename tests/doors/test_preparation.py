@@ -21,7 +21,8 @@ from coterie.data.prepared import Cells, Prepared
 from coterie.data.recipes import recipe_of
 from coterie.data.remote import Rows, table_of
 from coterie.errors import InvalidData, InvalidInput, InvalidProblem, ProtocolError, UnknownName
-from coterie.session.preparation import Place, category_counts, extremes, side_by_side
+from coterie.session.preparation import category_counts, extremes, side_by_side
+from coterie.site import Site
 
 RIDGE = co.Problem("squared", "l2", 0.1, intercept=True)
 
@@ -330,7 +331,7 @@ def test_too_many_categories_and_too_long_ones():
 )
 def test_what_a_party_may_not_tell(answers):
     """Sizes, hashes and names that cannot be are found before anything is made of them."""
-    talk = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Place(0, 2, False))
+    talk = category_counts("town", Cells(np.array([0.0, 1.0, 1.0]), ("a", "b")), 1, True, Site(0, 2, None))
     said = next(talk)
     for answer in answers[:-1]:
         said = talk.send(said if answer is None else np.array(answer))
@@ -560,7 +561,7 @@ def test_extremes_are_exact(secure):
     rng = np.random.default_rng(1)
     values = [rng.normal(size=(n, 3)) * [1e-300, 1.0, 1e300] for n in (5, 0, 7)]
     values[0][0, 0] = -0.0
-    talks = [side_by_side([extremes(own, Place(k, 3, secure))]) for k, own in enumerate(values)]
+    talks = [side_by_side([extremes(own, Site(k, 3, None, secure_sums=secure))]) for k, own in enumerate(values)]
     messages = [next(talk) for talk in talks]
     while True:
         total = np.sum(messages, axis=0)

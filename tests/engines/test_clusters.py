@@ -25,11 +25,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 from tests.engines import cluster_cases
 from tests.engines.cluster_cases import LOADERS, Murder, fit, loaded_fit, long_fit, names, summary
+from tests.engines.clusters import MPI_ENVIRONMENT, ROOT, mpiexec, needs
 from tests.engines.worker_cases import CLUSTER, told
 
 import coterie as co
 from coterie.data.remote import table_of
-from coterie.engines import ENGINES
 from coterie.engines.parcels import pack
 from coterie.engines.reception import Reception, serve
 from coterie.engines.spark import Spark
@@ -37,19 +37,6 @@ from coterie.engines.spark_session import session as spark_session
 from coterie.threads import one_blas_thread
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("clusters"), pytest.mark.timeout(600)]
-ROOT = Path(__file__).parents[2]
-MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-MPI_ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMP_NUM_THREADS": "1",
-}
-
-
-def needs(engine):
-    reason = ENGINES[engine].missing() or ("there is no mpiexec" if engine == "mpi" and MPIEXEC is None else None)
-    return pytest.mark.skipif(reason is not None, reason=str(reason))
 
 
 @functools.cache
@@ -82,18 +69,6 @@ def on_spark():
     yield Spark(workers=2, deadline=20.0)
     if (session := SparkSession.getActiveSession()) is not None:
         session.stop()
-
-
-def mpiexec(ranks, *command, flags=()):
-    return subprocess.Popen(
-        [MPIEXEC, *flags, "-n", str(ranks), sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, **MPI_ENVIRONMENT},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.chaos.parties import processes, together, write_data, write_study
+from tests.engines.clusters import needs
 from tests.engines.places import Places
 
 import coterie as co
-from coterie.engines import ENGINES
 from coterie.engines.local import Local
 from coterie.methods import METHODS
 from coterie.methods.dada import Dada
@@ -37,10 +37,6 @@ CASES = {
     "dada-linear": GIVEN | {"method": "dada-linear", "max_rounds": 10},
     "local": {"method": "local", "max_rounds": 10},
 }
-
-
-def needs(engine):
-    return pytest.mark.skipif(ENGINES[engine].missing() is not None, reason=str(ENGINES[engine].missing()))
 
 
 def users():

@@ -8,8 +8,9 @@ from queue import Queue
 import numpy as np
 import pytest
 from tests.chaos.parties import together, write_study
+from tests.engines.clusters import needs
 from tests.engines.places import Places, Queues
-from tests.engines.test_gossip_clusters import NAMES, PROBLEM, TIES, alone, fit, needs, parties, users
+from tests.engines.test_gossip_clusters import NAMES, PROBLEM, TIES, alone, fit, parties, users
 from tests.engines.watched import Watched
 
 import coterie as co

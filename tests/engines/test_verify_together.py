@@ -319,3 +319,62 @@ def test_a_changed_number_ends_the_command_with_the_same_code_at_every_party(tmp
         assert found["parties"][name]["exit_code"] == 4
         assert not found["parties"][name]["holds"]
         assert found["parties"][name]["objections"] == ["bea: its model.npz is not the one that was certified"]
+
+
+# -- files next to the certificate -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_errors(tmp_path_factory):
+    """A study with standard errors, and its tables."""
+    folder = tmp_path_factory.mktemp("errors")
+    plain = {"loss": "logistic", "penalty": "none", "intercept": True}
+    tables = data("samples", classification=True, n=150, d=2, seed=2)
+    flipped = np.random.default_rng(5).random(50) < 0.3
+    tables = [replace(table, y=np.where(flipped, -table.y, table.y)) for table in tables]
+    write_study(folder, problem=plain, split="samples", inference="robust", tol=1e-8)
+    together(folder, tables)
+    return folder, tables
+
+
+def content_of(file):
+    return json.loads(file.read_text())
+
+
+def resealed_run(file, **changes):
+    content = content_of(file) | changes
+    content.pop("seal")
+    file.write_text(json.dumps({**content, "seal": digest(json.dumps(content, sort_keys=True))}))
+
+
+@pytest.mark.parametrize("field", ["standard_errors", "estimates", "p_values", "names", "sums", "kind", "missing"])
+def test_forged_standard_errors_are_refused_by_all(with_errors, field):
+    folder, tables = with_errors
+    file = folder / "bea" / "result" / "inference.json"
+    honest = file.read_text()
+    content = json.loads(honest)
+    other = {"names": content["names"][::-1], "kind": "model"}.get(field)
+    try:
+        if field == "missing":
+            file.unlink()
+        else:
+            changed = [value * 1.001 for value in content[field]] if other is None else other
+            file.write_text(json.dumps({**content, field: changed}))
+        for one in together(folder, tables, work=verify_together):
+            assert not one.holds
+            assert any("bea: its inference.json" in text for text in one.objections), one.objections
+    finally:
+        file.write_text(honest)
+
+
+def test_honest_standard_errors_are_named_and_a_forged_run_is_refused(with_errors):
+    folder, tables = with_errors
+    for one in together(folder, tables, work=verify_together):
+        assert one.holds, one
+        assert "the robust standard errors of 3 coefficients" in one.compared
+    file = folder / "ada" / "result" / "run.json"
+    honest = file.read_text()
+    resealed_run(file, explanation="Method cocoa, as asked for.")
+    for one in together(folder, tables, work=verify_together):
+        assert any("ada: run.json explains another method" in text for text in one.objections), one
+    file.write_text(honest)

@@ -69,6 +69,11 @@ def party_files(files: list[Path]) -> list[Path]:
     return found
 
 
+def is_of_party(file: Path) -> bool:
+    """Whether this is a party.toml, or a folder of them."""
+    return file.suffix == ".toml" or file.is_dir()
+
+
 def saying(party: str) -> Callable[[str], None]:
     """Prints what goes on at that party."""
     err = console(stderr=True)

@@ -81,13 +81,13 @@ def _with_parties(files: list[Path], output: Path | None, as_json: bool, yes: bo
     """Describe the data of a study together with the other parties; several party.toml are all on this machine."""
     if len(files) > 1:
         return rehearsal(files, None, as_json, "describe")
-    from coterie.peers.description import FILE, as_fitted, describe_together, read_raw
+    from coterie.peers.description import as_fitted, describe_together, read_raw
     from coterie.peers.study import load_party
 
     own, study = load_party(files[0])
     ask_for_consent(files[0], own, study, yes, show=False, table=as_fitted(read_raw(own, study), own))
     found = describe_together(own, study, say=saying(own.party))
-    _show(found, output, as_json, {"party": own.party, "output": str(output or own.output / FILE)})
+    _show(found, output, as_json, {"party": own.party, "output": str(output or own.output / "description.json")})
     return 0
 
 

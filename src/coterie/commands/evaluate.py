@@ -9,7 +9,7 @@ import typer
 
 import coterie as co
 from coterie.catalogue import names_in
-from coterie.commands.agent import ask_for_consent, party_files, rehearsal, saying
+from coterie.commands.agent import ask_for_consent, is_of_party, party_files, rehearsal, saying
 from coterie.commands.files import numbered, paired_by_position, survival_roles, tables
 from coterie.commands.options import (
     Config,
@@ -75,7 +75,7 @@ def evaluate(
     config: Config = None,
 ) -> None:
     """Evaluate a fitted model on other rows: deviance, accuracy, AUC, calibration, confusion, R²."""
-    if model.suffix == ".toml" or model.is_dir():
+    if is_of_party(model):
         raise typer.Exit(_with_parties([model, *(data or [])], output, as_json, yes))
     if not data:
         raise typer.BadParameter("name the data to evaluate the model on, after the model.")
@@ -104,8 +104,8 @@ def evaluate(
 
 def _with_parties(given: list[Path], output: Path | None, as_json: bool, yes: bool) -> int:
     """Evaluate the model of a study together with the other parties; several party.toml are all on this machine."""
-    files = party_files([file for file in given if file.suffix == ".toml" or file.is_dir()])
-    data = [file for file in given if file.suffix != ".toml" and not file.is_dir()]
+    files = party_files([file for file in given if is_of_party(file)])
+    data = [file for file in given if not is_of_party(file)]
     if len(data) > (len(files) == 1):
         raise typer.BadParameter("with a party.toml, give one file with your rows, or name it there with `test`.")
     if len(files) > 1:

@@ -94,9 +94,9 @@ def users(
     one for each, or boosted ones close to those of similar users. Accuracy is the share of correct predictions: on the
     training data (train) and on the test data (test).
     """
+    numbers, options = _numbers({"beta": beta, "mu": mu, "lam": lam}, cv is not None), pairs(option)
     from coterie.report.users import FORMATS, accuracy_by_user, write_rows
 
-    numbers = _numbers({"beta": beta, "mu": mu, "lam": lam}, cv is not None)
     if output is not None and output.suffix not in FORMATS:
         raise UnknownName("kind of table", output.suffix, FORMATS)
     rows = Rows(data or [], test or [], target, users, columns)
@@ -106,7 +106,7 @@ def users(
         runner, progress = co.engines.engine(engine, deadline), False if as_json else None
         settings = Settings.of(split="users", network=network, method=method, engine=runner, seed=seed)
         settings = settings.but(tol=tol, max_rounds=max_rounds, progress=progress)
-        answer = _fitted(Asked.of(settings, numbers, pairs(option), cv), rows)
+        answer = _fitted(Asked.of(settings, numbers, options, cv), rows)
         if not runner.speaks:
             raise typer.Exit(answer.exit_code)
         answer = answer.saved(save)

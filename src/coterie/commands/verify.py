@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 import coterie as co
-from coterie.commands.agent import party_files, rehearsal, saying
+from coterie.commands.agent import is_of_party, party_files, rehearsal, saying
 from coterie.commands.exit_codes import VERIFICATION_FAILED
 from coterie.commands.files import by_user, entries, paired_by_position, survival_roles, tables
 from coterie.commands.options import (
@@ -67,37 +67,86 @@ def verify(
     entry: Entry = None,
     strata: Strata = None,
     columns: Columns = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Column with the cluster of each row, if inference.json has clustered errors.")
+    ] = None,
     users: Annotated[str | None, typer.Option(help="Column with the user of each row, for personal models.")] = None,
     as_json: Json = False,
     config: Config = None,
 ) -> None:
-    """Recompute a certificate from model and data. With a party.toml, do it together with the other parties."""
+    """Recompute a certificate from model and data. With a party.toml, do it together with the other parties.
+
+    run.json and inference.json next to the certificate are compared, too.
+    """
     given = [certificate, *([] if model is None else [model]), *(data or [])]
-    if all(file.suffix == ".toml" or file.is_dir() for file in given):
+    if all(map(is_of_party, given)):
         raise typer.Exit(_with_parties(party_files(given), as_json))
     if model is None or not data:
         raise typer.BadParameter(
             f"{len(given)} {'file was' if len(given) == 1 else 'files were'} given, but the command takes {EXPECTED}."
         )
     document = co.Certificate.load(certificate)
-    if "parts" in document.settings:
-        raise InvalidInput(
-            "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
-            "`coterie verify party.toml` at every party."
-        )
+    _refuse_part(document)
     split = document.settings["split"]
     paired_by_position(same_order, id, split)
     fitted = co.models.load_model(model)
     roles: dict[str, Any] = {"target": target, "id": id, "weight": weight, "offset": offset, "exposure": exposure}
     survival = fitted.problem.family == "survival"
     roles |= survival_roles(survival, target, time=time, event=event, entry=entry, strata=strata)
+    stored = _stored(certificate, model)
+    if cluster is not None and id is not None:
+        raise InvalidInput("--cluster is for rows that need no --id. Leave one of the two out.")
     if split == "users":
         parts: Any = by_user(data, target, users, columns)
     elif getattr(fitted, "row_ids", None) is not None:
         parts = _entries(fitted, data, columns, target, weight)
     else:
+        roles["id"] = cluster or id
         parts = tables(data, split, columns, prepare=fitted.preparation, **roles)
-    raise typer.Exit(_shown(co.verify(document, fitted, parts), as_json))
+        parts, stored["clusters"] = _without_clusters(parts, cluster)
+    found = co.verify(document, fitted, parts, **stored)
+    raise typer.Exit(_shown(replace(found, unchecked=(*found.unchecked, *_other_files(certificate))), as_json))
+
+
+def _refuse_part(document: co.Certificate) -> None:
+    """Refuse a certificate of which other organisations hold parts."""
+    if "parts" in document.settings:
+        raise InvalidInput(
+            "this certificate comes from a study between organisations, and each party holds a part of the proof: run "
+            "`coterie verify party.toml` at every party."
+        )
+
+
+def _stored(certificate: Path, model: Path) -> dict[str, Any]:
+    """What was read of the other files of a fit, where the certificate and the model lie in its folder."""
+    folder, stored = certificate.parent, dict[str, Any]()
+    if (certificate.name, model) != ("certificate.json", folder / "model.npz"):
+        return stored
+    if (folder / "run.json").is_file():
+        stored["result"] = co.Result.load(folder)
+    if (folder / "inference.json").is_file():
+        stored["inference"] = co.Inference.load(folder / "inference.json")
+    return stored
+
+
+def _other_files(certificate: Path) -> list[str]:
+    """What else lies there, and what computes it again."""
+    found = []
+    if (certificate.parent / "evaluation.json").is_file():
+        found.append("evaluation.json, which `coterie evaluate` computes again from the held-out rows")
+    if (certificate.parent / "path").is_dir():
+        found.append("path/, in which every strength has a certificate of its own")
+    return found
+
+
+def _without_clusters(parts: co.Table | list[co.Table], column: str | None) -> tuple[co.Table | list[co.Table], Any]:
+    """The tables without the column of clusters, and that column, if there is one."""
+    if column is None:
+        return parts, None
+    several = parts if isinstance(parts, list) else [parts]
+    clusters = [part.ids for part in several]
+    bare = [replace(part, ids=None) for part in several]
+    return (bare, clusters) if isinstance(parts, list) else (bare[0], clusters[0])
 
 
 def _entries(fitted: Any, data: list[Path], columns: str | None, target: str | None, weight: str | None) -> Any:

@@ -354,10 +354,16 @@ def _in_double_precision(table: Table, values: npt.NDArray[Any], noun: str) -> F
 
 def told_apart(tables: Sequence[Table]) -> list[Table]:
     """Parties of the same name get their number behind it, so that errors can tell them apart."""
-    times = Counter(table.name for table in tables)
+    names = names_told_apart([table.name for table in tables])
     return [
-        replace(table, name=f"{table.name} {k}") if times[table.name] > 1 else table for k, table in enumerate(tables)
+        table if table.name == name else replace(table, name=name) for table, name in zip(tables, names, strict=True)
     ]
+
+
+def names_told_apart(names: Sequence[str]) -> list[str]:
+    """The same, for names alone."""
+    times = Counter(names)
+    return [f"{name} {k}" if times[name] > 1 else name for k, name in enumerate(names)]
 
 
 def _refuse_sizes(held: list[tuple[Table, float]]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coterie.data.check import told_apart
+from coterie.data.summary import TableSummary
 from coterie.data.table import Table
 from coterie.errors import InvalidData
 
@@ -22,35 +23,40 @@ def paired(tables: Sequence[Table], same_order: bool) -> list[Table]:
 
     `same_order` says that all parties list the same rows in the same order.
     """
-    held = [table for table in told_apart(tables) if any(table.X.shape)]
-    labelled = [table for table in held if table.y is not None]
+    refuse_unpaired([TableSummary.of(table) for table in told_apart(tables)], same_order)
+    return [replace(table, roles=None) for table in tables]
+
+
+def refuse_unpaired(cards: Sequence[TableSummary], same_order: bool) -> None:
+    """Refuse parties of whose rows it is not clear which belong together."""
+    held = [card for card in cards if card.rows or card.columns]
+    labelled = [card for card in held if card.outputs is not None]
     if len(held) > 1 and len(labelled) < 2:  # labels at two parties are refused later, by a better message
         _refuse_common_columns(held)
         if not same_order:
             _refuse_positions(held)
-    return [replace(table, roles=None) for table in tables]
 
 
-def _refuse_common_columns(tables: Sequence[Table]) -> None:
+def _refuse_common_columns(cards: Sequence[TableSummary]) -> None:
     """Refuse a column that two parties have: it names the rows, or a model has it twice."""
     holder: dict[str, str] = {}
-    for table in tables:
-        for name in (*(table.columns or ()), *(table.roles or ())):
-            if holder.setdefault(name, table.name) != table.name:
+    for card in cards:
+        for name in (*(card.names or ()), *(card.roles or ())):
+            if holder.setdefault(name, card.name) != card.name:
                 raise InvalidData(
-                    f"column {name!r} is at party {holder[name]!r} and at party {table.name!r}. If it names the rows, "
+                    f"column {name!r} is at party {holder[name]!r} and at party {card.name!r}. If it names the rows, "
                     f"{MATCH}. If not, leave it out at one party, or rename it."
                 )
 
 
-def _refuse_positions(tables: Sequence[Table]) -> None:
+def _refuse_positions(cards: Sequence[TableSummary]) -> None:
     """Refuse rows of files and data frames that are paired by position alone."""
-    if all(table.ids is not None for table in tables):
+    if all(card.has_ids for card in cards):
         return
-    named = next((table for table in tables if table.roles is not None and table.ids is None), None)
-    named = named or next((table for table in tables if table.roles is not None), None)
+    named = next((card for card in cards if card.roles is not None and not card.has_ids), None)
+    named = named or next((card for card in cards if card.roles is not None), None)
     if named is not None:
-        other = next(table for table in tables if table is not named)
+        other = next(card for card in cards if card is not named)
         raise InvalidData(
             f"nothing says which rows of party {named.name!r} and of party {other.name!r} belong together: {MATCH}. If "
             "all parties list the same rows in the same order, say so with same_order=True."

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray, is_sparse, is_tensor
 from coterie.data.raw import spelt
-from coterie.data.table import Table, columns_of, party_error
+from coterie.data.table import Indices, Table, columns_in_turn, columns_of, party_error
 from coterie.data.values import are
 from coterie.errors import InvalidData
 
@@ -375,7 +375,7 @@ class Prepared(msgspec.Struct, frozen=True):
         if split != "features":
             return [self.apply(table) for table in tables]
         parts = self.parts(columns_of(tables))
-        _, places = pooled(tables, parts)
+        _, places = pooled([table.cols for table in tables], parts)
         members = zip(tables, parts, places, strict=True)
         return [replace(part.apply(table), cols=cols) for table, part, cols in members]
 
@@ -427,22 +427,24 @@ def _after(
     return grown, offsets
 
 
-def pooled(tables: Sequence[Table], parts: Sequence[Prepared]) -> tuple[Prepared, list[npt.NDArray[np.intp] | None]]:
+def pooled(dealt: Sequence[Indices | None], parts: Sequence[Prepared]) -> tuple[Prepared, list[Indices | None]]:
     """All parties' columns as one preparation, in their pooled order, and the places in it of each party's columns.
 
-    Of a table whose places in the whole are not known, they are None: its columns follow those of the one before.
+    dealt   the places of each party's raw columns in the whole; None, also in what is returned: its columns follow
+            those of the party before
     """
-    order = np.argsort(np.concatenate(columns_of(tables)), kind="stable")
+    raw_places = columns_in_turn([len(part.columns) for part in parts], dealt)
+    order = np.argsort(np.concatenate(raw_places), kind="stable")
     columns = [column for part in parts for column in part.columns]
     widths = np.array([len(column.names()) for column in columns], np.intp)
     starts = np.empty(len(columns), np.intp)
     starts[order] = np.concatenate([[0], np.cumsum(widths[order])[:-1]]) if len(columns) else 0
     blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=True)]
-    places: list[npt.NDArray[np.intp] | None] = []
+    places: list[Indices | None] = []
     start = 0
-    for table, part in zip(tables, parts, strict=True):
+    for known, part in zip(dealt, parts, strict=True):
         own = blocks[start : start + len(part.columns)]
-        places.append(None if table.cols is None else np.concatenate([*own, np.empty(0, np.intp)]))
+        places.append(None if known is None else np.concatenate([*own, np.empty(0, np.intp)]))
         start += len(part.columns)
     return Prepared([columns[k] for k in order], all(part.named for part in parts)), places
 

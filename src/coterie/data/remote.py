@@ -160,6 +160,8 @@ class RemoteTable(Table):
 
     fetch: Callable[[], Table]
     """Called where the data is, it gives the real table, checked and prepared."""
+    key: str = ""
+    """Under which it is kept where it is, if its digest is not known."""
     known_digest: str = ""
     known_nonzeros: int = 0
     known_independence: float | None = None
@@ -173,7 +175,8 @@ class RemoteTable(Table):
 
     def read(self, place: Hashable) -> Table:
         """The real table, where it is: the one that was kept at that place, if it is still there."""
-        return keep(place, self.known_digest, self.fetch) if self.known_digest else self.fetch()
+        key = self.key or self.known_digest
+        return keep(place, key, self.fetch) if key else self.fetch()
 
     @property
     def nonzeros(self) -> int:

@@ -45,6 +45,10 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How independent its columns are, see `Table`, where that may be known."""
     beside: tuple[str, ...] = ()
     """What stands beside the labels: fields of a `Table`, weights excepted, which concern nobody else."""
+    roles: tuple[str, ...] | None = None
+    """For a file or a data frame, the columns of labels and so on, where names may be known, ..."""
+    has_ids: bool = False
+    """... and whether it has ids of its rows."""
 
     @staticmethod
     def of(
@@ -68,11 +72,13 @@ class TableSummary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             open_ended=table.open_ended,
             independence=table.independence if independence else None,
             beside=tuple(field for field in table.beside if field != "weights"),
+            roles=table.roles if names else None,
+            has_ids=names and table.ids is not None,
         )
 
 
-def check_together(parties: Sequence[TableSummary], split: str) -> None:
-    """Refuse tables that do not fit together for data that is split in that way."""
+def check_together(parties: Sequence[TableSummary], split: str, *, labels: bool = True) -> None:
+    """Refuse tables that do not fit together for data that is split in that way; `labels`: and have to have some."""
     if not any(party.rows for party in parties) or not any(party.columns for party in parties):
         what = "columns" if any(party.rows for party in parties) else "rows"
         names = ", ".join(repr(party.name) for party in parties)
@@ -80,7 +86,7 @@ def check_together(parties: Sequence[TableSummary], split: str) -> None:
     if split == "features":
         _check_features(parties)
     else:
-        _check_samples(parties)
+        _check_samples(parties, labels)
 
 
 def common_shape(parties: Sequence[TableSummary]) -> tuple[int, int]:
@@ -122,7 +128,7 @@ def _check_features(parties: Sequence[TableSummary]) -> None:
         )
 
 
-def _check_samples(parties: Sequence[TableSummary]) -> None:
+def _check_samples(parties: Sequence[TableSummary], labels: bool) -> None:
     full = [party for party in parties if party.rows or party.columns]
     first = next((party for party in full if party.names is not None or party.header), full[0])
     for party in full:
@@ -134,7 +140,7 @@ def _check_samples(parties: Sequence[TableSummary]) -> None:
         one, other = sorted((short, widest), key=full.index)
         raise party_error(other.name, f"has {other.columns} columns but party {one.name!r} has {one.columns}. {SAME}.")
     unlabelled = [f"party {party.name!r} ({party.rows} rows)" for party in full if party.rows and party.outputs is None]
-    if unlabelled:
+    if unlabelled and labels:
         raise InvalidData(
             f"there are no labels at {', '.join(unlabelled)}. Split by samples, every party labels its own rows: give "
             "(X, y), or name the label column with target=."

@@ -143,10 +143,14 @@ class Table:
 
 def columns_of(tables: Sequence[Table]) -> list[Indices]:
     """Which columns of the whole each table has, split by features: as they were dealt, or one after the other."""
-    ends = np.cumsum([table.d for table in tables])
+    return columns_in_turn([table.d for table in tables], [table.cols for table in tables])
+
+
+def columns_in_turn(widths: Sequence[int], dealt: Sequence[Indices | None]) -> list[Indices]:
+    """The same for parties with so many columns each, and with these places, where they are known."""
+    ends = np.cumsum(widths).tolist()
     return [
-        np.arange(end - table.d, end) if table.cols is None else table.cols
-        for table, end in zip(tables, ends, strict=True)
+        np.arange(end - width, end) if own is None else own for own, width, end in zip(dealt, widths, ends, strict=True)
     ]
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeVar
 
-from coterie.agent import Agent
 from coterie.certificate import Point
 from coterie.checkpoint import Checkpoint
 from coterie.data.remote import Rows, Source
@@ -31,7 +30,8 @@ T = TypeVar("T")
 class Run:
     """All that an engine is told."""
 
-    agents: Sequence[Agent]
+    agents: Sequence[Any]
+    """Each an `Agent`; for a `Conversation`, a `Site` will do."""
     steps: Steps | Switching | Conversation
     network: Network
     limits: Limits
@@ -54,7 +54,7 @@ class Run:
     ) -> Outcome:
         """Take the rounds, with the agents of this process and a transport for their words; see `rounds.run`."""
         if isinstance(self.steps, Conversation):
-            return self.steps.on(self.agents, transport)
+            return self.steps.on(self.agents, transport, self.sent)
         return take_rounds(
             self.agents,
             self.steps,

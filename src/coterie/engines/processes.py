@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from coterie.agent import Agent, with_data
+from coterie.agent import with_data
 from coterie.arrays import as_number
 from coterie.bill import Bill
 from coterie.certificate import Point
@@ -106,7 +106,7 @@ class ProcessSpec:
     """What one process is told: its agents, with their data, and where they start."""
 
     process: int
-    agents: tuple[Agent, ...]
+    agents: tuple[Any, ...]
     warm: tuple[Point, ...] | None
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+SPLITS = ("samples", "features", "users")
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,17 @@ class Disclosure:
     """What can still be computed with secure sums, where a `Sum` shows its total and nothing else."""
     setup: str = ""
     """What is sent beside the rounds' messages."""
+
+
+def discloses(sent: str, learned: str = "", secure: str = "", splits: Sequence[str] = SPLITS) -> Callable[[F], F]:
+    """Declare what a query or a protocol tells the other parties; the page of consent is made of these sentences."""
+
+    def declared(function: F) -> F:
+        function.disclosure = Disclosure(sent, learned, secure)  # type: ignore[attr-defined]
+        function.splits = tuple(splits)  # type: ignore[attr-defined]
+        return function
+
+    return declared
 
 
 SAME = "the same: these messages go to neighbours, and are not sums"

@@ -51,7 +51,8 @@ class Answer:
         if self.inference is not None:
             found = self.inference
             settings = {"kind": found.kind, "weights": found.weights, "correction": found.correction}
-            told["inference"] = {**settings, "sums": self.sums}
+            clusters = {"clusters": found.clusters, "shared": found.clusters_shared}
+            told["inference"] = {**settings, **clusters, "sums": self.sums}
         return replace(self, result=_signed(session, self.result, told))
 
     def write(self) -> None:

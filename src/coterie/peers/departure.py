@@ -84,7 +84,7 @@ def _objective(session: Session, own: PartyFile, study: Study) -> tuple[float | 
     told = parts_summed(session, np.append(raw_scores(model, table) + model.intercept_, penalty), table.n)
     if told is None:
         return None, table.n
-    here = with_labels([table], model)[0]
+    here = with_labels(table, model)
     assert here.y is not None
     total = float(here.n) if here.weights is None else float(here.weights.sum())
     losses = model.problem.loss.value(told[:-1], here.y.astype(float), here.weights)

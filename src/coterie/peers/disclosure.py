@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coterie.data import Table
+from coterie.describe import Describe
 from coterie.errors import InvalidInput
+from coterie.evaluate import Evaluate
 from coterie.families import family_of
 from coterie.methods import METHODS, Method
 from coterie.session.choosing import FITS, FOLDS
 from coterie.session.information import Information
+from coterie.session.parties import Operation
 
 if TYPE_CHECKING:
     from coterie.peers.study import Study
@@ -20,21 +23,8 @@ _PROOF = {
     "samples": "a weighted sum of its own rows, one number per column, and sums of the losses of its own rows",
     "users": "its own model and its own weights in the graph, to each neighbour; its own loss and gap, added up",
 }
-_TOLD_ALONE = "where the policy says per-party, the same of its own rows alone"
-_ENOUGH = "of groups with fewer rows here than minimum-count, only that the party objects to them, added up"
-_DESCRIPTION = {
-    "samples": "for every column the number of values, their sum and squares, counts in agreed bins, sums of products "
-    "of every two columns; of text and labels with few different values the hashes of those that are not rare here, "
-    f"rows of each, and the names of those that are not rare; {_ENOUGH}; {_TOLD_ALONE}",
-    "features": "nothing, unless the policy says per-party: then all that the description of its own columns has",
-    "users": "nothing, unless the policy says per-party: then all that the description of its own rows has",
-}
-_EVALUATION = {
-    "features": "as to predict: the party with the labels alone learns the scores, and how good they are",
-    "samples": "sums of the losses and errors of its own rows, counts of them by class, in bins of probability and on "
-    f"a grid of scores; {_ENOUGH}; {_TOLD_ALONE}",
-    "users": "nothing: there is no evaluation of a model per user",
-}
+OPERATIONS: tuple[type[Operation[Any]], ...] = (Describe, Evaluate)
+"""What parties can do together besides a fit; each states itself what it tells."""
 _NOT_SENT = {
     "features": "rows, column names, ids in the clear, the coefficients of its own columns.",
     "samples": "rows, labels, dual vectors. The model is the same for all parties.",
@@ -133,11 +123,9 @@ def disclosure(study: Study, party: str, table: Table) -> str:
             "  - ids as above, whether there are labels here, the number of rows, its own partial scores, added up",
             "  - with --without, the same of the rows that were fitted, and its own penalty, added up",
         ]
-    lines += [
-        "",
-        "Sent to evaluate, by `coterie evaluate`, of rows that were held out:",
-        f"  - {_EVALUATION[study.split]}",
-    ]
+    for operation in OPERATIONS:
+        told = operation.page(study.split) or ["nothing"]
+        lines += ["", f"Sent by `coterie {operation.name}`:", *(f"  - {text}" for text in told)]
     lines += ["", "Sent to verify, by `coterie verify`:"]
     lines += [
         "  - ids and numbers of rows as above, the numbers of its own certificate and a digest of it, what is wrong "

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import secrets
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from coterie.agent import Agent
+from coterie.agent import Agent, Facts
 from coterie.arrays import digest
+from coterie.bill import Bill
+from coterie.certificate import Bound, Certificate, Point
+from coterie.comparison import Compared, compare_inference
 from coterie.data import Table
-from coterie.errors import InvalidData
+from coterie.errors import CoterieError, InvalidData
 from coterie.families import family_of
 from coterie.inference import Inference
+from coterie.networks import star
 from coterie.peers.fits import Fits
 from coterie.peers.session import Session, check_totals
+from coterie.peers.study import PartyFile
 from coterie.result import Result
-from coterie.rounds import run
+from coterie.rounds import Outcome, run
 from coterie.session.groups import small
 from coterie.session.information import numbers_of_adjustment
 from coterie.session.standard_errors import (
@@ -30,10 +37,12 @@ from coterie.session.standard_errors import (
     Question,
     clusters_at_several,
     count_coefficients,
+    questions_of,
     refuse_few_clusters,
     summarised,
 )
 from coterie.settings import Limits
+from coterie.statuses import Status
 
 HASH_BYTES = 16
 
@@ -66,6 +75,34 @@ def infer_together(fits: Fits, result: Result, agent: Agent) -> tuple[Inference,
     heard = outcome.points[0].kept
     assert heard is not None
     return summarised(result.model, result.certificate.tolerance, asked, asking, outcome, count), digest(heard)
+
+
+def check_table(own: PartyFile, certificate: Certificate, model: Any, facts: Facts, found: Compared) -> list[str]:
+    """What is wrong with this party's stored standard errors, computed again from the sums that all parties signed."""
+    settings, file = certificate.settings.get("inference"), own.output / "inference.json"
+    if settings is None:
+        return ["it has an inference.json that its certificate does not name"] if file.is_file() else []
+    try:
+        written = Inference.load(file)
+    except CoterieError:
+        return ["its inference.json is not there, or cannot be read"]
+    if written.sums is None or digest(written.sums) != settings["sums"]:
+        return ["its inference.json comes of other sums than its certificate names"]
+    said = {"kind": written.kind, "weights": written.weights, "correction": written.correction}
+    if said != {name: settings[name] for name in said}:
+        return ["its inference.json has standard errors of another kind than its certificate"]
+    network, nothing = star(len(certificate.participants)), Bound(math.nan, math.nan)
+    point = Point(np.empty(0), kept=written.sums)
+    outcome = Outcome(Status.OPTIMAL, [point], nothing, facts, Bill(network))
+    shared, compared = tuple(range(settings["shared"])), Compared()
+    for asked in questions_of(written):
+        asking, compared = asked.information(model, None, shared), Compared()
+        table = summarised(model, certificate.tolerance, asked, asking, outcome, settings["clusters"])
+        compare_inference(compared, written, table)
+        if not compared.objections:
+            break
+    found.compared += compared.compared
+    return [f"its {text}" for text in compared.objections]
 
 
 def _have_room(fits: Fits, numbers: int) -> bool:

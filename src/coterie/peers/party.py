@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +64,27 @@ def read_own(own: PartyFile, study: Study) -> Table:
     return table if not isinstance(own.test, float) else _held_out(own, study, table)[0]
 
 
-def read_new(own: PartyFile, study: Study, data: Path | None, *, labelled: bool) -> Table:
-    """Other rows for its part of the model: of a file, or, with labels, those that the party holds out."""
+def read_new(own: PartyFile, study: Study, data: Path, *, labelled: bool) -> Table:
+    """Other rows for its part of the model, prepared and checked."""
     model = load_model(own.output / "model.npz")
     columns = model.columns if model.preparation is None else model.preparation.raw
     roles = own.roles() if labelled else {role: own.roles()[role] for role in ("offset", "exposure")}
-    if data is None and isinstance(own.test, float):
-        table = _held_out(own, study, _read(own, study, own.data, roles, columns, model.preparation))[1]
-    elif data is not None or isinstance(own.test, str):
-        table = _read(own, study, data or Path(str(own.test)), roles, columns, model.preparation)
-    elif study.split == "features":
-        raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
-    else:
-        table = read_own(own, study).take_rows(np.empty(0, np.intp))
-        table = table if model.preparation is None else model.preparation.apply(table)
+    table = _read(own, study, data, roles, columns, model.preparation)
     return replace(table, rows=np.arange(table.n))
+
+
+def read_test(own: PartyFile, study: Study, data: Path | None, model: Any) -> Table:
+    """Rows with labels, as they are: of a file, or those that the party holds out."""
+    how: dict[str, Any] = {"columns": model.columns if model.preparation is None else model.preparation.raw}
+    how |= {"prepare": model.preparation, "by_columns": study.split == "features", "name": own.party}
+    rows: Callable[[Path], Table] = partial(read, **how, **{"id": study.id, **own.roles()})
+    if data is not None or isinstance(own.test, str):
+        return rows(data or Path(str(own.test)))
+    if isinstance(own.test, float):
+        return _held_out(own, study, rows(own.data))[1]
+    if study.split == "features":
+        raise InvalidInput("which rows? Name a file with `test` in party.toml, or give one to the command.")
+    return rows(own.data).take_rows(np.empty(0, np.intp))
 
 
 def _read(

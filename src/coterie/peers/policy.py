@@ -135,7 +135,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ke
         """
         if not study.has_secure_sums or (len(parts) < 3 and self.secure_sums == "optional"):
             return None
-        enough = self.minimum_rows * folds
+        enough = max(self.minimum_rows, 1) * folds
         hiding = [part.name for place, part in enumerate(parts) if place == me or part.rows >= enough]
         if len(hiding) >= HIDDEN:
             return None

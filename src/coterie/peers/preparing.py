@@ -6,6 +6,7 @@ prepares its columns alone, and the others hear how many there are then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,11 +22,12 @@ from coterie.data.summary import TableSummary
 from coterie.data.table import party_error
 from coterie.families import family_of
 from coterie.families.family import by_rows
+from coterie.peers.among import Among
 from coterie.peers.policy import Account
-from coterie.peers.session import Session, check_totals, prepare_table, transport_of
+from coterie.peers.session import Session, prepare_table
 from coterie.problem import Problem
-from coterie.session.preparation import Place, fitted
-from coterie.session.preparing import PURPOSE, check_alone, prepared_alone
+from coterie.session.preparing import Prepare, check_alone
+from coterie.site import NO_RULES, Rules
 
 
 @dataclass(frozen=True)
@@ -48,22 +50,22 @@ def prepare_own(session: Session, table: Table) -> Ready:
     """Compare what the parties hold, and prepare the columns if the study says so."""
     study = session.study
     problem, recipes = study.make_problem(), study.make_preparation()
-    prepared = None
-    if recipes is not None and study.split == "features":
-        prepared = prepared_alone(table, recipes)
-        table = prepared.apply(table)
+    if recipes is None:
+        table, parts, classes = prepare_table(session, table, problem)
+        return Ready(table, parts, classes, Account.of(session, parts[session.me]), parts)
+    asked = Prepare(recipes, study.split)
+    if study.split == "features":
+        # Its own columns, before the others hear how many there are then.
+        account = Account(session.own.party, math.inf)
+        found = asked.together(Among.of(session, asked, table, [], account, NO_RULES))
+        table, parts, classes = prepare_table(session, found.parties.site.data, problem)
+        return Ready(table, parts, classes, Account.of(session, parts[session.me]), parts, found.prepared)
     table, parts, classes = prepare_table(session, table, problem)
     account = Account.of(session, parts[session.me])
-    if recipes is None or prepared is not None:
-        return Ready(table, parts, classes, account, parts, prepared)
-    transport = transport_of(session)
-    transport.account = account
-    minimum = max(session.all_gather(session.own.policy.minimum_count, "least rows of a group", int))
-    place = Place(session.me, len(parts), study.has_secure_sums, minimum)
-    prepared = transport.converse([fitted(table, recipes, place)], PURPOSE)[0]
-    check_totals(session, transport)
-    table, wide = _applied(prepared, table, parts)
-    return Ready(table, wide, classes, account, parts, prepared, transport.bill.state())
+    least = max(session.all_gather(session.own.policy.minimum_count, "least rows of a group", int))
+    found = asked.together(Among.of(session, asked, table, parts, account, Rules(least)))
+    table, wide = _as_fitted(found.parties.site.data, parts)
+    return Ready(table, wide, classes, account, parts, found.prepared, found.sent)
 
 
 def prepare_again(
@@ -75,13 +77,13 @@ def prepare_again(
         table = prepared.apply(table)
     table, parts, classes = prepare_table(session, table, problem)
     if prepared is not None and not by_columns:
-        table, parts = _applied(prepared, table, parts)
+        table, parts = _as_fitted(prepared.apply(table), parts)
     return table, parts, classes
 
 
-def _applied(prepared: Prepared, table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
-    """The prepared table, and what is known of everybody's: prepared columns are dense, and all have the same."""
-    table = by_rows(prepared.apply(table))
+def _as_fitted(table: Table, parts: Sequence[TableSummary]) -> tuple[Table, list[TableSummary]]:
+    """A prepared table, and what is known of everybody's: prepared columns are dense, and all have the same."""
+    table = by_rows(table)
     wide = [
         msgspec.structs.replace(part, columns=table.d, nonzeros=part.rows * table.d, single=False) for part in parts
     ]

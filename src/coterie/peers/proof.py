@@ -21,23 +21,33 @@ import numpy.typing as npt
 from coterie.agent import Agent, Facts
 from coterie.arrays import FloatArray, digest
 from coterie.certificate import Bound, Certificate, Point
-from coterie.comparison import Compared, compare_classes, compare_columns, compare_how, contradictions, plain
+from coterie.comparison import (
+    Compared,
+    compare_classes,
+    compare_columns,
+    compare_how,
+    compare_run,
+    contradictions,
+    plain,
+)
 from coterie.data import Table
 from coterie.data.summary import TableSummary
 from coterie.data.table import in_order
-from coterie.errors import CorruptFile, InvalidInput, ProtocolError
+from coterie.errors import CorruptFile, CoterieError, InvalidInput, ProtocolError
 from coterie.families import family_of, points_of
 from coterie.methods import METHODS
 from coterie.models import load_model
 from coterie.peers.chaos import Chaos
 from coterie.peers.consent import Consent, require_for_study
 from coterie.peers.disclosure import disclosure
+from coterie.peers.inference import check_table
 from coterie.peers.nonce import commitment
 from coterie.peers.party import read_own
 from coterie.peers.preparing import prepare_again
 from coterie.peers.session import Say, Session, check_totals, in_session, matched, member, transport_of
 from coterie.peers.signatures import check_signatures
 from coterie.peers.study import PartyFile, Study
+from coterie.result import Result
 from coterie.session.finish import proven_again
 from coterie.session.setup import no_network, with_offset
 from coterie.session.strengths import knob
@@ -149,6 +159,10 @@ def _verify(
         stated = replace(certificate, **msgspec.structs.asdict(one.numbers))
         objections += [f"{name}: {text}" for text in differences(stated, bound, facts)]
         objections += [f"{name}: {printable(text)}" for text in one.unsigned]
+    late = check_table(session.own, certificate, model, facts, compared)
+    everybodys = session.all_gather([text[:LONGEST] for text in late], "standard errors", list[str])
+    for name, texts in zip(names, everybodys, strict=True):
+        objections += [f"{name}: {printable(text)}" for text in texts]
     about = described(brought[0].problem, brought[0].split, certificate.participants)
     found = Verification.of(objections, certificate, bound, facts, about)
     signers = check_signatures(session, certificate)[0]
@@ -184,6 +198,8 @@ def _brought(
     about = digest(json.dumps([settings, [vars(person) for person in certificate.participants]], sort_keys=True))
     numbers = Numbers(**{name: getattr(certificate, name) for name in Numbers.__struct_fields__})
     unsigned = check_signatures(session, certificate)[1]
+    if study.split == "features" and model.run != certificate.run:
+        unsigned.append("its model is a part of another run than its certificate")
     claim = Claim(objections, about, numbers, [text[:LONGEST] for text in unsigned])
     return claim, None if objections else (agent, _point(agent, model, certificate.witness[session.me]))
 
@@ -206,6 +222,12 @@ def _compare(
     found.objections += family_of(model.problem).unproven(model, [agent])
     found.compared.append(f"the data of this party, {table.n} rows, and what the certificate says of every party")
     compare_how(found, certificate)
+    if found.objections:
+        return  # A run of other files is not worth a second objection.
+    try:
+        compare_run(found, Result.load(session.own.output), certificate)
+    except CoterieError:
+        found.objections.append("its run.json was changed after it was written, or is of another run")
 
 
 def _objections(

@@ -7,7 +7,7 @@ split by samples     each party has the whole model, and predicts alone; how goo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,23 @@ import numpy.typing as npt
 
 from coterie.arrays import FloatArray
 from coterie.data import Table
-from coterie.data.summary import check_together, refuse_unequal_rows
+from coterie.data.summary import refuse_unequal_rows
 from coterie.errors import CoterieError, InvalidData, InvalidInput, ProtocolError
-from coterie.evaluate import headline_scores, of_model, with_labels
+from coterie.evaluate import Evaluate, refuse_other_runs
 from coterie.evaluation import Evaluation
 from coterie.models import LinearModel, load_model
+from coterie.peers.among import Part
 from coterie.peers.chaos import Chaos
-from coterie.peers.consent import Consent, require, require_for_study
+from coterie.peers.consent import Consent, require_for_study
 from coterie.peers.disclosure import disclosure
-from coterie.peers.party import read_new, read_own
-from coterie.peers.policy import Account, agree_on_limits, agree_to_begin
-from coterie.peers.session import Say, Session, check_totals, in_session, matched, summaries, transport_of
+from coterie.peers.party import read_new, read_own, read_test
+from coterie.peers.session import Say, Session, in_session, matched
 from coterie.peers.study import PartyFile, Study
-from coterie.session.scoring import alone, check_problem, measured, raw_scores
+from coterie.session.scoring import check_problem, raw_scores
 from coterie.session.setup import check_offset
 from coterie.transport.links import Tag
 
-EVALUATION = "evaluation.json"
+EVALUATION = f"{Evaluate.file}.json"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def predict_together(
 
     def work(session: Session) -> Predictions:
         before(session)
-        refuse_other_runs(session, model)
+        runs = session.all_gather(model.run or "", "runs", str)
+        refuse_other_runs(study.names, runs, _name_of(own))
         beside(session)
         here = matched(session, table)
         scores = _at_the_labels(session, model, here)
@@ -106,19 +107,19 @@ def evaluate_together(
               Not needed where the party agreed to the same page before.
     """
     check_problem(study.make_problem())
-    model, table = _model(own), read_new(own, study, data, labelled=True)
-    _refuse_others(own, study, model, table, data or own.data)
-    require(own, study, disclosure(study, own.party, read_own(own, study)), consent)
+    model = _model(own)
+    asked = Evaluate(model, study.split, _name_of(own))
+    table = read_test(own, study, data, model)
 
-    def work(session: Session) -> Evaluation | None:
-        agree_to_begin(session, table.n, empty=study.split == "samples")
-        found = (_by_columns if study.split == "features" else _by_rows)(session, model, table)
-        if found is not None:
-            found.save(own.output / EVALUATION)
-        session.all_gather(True, "evaluated", bool)
-        return found
+    def page() -> str:
+        return disclosure(study, own.party, read_own(own, study))
 
-    return in_session(own, study, "evaluate", work, say, chaos, table.digest())
+    return Part(own, study, chaos, say).take(asked, table, page, consent)
+
+
+def _name_of(own: PartyFile) -> str:
+    """What a party calls the file with its part of the model."""
+    return f"{own.output.name}/model.npz"
 
 
 def _model(own: PartyFile) -> Any:
@@ -134,60 +135,6 @@ def _refuse_others(own: PartyFile, study: Study, model: Any, table: Table, data:
         check_offset(model.problem, table.offset is not None)
     if table.d != model.coef_.shape[-1]:
         raise InvalidData(f"the model has {model.coef_.shape[-1]} columns here, but {data} has {table.d}.")
-
-
-def _by_rows(session: Session, model: Any, table: Table) -> Evaluation:
-    """From sums over everybody's rows."""
-    study, policy = session.study, session.own.policy
-    models = session.all_gather(model.digest(), "models", str)
-    if len(set(models)) > 1:
-        raise InvalidInput("the parties hold different models. Fit the study again, with `coterie agent`.")
-    parts = summaries(session, table)
-    check_together(parts, "samples")
-    table = with_labels([table], model)[0]
-    minimum, room = agree_on_limits(session, parts)
-    transport = transport_of(session)
-    transport.account = Account.of(session, parts[session.me])
-    scores = raw_scores(model, table) + model.intercept_
-    found = transport.converse([measured(model, table, scores, minimum=minimum, room=room)], "rounds")[0]
-    transport.bill.end_round()
-    check_totals(session, transport)
-    own = None
-    if policy.per_party and table.n >= max(policy.minimum_rows, 1):
-        own = headline_scores(alone(measured(model, table, scores)))
-    told = session.all_gather(own, "scores", dict[str, float] | None)  # type: ignore[arg-type]
-    parties = {name: one for name, one in zip(study.names, told, strict=True) if one is not None}
-    return of_model(model, replace(found, parties=parties, bill=transport.bill), len(study.names))
-
-
-def refuse_other_runs(session: Session, model: Any) -> None:
-    """Refuse parts of different runs, which do not add up to a model; the error names the parties that hold them."""
-    names = session.study.names
-    runs = session.all_gather(model.run or "", "runs", str)
-    file = session.own.output.name + "/model.npz"
-    if unknown := [name for name, run in zip(names, runs, strict=True) if not run]:
-        raise InvalidInput(
-            f"the part of the model at {' and '.join(unknown)} ({file} there) is of a run that did not end at all "
-            "parties. Fit the study again, with `coterie agent` at every party."
-        )
-    usual = max(runs, key=runs.count)
-    if others := [name for name, run in zip(names, runs, strict=True) if run != usual]:
-        raise InvalidInput(
-            f"the part of the model at {' and '.join(others)} ({file} there) is of another run than that of "
-            f"{names[runs.index(usual)]}. Put back the part of that run, or fit the study again, with `coterie agent` "
-            "at every party."
-        )
-
-
-def _by_columns(session: Session, model: Any, table: Table) -> Evaluation | None:
-    """At the party with the labels, which alone learns the scores."""
-    refuse_other_runs(session, model)
-    here = matched(session, table)
-    scores = _at_the_labels(session, model, here)
-    if scores is None:
-        return None
-    found = alone(measured(model, with_labels([here], model)[0], scores))
-    return of_model(model, found, len(session.study.names))
 
 
 def _at_the_labels(session: Session, model: Any, here: Table) -> FloatArray | None:

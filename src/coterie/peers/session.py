@@ -128,7 +128,7 @@ def in_session(
         links.close()
 
 
-def transport_of(session: Session) -> Driver:
+def transport_of(session: Session, bill: Bill | None = None) -> Driver:
     """What carries the words of this party's agent; it remembers the totals for `check_totals`."""
     network, names = session.network, session.study.names
     pace = pace_of(session.study.clock, session.study.pace)
@@ -136,7 +136,7 @@ def transport_of(session: Session) -> Driver:
     collectives.transcript = hashlib.sha256()
     if session.study.has_secure_sums:
         collectives.sums = meet(session.broadcast)
-    return Driver(Bill(network), collectives, pace)
+    return Driver(bill or Bill(network), collectives, pace)
 
 
 def check_totals(session: Session, transport: Driver) -> None:

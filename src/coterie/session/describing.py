@@ -22,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.data import Table
 from coterie.data.prepared import Cells, cells_of, column_names
 from coterie.description import OTHER, ColumnSummary, Description, is_wide
 from coterie.kernels.bins import first_edges
 from coterie.methods.moments import packed, unpacked
 from coterie.session.groups import allowed, without_few
-from coterie.session.preparation import Place, category_counts, side_by_side
+from coterie.session.preparation import category_counts, side_by_side
 from coterie.session.quantiles import Quantiles, quantiles
+from coterie.site import Site
 from coterie.words import Sum, Talk
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -62,11 +62,12 @@ class _Totals:
     present: list[int]
 
 
-def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
-    """The description of raw columns, the same at all agents; `table` has their names, and those of text."""
+def described(wish: Wish, site: Site) -> Talk[Description]:
+    """The description of raw columns, the same at all parties; the table has their names, and those of text."""
+    table = site.data
     names = column_names(table)
     cells = [_with_enough(own, wish.minimum) for own in cells_of(table)]
-    place = replace(place, minimum=wish.minimum)
+    site = replace(site, rules=replace(site.rules, minimum=wish.minimum))
     values = [own.values[~own.missing] for own in cells]
     totals = yield from _totals(table.n, names, cells, wish)
     room, notes = wish.room - 1 - 4 * len(names), []
@@ -76,13 +77,13 @@ def described(table: Table, wish: Wish, place: Place) -> Talk[Description]:
     means, deviations = yield from _moments([values[k] for k in numbers], [totals.present[k] for k in numbers])
     room -= 2 * len(numbers)
     listed = [k for k in range(len(names)) if enough[k] and classes[k] and not totals.many[k]]
-    guess = sum(place.count + (3 + NAME_BYTES) * totals.different[k] for k in listed)
+    guess = sum(site.count + (3 + NAME_BYTES) * totals.different[k] for k in listed)
     if guess > room:
         notes.append(f"Categories were left out: they take about {guess} numbers, more than a policy allows.")
         listed = []
     categories: dict[int, dict[str, int]] = {}
     if listed:
-        told, categories = yield from _categories([(k, names[k], cells[k]) for k in listed], totals, wish, place)
+        told, categories = yield from _categories([(k, names[k], cells[k]) for k in listed], totals, wish, site)
         room -= told
     found: Quantiles | None = None
     if numbers and wish.probabilities and len(numbers) * len(first_edges()) <= room:
@@ -163,11 +164,11 @@ def _moments(values: Sequence[FloatArray], present: Sequence[int]) -> Talk[tuple
 
 
 def _categories(
-    columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, place: Place
+    columns: Sequence[tuple[int, str, Cells]], totals: _Totals, wish: Wish, site: Site
 ) -> Talk[tuple[int, dict[int, dict[str, int]]]]:
     """How many numbers were told, and the categories of each of these columns."""
     talks = [
-        category_counts(name, Cells(own.values[~own.missing], own.texts), wish.minimum, totals.text[k], place)
+        category_counts(name, Cells(own.values[~own.missing], own.texts), wish.minimum, totals.text[k], site)
         for k, name, own in columns
     ]
     talk, told = side_by_side(talks), 0

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TypeAlias, TypeVar
 
@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.arrays import FloatArray
-from coterie.data import Table
 from coterie.data.prepared import (
     FAR,
     Categories,
@@ -42,8 +41,10 @@ from coterie.data.prepared import (
 from coterie.data.prepared import Step as Fitted
 from coterie.data.recipes import Preparation, Step
 from coterie.errors import InvalidData, ProtocolError
+from coterie.methods.disclosure import discloses
 from coterie.session.groups import pooled, without_few
 from coterie.session.quantiles import quantiles
+from coterie.site import Rules, Site
 from coterie.words import Sum, Talk
 
 T = TypeVar("T")
@@ -58,30 +59,31 @@ HASH_BYTES = 6
 """Of a category's hash: as a whole number it is then exact in a `Sum`."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Who says it: which of how many parties, whether sums are secure, and how many rows a group has."""
-
-    index: int
-    count: int
-    secure: bool
-    minimum: int = 1
-    """The least rows of a party in a group that is told, unless it has none (`groups`)."""
-
-
 # -- fitting -----------------------------------------------------------------------------------------------------------
 
 
-def fitted(table: Table, preparation: Preparation, place: Place) -> Talk[Prepared]:
-    """The preparation with its numbers, the same at all parties; `table` has been looked at by `check_alone`."""
+@discloses(
+    "for every column whether it is text, and, added up: rows with a value, missing values, sum, squares; and what "
+    "each step of its recipe needs",
+    splits=("samples",),
+)
+def fitted(preparation: Preparation, rules: Rules, site: Site) -> Talk[Prepared]:
+    """The preparation with its numbers, the same at all parties; the table has been looked at by `check_alone`."""
+    table, site = site.data, replace(site, rules=rules)
     cells, names = cells_of(table), column_names(table)
-    talks = [_column(name, own, preparation, place) for name, own in zip(names, cells, strict=True)]
-    talk, reply = side_by_side(talks), None
+    talks = [_column(name, own, preparation, site) for name, own in zip(names, cells, strict=True)]
+    return Prepared((yield from spoken(side_by_side(talks))), table.columns is not None)
+
+
+def spoken(talk: Messages[T]) -> Talk[T]:
+    """A talk that says these messages in `Sum`s."""
+    reply: FloatArray | None = None
     while True:
         try:
             message = next(talk) if reply is None else talk.send(reply)
         except StopIteration as end:
-            return Prepared(end.value, table.columns is not None)
+            found: T = end.value
+            return found
         reply = yield Sum(message)
 
 
@@ -103,9 +105,9 @@ def side_by_side(talks: Sequence[Messages[T]]) -> Messages[list[T]]:
         replies = {k: part.reshape(message.shape) for (k, message), part in zip(messages.items(), parts, strict=True)}
 
 
-def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> Messages[Column]:
+def _column(name: str, cells: Cells, preparation: Preparation, site: Site) -> Messages[Column]:
     # What is told of missing values, too, is about enough rows.
-    some = Cells(np.where(without_few(cells.missing, place.minimum), np.nan, cells.values), cells.texts)
+    some = Cells(np.where(without_few(cells.missing, site.rules.minimum), np.nan, cells.values), cells.texts)
     values = some.values[~some.missing]
     here = np.array([bool(cells.texts), len(values), len(cells.values) - len(values), 0.0])
     if not cells.texts:
@@ -118,13 +120,13 @@ def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> 
         raise InvalidData(f"column {name!r} holds text at some party, and no recipe is for it. {_ENCODE}")
     recipe = ", ".join(map(str, steps))
     if steps[0].name == "one-hot":
-        categories = yield from _categories(name, cells, steps[0], bool(texts), place)
+        categories = yield from _categories(name, cells, steps[0], bool(texts), site)
         return Column(name, recipe, categories=categories)
     if texts:
         raise InvalidData(f"column {name!r} holds text at some party, and {recipe} is for numbers. {_ENCODE}")
     if missing and steps[0].name != "impute":
         raise InvalidData(
-            f"column {name!r} has {_about(missing, place)} missing value{'s' * (missing > 1)} at all parties together, "
+            f"column {name!r} has {_about(missing, site)} missing value{'s' * (missing > 1)} at all parties together, "
             f"and its recipe is {recipe!r}. Begin it with impute, or leave those rows or the column out."
         )
     mean = total / present
@@ -143,12 +145,12 @@ def _column(name: str, cells: Cells, preparation: Preparation, place: Place) -> 
         elif step.name == "polynomial":
             fit, known = Powers(int(step.number or 0)), None
         elif step.name == "spline":
-            fit, known = (yield from _spline(name, _after(done, cells)[:, 0], step, place.minimum)), None
+            fit, known = (yield from _spline(name, _after(done, cells)[:, 0], step, site.rules.minimum)), None
         else:
             if known is None and step.name == "standardise":
                 known = yield from _moments(_after(done, cells))
             told = step.name == "standardise" and known
-            fit = told.scaled() if told else (yield from _min_max(_after(done, cells), place))
+            fit = told.scaled() if told else (yield from _min_max(_after(done, cells), site))
             known = None
         done.append(fit)
     reach = FAR * deviation
@@ -197,14 +199,14 @@ def _moments(values: FloatArray) -> Messages[_Moments]:
     return _Moments(mean, squares / n, n)
 
 
-def _min_max(values: FloatArray, place: Place) -> Messages[Scaled]:
-    low, high = yield from extremes(values, place)
+def _min_max(values: FloatArray, site: Site) -> Messages[Scaled]:
+    low, high = yield from extremes(values, site)
     return Scaled(low.tolist(), np.where(high > low, high - low, 1.0).tolist())
 
 
-def _about(rows: float, place: Place) -> str:
+def _about(rows: float, site: Site) -> str:
     """A number of rows, which is exact unless few rows are hidden."""
-    return f"{rows:.0f}" if place.minimum <= 1 else f"about {rows:.0f}"
+    return f"{rows:.0f}" if site.rules.minimum <= 1 else f"about {rows:.0f}"
 
 
 def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Messages[Splines]:
@@ -238,7 +240,7 @@ def _spline(name: str, values: FloatArray, step: Step, minimum: int) -> Messages
 # -- the smallest and the largest value --------------------------------------------------------------------------------
 
 
-def extremes(values: FloatArray, place: Place) -> Messages[tuple[FloatArray, FloatArray]]:
+def extremes(values: FloatArray, site: Site) -> Messages[tuple[FloatArray, FloatArray]]:
     """The smallest and the largest value of every column over all parties.
 
     Each party tells its own in a place of its own. With secure sums nobody learns whose they are: the parties look for
@@ -246,12 +248,12 @@ def extremes(values: FloatArray, place: Place) -> Messages[tuple[FloatArray, Flo
     """
     both = np.hstack([values, -values])
     here = both.min(axis=0) if len(both) else np.zeros(both.shape[1])
-    if place.secure:
+    if site.secure_sums:
         found = yield from _smallest(here, bool(len(both)))
     else:
-        told = np.zeros((place.count, 1 + len(here)))
+        told = np.zeros((site.count, 1 + len(here)))
         if len(both):
-            told[place.index] = [1.0, *here]
+            told[site.index] = [1.0, *here]
         total = yield told
         found = total[total[:, 0] > 0, 1:].min(axis=0)
     width = values.shape[1]
@@ -277,15 +279,15 @@ def _smallest(here: FloatArray, present: bool) -> Messages[FloatArray]:
 # -- categories --------------------------------------------------------------------------------------------------------
 
 
-def _categories(name: str, cells: Cells, step: Step, text: bool, place: Place) -> Messages[Categories]:
+def _categories(name: str, cells: Cells, step: Step, text: bool, site: Site) -> Messages[Categories]:
     least = 1 if step.number is None else step.number
-    counted, rare = yield from category_counts(name, cells, least, text, place)
+    counted, rare = yield from category_counts(name, cells, least, text, site)
     others = rare > 0
     return Categories(text, list(counted), others, step.flag and len(counted) + others > 1)
 
 
 def category_counts(
-    name: str, cells: Cells, least: float, text: bool, place: Place
+    name: str, cells: Cells, least: float, text: bool, site: Site
 ) -> Messages[tuple[dict[str | float | None, int], int]]:
     """The categories of a column with at least so many rows at all parties, in order, and how many rows are of others.
 
@@ -294,7 +296,7 @@ def category_counts(
     here, which = cells.counted(text)
     counts = np.bincount(which, minlength=len(here))[: len(here)]
     # Of a category that is rare here nothing is told by this party, not even its hash.
-    counts, few = pooled(counts, place.minimum)
+    counts, few = pooled(counts, site.rules.minimum)
     here, counts = [one for one, rows in zip(here, counts.tolist(), strict=True) if rows], counts[counts > 0]
     written = [_written(one) for one in here]
     if long := next((one for one in written if len(one) > LONGEST), None):
@@ -306,15 +308,15 @@ def category_counts(
     if len(set(hashes.tolist())) < len(here):
         raise InvalidData(f"two categories of column {name!r} have the same hash. Rename one.")
     # Who has how many, and then which.
-    sizes = _whole_numbers((yield _slot(place.index, place.count, len(here))), MOST_HERE)
+    sizes = _whole_numbers((yield _slot(site.index, site.count, len(here))), MOST_HERE)
     disagreement = ProtocolError(f"the parties do not agree on the categories of column {name!r}.")
-    if sizes[place.index] != len(here):
+    if sizes[site.index] != len(here):
         raise disagreement
-    owners = np.repeat(np.arange(place.count), sizes)
+    owners = np.repeat(np.arange(site.count), sizes)
     mine = np.zeros(len(owners))
-    mine[owners == place.index] = np.sort(hashes)
+    mine[owners == site.index] = np.sort(hashes)
     told = yield mine
-    if not np.array_equal(told[owners == place.index], np.sort(hashes)):
+    if not np.array_equal(told[owners == site.index], np.sort(hashes)):
         raise disagreement
     known, first = np.unique(told, return_index=True)
     rows = np.zeros(len(known) + 1)
@@ -331,7 +333,7 @@ def category_counts(
     # Of those that are not rare, the first party that has one tells its name.
     own = dict(zip(hashes.tolist(), written, strict=True))
     tells = [
-        own[key] if owner == place.index else b""
+        own[key] if owner == site.index else b""
         for key, owner in zip(known[frequent].tolist(), owners[first][frequent].tolist(), strict=True)
     ]
     lengths = _whole_numbers((yield np.array([len(one) for one in tells], float)), LONGEST)

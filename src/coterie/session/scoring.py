@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, logit, xlogy
 
-from coterie.agent import Agent
 from coterie.arrays import Design, FloatArray, product
 from coterie.data import Table
 from coterie.errors import InvalidData, InvalidProblem
@@ -35,43 +34,8 @@ from coterie.session.quantiles import quantiles
 from coterie.survival import CoxHere, RiskSets, concordance_counts
 from coterie.words import Sum, Talk
 
-T = TypeVar("T")
 BINS = 10
 """Fixed bins of probability; of numbers, tenths of the predictions."""
-
-
-def alone(talk: Talk[T]) -> T:
-    """What an agent comes to that speaks with nobody: every sum is what it says itself."""
-    reply: Any = None
-    while True:
-        try:
-            word = talk.send(reply)
-        except StopIteration as end:
-            found: T = end.value
-            return found
-        assert isinstance(word, Sum)
-        reply = word.x
-
-
-def evaluated(
-    model: Any, per_party: bool, minimum: float, room: float, agent: Agent
-) -> Talk[tuple[Evaluation, Evaluation | None]]:
-    """The scores over all agents, and this agent's; rows are split by samples."""
-    table = agent.data
-    assert table.y is not None
-    scores = raw_scores(model, table) + model.intercept_
-    own = alone(measured(model, table, scores)) if per_party and table.n else None
-    found = yield from measured(model, table, scores, minimum=minimum, room=room)
-    return found, own
-
-
-def evaluated_by_columns(model: Any, blocks: list[Any], agent: Agent) -> Talk[tuple[Evaluation | None, None]]:
-    """The same where agents have columns: all learn the scores, and who has the labels measures them."""
-    own = replace(model, coef_=model.coef_[..., blocks[agent.index]])
-    total = yield Sum(raw_scores(own, agent.data))
-    if agent.data.y is None:
-        return None, None
-    return alone(measured(model, agent.data, total + model.intercept_)), None
 
 
 def raw_scores(model: Any, table: Table) -> FloatArray:

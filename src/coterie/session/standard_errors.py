@@ -144,6 +144,17 @@ def check_clusters(kind: str, clusters: Any) -> None:
         raise InvalidProblem(f"kind={kind!r}: {fix}, or use another kind.")
 
 
+def questions_of(written: Inference) -> list[Question]:
+    """The questions that can have had this answer: what weights mean was said, or is usual; so is a correction."""
+    said = written.weights or None
+    meanings = [None] if said is None else [said, None] if said == "frequency" else [said]
+    return [
+        Question(written.kind, meaning, written.correction, written.level, second_best)
+        for meaning in meanings
+        for second_best in (False, True)
+    ]
+
+
 def infer(result: Result, asked: Question, clusters: Any, data: Any) -> Inference:
     """Ask the agents of a result, or of its data, for standard errors."""
     problem = result.model.problem
@@ -217,6 +228,9 @@ def summarised(
         notes=tuple(_notes(model, asked, totals, n, outcome.bill.network.agents)),
         warnings=tuple(_warnings(asked, totals, clusters, degrees)),
         fitted=fitted if prepared is not None and prepared.standardised else None,
+        clusters=clusters,
+        clusters_shared=len(asking.shared),
+        sums=heard,
         bill=outcome.bill,
     )
 

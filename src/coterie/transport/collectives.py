@@ -68,6 +68,11 @@ class Collectives(ABC):
     def total(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """The sum over all agents of all processes, in a new array."""
 
+    def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
+        """The same, for one agent only; None in the processes of others. In one trusted cluster all may compute it."""
+        total = self.total(messages, tag)
+        return total if agent in self.here else None
+
     @abstractmethod
     def mixed(self, rule: str | Matrix, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
         """The rows of the mixing matrix times everybody's messages that belong to my agents."""

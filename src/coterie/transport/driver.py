@@ -251,7 +251,27 @@ class Driver:
     def _sum(self, words: Sequence[Sum], purpose: str) -> Sequence[FloatArray]:
         messages = [word.x for word in words]
         self._same_shape("Sum", messages)
+        if words[0].to is not None or any(word.to is not None for word in words):
+            return self._sum_at(words, messages, purpose)
         return [self._total(messages, purpose)] * len(words)
+
+    def _sum_at(self, words: Sequence[Sum], messages: Sequence[FloatArray], purpose: str) -> Sequence[Any]:
+        """The total for the one who is to hear it; it goes up a tree that has its root there, and no way back."""
+        to = words[0].to
+        if to is None or any(word.to != to for word in words):
+            raise ProtocolError("the agents sent their parts of a sum to different agents.")
+        self._check("Sum", messages)
+        self._fits(messages)
+        total = self.collectives.total_at(to, messages, self.collectives.tag(purpose, "Sum"))
+        size = messages[0].size
+        bits = 8 * size * self.collectives.sums.bytes_of(messages[0].dtype)
+        for agent in range(self.network.agents):
+            if agent != to:
+                self.bill.send(purpose, "Sum", agent, 1, size, bits)
+        if total is None:
+            return [None] * len(words)
+        self._finite("Sum", total, messages)
+        return [sealed(total) if agent == to else None for agent in self.here]
 
     def _total(self, messages: Sequence[FloatArray], purpose: str) -> FloatArray:
         """The sum of everybody's messages, of which those of the agents here may be the rows of one array."""

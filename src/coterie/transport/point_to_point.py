@@ -79,6 +79,40 @@ class PointToPoint(Collectives):
             self.transcript.update(numbers.data)
         return numbers.reshape(messages[0].shape)
 
+    def total_at(self, agent: int, messages: Sequence[FloatArray], tag: Tag) -> FloatArray | None:
+        """Up the spanning tree that has its root at that agent; with a server, through it."""
+        if not self.layout.others:
+            return super().total_at(agent, messages, tag)
+        holder, first = self.process_of[agent], messages[0].reshape(-1)
+        said = [self.sums.encoded(message, tag) for message in messages]
+        if self.sums.root is not None and self.sums.root != holder:
+            said = [self._by_the_helper(self.sums.root, said[0], tag)]
+        kept: list[npt.NDArray[Any]] = []
+        if self.sums.exact and self.network.server and self.process == holder:
+            # In any order the total is the same: the server adds up without the numbers of who is to hear it.
+            kept, said = said, [np.zeros_like(message) for message in said]
+        pieces = [self._collected([message[piece] for message in said], tag, agent) for piece in _pieces(said[0])]
+        if self.process != holder:
+            return None
+        total = _joined(pieces)
+        for message in kept:
+            self.sums.add(total, message)
+        return self.sums.decoded(total, first.dtype).reshape(messages[0].shape)
+
+    def _collected(self, messages: Sequence[npt.NDArray[Any]], tag: Tag, agent: int) -> npt.NDArray[Any]:
+        """The sum of everybody's messages at the process of that agent; elsewhere it has no meaning."""
+        if not self.network.server:
+            tree = self.network.tree(agent)
+            upwards = [(int(j), int(tree.parents[j])) for j in reversed(tree.order) if tree.parents[j] >= 0]
+            return self._climbed(messages, tag, upwards, agent)
+        total = self._served(messages, tag)
+        holder, server = self.process_of[agent], self.process_of[0]
+        if holder != server and self.process == server:
+            self.send(holder, total, tag)
+        if holder != server and self.process == holder:
+            return np.array(self._expected(server, tag, total.size, total.dtype))
+        return total
+
     def _handed_down(self, total: npt.NDArray[Any], tag: Tag) -> npt.NDArray[Any]:
         """The total as it comes down from the root, whose own it is; elsewhere the argument has its size and type."""
         told = []
@@ -132,12 +166,19 @@ class PointToPoint(Collectives):
         assert total is not None
         return total
 
-    def _climbed(self, messages: Sequence[FloatArray], tag: Tag) -> FloatArray:
+    def _climbed(
+        self,
+        messages: Sequence[FloatArray],
+        tag: Tag,
+        upwards: Sequence[tuple[int, int]] | None = None,
+        root: int | None = None,
+    ) -> FloatArray:
         """The sum of what is at and below my agents in the tree; at the root's process, of everything."""
         own = dict(zip(self.here, messages, strict=True))
         size, dtype = messages[0].size, messages[0].dtype
         partial: dict[int, FloatArray] = {}
-        for child, parent in self._upwards:
+        root = self._root if root is None else root
+        for child, parent in self._upwards if upwards is None else upwards:
             child_here, parent_here = child in own, parent in own
             if not (child_here or parent_here):
                 continue
@@ -151,7 +192,7 @@ class PointToPoint(Collectives):
             if parent not in partial:
                 partial[parent] = own[parent].copy()
             self.sums.add(partial[parent], below)
-        return partial[self._root] if self._root in partial else messages[0]
+        return partial[root] if root in partial else messages[0]
 
     def _swapped(self, messages: Sequence[FloatArray], tag: Tag) -> dict[int, FloatArray]:
         """The messages, all of one size, of my agents and of the agents elsewhere that have a neighbour here."""
